@@ -34,11 +34,11 @@ class Device(Group):
 
     visible: Literal["all", "none"] | GpuChoice | list[GpuName] = option(
         "all",
-        "GPUs that TensorFlow may see: all that the job has, none (the CPU trains), a list of UUIDs or of indices as "
-        "in nvidia-smi (PCI bus order), free:N (N GPUs that nobody uses) or fits:N (N GPUs with enough free memory), "
-        "with @24GB or @A100 for a kind",
+        "GPUs that TensorFlow may use: all (of the job), none (the CPU trains), a list of UUIDs or of indices as in "
+        "nvidia-smi (PCI bus order), free:N (N that nobody uses) or fits:N (N with enough free memory), with @24GB or "
+        "@A100 for memory or model",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
-        helps="shares a box between people; none compares GPU with CPU",
+        helps="several people can share a machine; none compares GPU with CPU",
         examples=("free:1", "free:2", "fits:1"),
         other_names="gpu gpus gpu_ids cuda cuda_visible_devices visible_devices device_ids cpu no_gpu accelerator",
     )
@@ -47,27 +47,27 @@ class Device(Group):
         "take GPU memory as it is needed, instead of nearly all of it at the start; auto: unless memory_limit_mb or "
         "logical_devices is set",
         call="tf.config.experimental.set_memory_growth",
-        helps="others can use the rest of the GPU, and nvidia-smi shows what is needed",
-        hurts="memory can fragment; TensorFlow has no growth beside memory_limit_mb and logical_devices",
+        helps="other programs can use the rest of the memory, and nvidia-smi shows what is needed",
+        hurts="memory can fragment; cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
-        not_exported="TensorFlow knows no growth beside device.memory_limit_mb and device.logical_devices",
+        not_exported="TensorFlow cannot combine growth with device.memory_limit_mb or device.logical_devices",
         other_names="allow_growth set_memory_growth growth",
     )
     memory_limit_mb: Annotated[int, Limits(ge=64, le=10_000_000)] | None = option(
         None,
-        "the most memory TensorFlow may take on each GPU, or on each partition of one",
+        "the most memory that TensorFlow may take on each GPU, or on each partition of one",
         call="tf.config.LogicalDeviceConfiguration(memory_limit=)",
         helps="several trainings share one GPU safely",
-        hurts="CUDA itself and cuDNN take some hundred MB beside it",
+        hurts="CUDA and cuDNN take some hundred MB in addition",
         unit="MB",
         gpu_only=True,
         other_names="memory_fraction gpu_memory_limit memory_limit gpu_memory gpu_mem per_process_gpu_memory_fraction",
     )
     logical_devices: int = option(
         1,
-        "partitions of each GPU; on a machine without a GPU the CPU is split instead",
+        "partitions of each GPU; on a machine without a GPU, of the CPU",
         call="tf.config.set_logical_device_configuration",
-        helps="rehearses a multi-GPU strategy on one device",
+        helps="tries a strategy for several GPUs on one device",
         hurts="the partitions share one device: nothing gets faster",
         ge=1,
         le=16,
@@ -77,17 +77,18 @@ class Device(Group):
         "default",
         "allocator of GPU memory: default (TensorFlow), or cuda_malloc_async (the CUDA driver)",
         call="TF_GPU_ALLOCATOR",
-        helps="cuda_malloc_async where batches of changing shapes fragment the memory",
+        helps="cuda_malloc_async if batches of changing shapes fragment the memory",
         hurts="cuda_malloc_async cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
         other_names="malloc malloc_async cuda_malloc gpu_allocator",
     )
     inter_op_threads: Threads = option(
         "auto",
-        "threads that run independent operations side by side",
+        "threads that run independent operations at the same time",
         call="tf.config.threading.set_inter_op_parallelism_threads",
-        helps="set it where other trainings share the CPU: auto takes all cores, or the CPU limit of the container",
-        hurts="more threads than there are cores wait for each other",
+        helps="a smaller number if other trainings use the CPU: auto takes all cores, or the CPU limit of the "
+        "container",
+        hurts="more threads than cores wait for each other",
         unit="threads",
         part=THREADS,
         other_names="inter_op inter_op_parallelism",
@@ -96,26 +97,29 @@ class Device(Group):
         "auto",
         "threads that share one operation on the CPU",
         call="tf.config.threading.set_intra_op_parallelism_threads",
-        helps="fewer leave CPU for the input pipeline; auto takes all cores, or the CPU limit of the container",
-        hurts="too few and what computes on the CPU gets slower",
+        helps="a smaller number leaves CPU for the input pipeline; auto takes all cores, or the CPU limit of the "
+        "container",
+        hurts="with too few, operations on the CPU are slower",
         unit="threads",
         part=THREADS,
         other_names="intra_op intra_op_parallelism omp_num_threads",
     )
     gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
         "global",
-        "which host threads launch the kernels of a GPU",
+        "host threads that launch the kernels of a GPU: global (those of all operations), gpu_shared (threads for all "
+        "GPUs together) or gpu_private (threads for each GPU)",
         call="TF_GPU_THREAD_MODE",
-        helps="gpu_private keeps a busy input pipeline from delaying kernel launches",
-        hurts="gpu_private takes gpu_thread_count threads for each GPU from the rest of the host's work",
+        helps="with gpu_private a busy input pipeline does not delay kernel launches",
+        hurts="gpu_private takes gpu_thread_count threads for each GPU from the other work of the host",
         gpu_only=True,
         part=THREADS,
     )
     gpu_thread_count: Literal["auto"] | Annotated[int, Limits(ge=1, le=64)] = option(
         "auto",
-        "number of launching threads with gpu_thread_mode gpu_private (per GPU) or gpu_shared (in all); auto: 2",
+        "number of launching threads: for each GPU with gpu_thread_mode gpu_private, for all GPUs with gpu_shared; "
+        "auto: 2",
         call="TF_GPU_THREAD_COUNT",
-        helps="1 leaves the most CPU to the input pipeline; more helps where independent operations run on one GPU",
+        helps="1 leaves the most CPU to the input pipeline; more helps if independent operations run on one GPU",
         hurts="more threads than free CPU cores delay each other",
         unit="threads",
         gpu_only=True,
@@ -137,8 +141,8 @@ class Device(Group):
         False,
         "write the device of every operation to engine.log",
         call="tf.debugging.set_log_device_placement",
-        helps="shows what runs on the CPU although a GPU is there",
-        hurts="a long log, and slow at the first steps",
+        helps="shows which operations run on the CPU although there is a GPU",
+        hurts="a long log, and slower first steps",
         part=THREADS,
         other_names="placement",
     )
@@ -182,7 +186,7 @@ class Precision(Group):
         True,
         "float32 matrix products use TensorFloat-32 on Ampere GPUs and later",
         call="tf.config.experimental.enable_tensor_float_32_execution",
-        helps="float32 models several times faster, nothing else to change",
+        helps="float32 models can be several times faster without any other change",
         hurts="products keep 10 bits of mantissa instead of 23",
         gpu_only=True,
         other_names="allow_tf32 tensor_float_32 tensorfloat",
@@ -196,8 +200,8 @@ class Compile(Group):
     xla: Literal["auto"] | bool = option(
         "auto",
         "compile the training step with XLA; auto: on one GPU without a strategy, as Keras does, if XLA supports the "
-        "chip and all layers, and if it fails the run goes on without; a model that your own code has compiled keeps "
-        "its jit_compile",
+        "chip and all layers, and if it fails the run continues without XLA; a model that your own code has compiled "
+        "keeps its jit_compile",
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
@@ -205,10 +209,10 @@ class Compile(Group):
     )
     steps_per_execution: int = option(
         1,
-        "steps that run inside one call, without Python in between",
+        "steps in one call of the graph, without Python between them",
         call="model.compile(steps_per_execution=)",
-        helps="small models, where Python between the steps costs as much as the step",
-        hurts="a stop waits for the call to end",
+        helps="small models, if Python between the steps takes about as long as a step",
+        hurts="a stop waits until the call has ended",
         unit="steps",
         ge=1,
         le=10_000,
@@ -216,9 +220,9 @@ class Compile(Group):
     )
     xla_flags: Annotated[str, Limits(max_length=2000)] | None = option(
         None,
-        "XLA flags such as --xla_gpu_autotune_level=2, separated by blanks, added to those in XLA_FLAGS",
+        "XLA flags such as --xla_gpu_autotune_level=2, separated by spaces, added to those in XLA_FLAGS",
         call="XLA_FLAGS",
-        helps="gives access to command buffers, autotuning levels and dumps of compiled programs",
+        helps="the only way to set command buffers, autotuning levels and dumps of compiled programs",
         hurts="a flag that this TensorFlow does not know ends the run at its first step",
     )
     xla_cache: Literal["auto"] | bool = option(
@@ -226,7 +230,7 @@ class Compile(Group):
         "cache XLA's compiled programs and autotuning results in gputui's home, for later runs on the same chip; auto: "
         "on a GPU only autotuning results, until a run with true has shown that compiled programs can be loaded",
         call="--tf_xla_persistent_cache_directory, --xla_gpu_per_fusion_autotune_cache_dir",
-        helps="a second run of the same model starts seconds to minutes sooner, as does each trial of a proof",
+        helps="a second run of the same model starts seconds to minutes sooner, and so does each trial of a proof",
         hurts="takes some MB of disk for each model and batch shape; with true a run fails if a compiled program "
         "cannot be written or loaded, and the next one starts without the cache",
         not_exported="the cache of XLA's programs is in gputui's home; the script has none",
@@ -247,10 +251,10 @@ class Strategy(Group):
 
     kind: Literal["single", "one_device", "mirrored", "multi_worker"] = option(
         "single",
-        "single (no strategy), one_device, mirrored (the same model on several GPUs, GPU partitions, "
-        "or CPU partitions as a rehearsal), multi_worker (the same on several machines: docs/many-machines.md)",
+        "single (no strategy), one_device, mirrored (the same model on several GPUs, on partitions of a GPU, or on "
+        "partitions of the CPU as a test), multi_worker (the same on several machines: docs/many-machines.md)",
         call="tf.distribute",
-        helps="mirrored with several GPUs: nearly as many times faster; multi_worker: more GPUs than one machine has",
+        helps="mirrored: nearly as many times faster as there are GPUs; multi_worker: more GPUs than one machine has",
         hurts="each step waits for the slowest replica and for the exchange of gradients; the global batch grows with "
         "the replicas (train.learning_rate_scaling)",
         not_offered={
@@ -262,10 +266,10 @@ class Strategy(Group):
     )
     devices: Literal["all"] | list[Annotated[int, Limits(ge=0, le=1023)]] = option(
         "all",
-        "which of the visible devices (or partitions) take part, by their position",
+        "the visible devices (or partitions) that train, by their position",
         call="tf.distribute.MirroredStrategy(devices=)",
         helps="measures how the speed grows with the number of GPUs",
-        hurts="the other GPUs stay free and do not speed up this training",
+        hurts="the other GPUs do not speed up this training",
         not_exported="strategy.kind=single takes the first device",
     )
     communication: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = option(
@@ -273,7 +277,7 @@ class Strategy(Group):
         "how replicas exchange gradients: with mirrored auto, nccl, hierarchical_copy or reduction_to_one_device, with "
         "multi_worker auto, nccl or ring (gRPC over the network)",
         call="tf.distribute.MirroredStrategy(cross_device_ops=), tf.distribute.experimental.CommunicationOptions",
-        helps="hierarchical_copy where GPUs have no NVLink between them",
+        helps="hierarchical_copy if the GPUs have no NVLink between them",
         hurts="nccl works between GPUs only",
         not_exported="only strategy.kind=mirrored exchanges gradients",
         other_names="all_reduce allreduce nccl cross_device_ops",

@@ -24,11 +24,11 @@ OWN_CODE_LABELS: dict[str, str] = {
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
     "order": "to a tf.data.Dataset with `map`; of arrays, and of a PyDataset's batches, any number shuffles all",
     "workers": "to arrays, and to a tf.data.Dataset with `map`; to a PyDataset up to its `workers`",
-    "arrays": "to arrays handed over without validation data",
+    "arrays": "to arrays that are returned without validation data",
     "images": "to arrays, and to a tf.data.Dataset with `map`, whose x is one float32 image batch in 0 to 1",
     "uncompiled": "to a model that your code has not compiled, and for which it gives no optimizer",
     "unread": f"never: {UNREAD}",
-    "replaced": "never: your code takes its place; setting it beside workload.entry is refused",
+    "replaced": "never: your code replaces it; next to workload.entry a value other than the default is refused",
 }
 
 

@@ -19,15 +19,15 @@ class Run(Group):
         "off",
         "write a checkpoint: off, after each epoch, or every so many steps; resuming from it is exact",
         call="tf.train.Checkpoint",
-        helps="gputui resume goes on after a stop, a crash or a reboot",
-        hurts="each one stops the training while it is written",
+        helps="gputui resume continues after a stop, a crash or a reboot",
+        hurts="the training waits while a checkpoint is written",
         other_names="ckpt checkpoints checkpointing save_freq save_steps modelcheckpoint",
     )
     keep: int = option(
         2,
-        "how many checkpoints are kept, the newest",
-        helps="where the newest one is damaged, gputui resume takes the one before it",
-        hurts="each takes the disk space of the weights and what the optimizer keeps beside them",
+        "how many checkpoints are kept: the newest ones",
+        helps="if the newest one is damaged, gputui resume takes the one before it",
+        hurts="each takes the disk space of the weights and of the optimizer's variables",
         ge=1,
         le=1000,
         not_exported="Keras' callbacks keep one checkpoint",
@@ -35,18 +35,19 @@ class Run(Group):
     )
     on_oom: Literal["stop", "accumulate", "halve"] = option(
         "stop",
-        "what follows when memory runs out: stop (the run ends), accumulate (it goes on from its last checkpoint, with "
-        "each batch in twice as many parts: train.micro_batches) or halve (it starts again with half the batch size)",
-        helps="a run that is too large for the memory of this GPU still comes to its end, and says what was changed; "
+        "what follows if memory runs out: stop (the run ends), accumulate (it continues from its last checkpoint, "
+        "with each batch in twice as many parts: train.micro_batches) or halve (it begins again with half the batch "
+        "size)",
+        helps="a run that is too large for the memory of this GPU can still complete, and says what was changed; "
         "accumulate keeps global batch, steps and learning rate",
-        hurts="without run.checkpoint accumulate begins again, too, as halve always does; halve leaves the learning "
-        "rate as it is, which is usually too high for a smaller batch; for accumulate see train.micro_batches",
+        hurts="halve always begins again, accumulate only without run.checkpoint; halve keeps the learning rate, "
+        "which is usually too high for a smaller batch; for accumulate see train.micro_batches",
         not_exported=WATCHER,
     )
     tries: int = option(
         1,
-        "how often a queued run is started in all, if its GPU is lost or the machine restarts meanwhile",
-        helps="the queue starts it once more by itself, from its last checkpoint if it has one",
+        "how often a queued run is started in all, if its GPU is lost or the machine restarts",
+        helps="the queue starts it again without you, from its last checkpoint if it has one",
         hurts="without run.checkpoint it begins again",
         ge=1,
         le=100,
@@ -56,7 +57,7 @@ class Run(Group):
         False,
         "let a queued run write a checkpoint and return to the queue if another user waits for its GPU, or if a "
         "process of another user appears on it",
-        helps="a long run uses a shared GPU while nobody else needs it, and goes on later to the same losses",
+        helps="a long run uses a shared GPU while nobody else needs it, and continues later to the same losses",
         hurts="each time the step, the checkpoint and a new start take a minute or more",
         not_exported="a script is in no queue",
     )
@@ -90,9 +91,9 @@ class Run(Group):
         "none",
         "a signal of the job's scheduler that ends the run gracefully, as SIGTERM does; it may be sent to the command, "
         "to the engine or to all processes of the job step",
-        helps="sbatch --signal=B:USR1@120 gives the run two minutes for a checkpoint if run.checkpoint is on; where "
-        "the run can be resumed, the command ends with exit code 75",
-        hurts="nothing, where no scheduler sends it",
+        helps="sbatch --signal=B:USR1@120 gives the run two minutes for a checkpoint if run.checkpoint is on; if the "
+        "run can be resumed, the command ends with exit code 75",
+        hurts="no effect if no scheduler sends it",
         not_exported=WATCHER,
         other_names="sigusr1 sigusr2 usr1 signal preemption preempt",
     )
@@ -119,7 +120,7 @@ class Run(Group):
         1.0,
         "time between two readings of the GPUs and the host",
         helps="a shorter time shows short pauses of the GPUs",
-        hurts="a shorter time takes more of the CPU and of the disk, and of a slow driver",
+        hurts="a shorter time takes more of the CPU and the disk, and of a slow driver",
         unit="seconds",
         ge=0.1,
         le=3600.0,
@@ -128,9 +129,9 @@ class Run(Group):
     )
     pcie: bool = option(
         False,
-        "read the PCIe traffic of GPUs before Hopper, too; later ones tell it at every reading anyway",
+        "read the PCIe traffic of GPUs before Hopper, too; later ones report it at each reading",
         call="nvmlDeviceGetPcieThroughput",
-        helps="shows how much of the bus the batches take on their way to the GPU",
+        helps="shows how much of the bus the copies of batches use",
         hurts="each reading of it keeps the driver busy for 40 ms",
         gpu_only=True,
         not_exported=WATCHER,
@@ -139,18 +140,18 @@ class Run(Group):
         "live",
         "the Python files of your own code that are trained: those in your folder (live), or the copy of them in the "
         "run folder, made when the run is started or queued (copy)",
-        helps="with copy you can go on editing while the run starts, and resume it with the same code",
-        hurts="with copy the places of errors and __file__ lead to the run folder (docs/own-code.md)",
-        not_exported="a script imports the code where it lies",
+        helps="with copy you can edit your files while the run starts, and resume it with the same code",
+        hurts="with copy, errors name files of the run folder, and __file__ lies there (docs/own-code.md)",
+        not_exported="a script imports the code from its present folder",
     )
     python: Annotated[str, Limits(min_length=1)] | None = option(
         None,
         "the Python that trains: its path, or the folder of a conda or virtual environment; relative to the preset's "
         "file; not given: GPUTUI_PYTHON, or else the Python in which gputui is installed",
-        helps="training with the TensorFlow and the packages of an environment of yours, in which gputui need not be "
+        helps="a training can use the TensorFlow and the packages of another environment, in which gputui need not be "
         "installed",
-        hurts="nothing; it must be Python 3.11 to 3.13 with TensorFlow and Keras",
-        not_exported="a script is run by the Python that it is given to",
+        hurts="it must be Python 3.11 to 3.13 with TensorFlow and Keras",
+        not_exported="you choose the Python that runs a script",
     )
 
     @staticmethod

@@ -20,8 +20,8 @@ class Train(Group):
     epochs: int = option(
         2,
         "passes over the data, or over steps_per_epoch steps",
-        helps="more of them, as long as the validation loss falls",
-        hurts="time grows with it; where the validation loss rises, the model overfits",
+        helps="more epochs, as long as the validation loss falls",
+        hurts="more epochs take more time; if the validation loss rises, the model overfits",
         ge=1,
         le=1_000_000,
         other_names="num_epochs n_epochs max_epochs ep",
@@ -30,7 +30,7 @@ class Train(Group):
         None,
         "steps that make an epoch; not given: one pass over the data",
         call="model.fit(steps_per_epoch=)",
-        helps="large or endless data: validation, checkpoints and figures come after so many steps",
+        helps="large or endless data: validation, checkpoints and figures come after this many steps",
         hurts="short epochs spend more of their time on validation and checkpoints",
         unit="steps",
         other_names="max_steps num_steps iterations iters steps",
@@ -40,17 +40,17 @@ class Train(Group):
         "the optimizer",
         call="keras.optimizers",
         helps="adam needs the least tuning; sgd with momentum is common for image models, adamw for transformers",
-        hurts="adam and adamw keep two values beside every weight, rmsprop one",
+        hurts="adam and adamw keep two values for every weight, rmsprop one",
         own="uncompiled",
         learning="another optimizer learns differently",
         other_names="opt optim",
     )
     momentum: float = option(
         0.0,
-        "share of the last update that goes into the next one, for sgd and rmsprop",
+        "share of the last update that is added to the next one, for sgd and rmsprop",
         call="keras.optimizers.SGD(momentum=)",
-        helps="sgd with 0.9 is how most image models are trained",
-        hurts="one more value beside every weight",
+        helps="most image models are trained by sgd with 0.9",
+        hurts="one more value for every weight",
         ge=0.0,
         lt=1.0,
         own="uncompiled",
@@ -59,20 +59,20 @@ class Train(Group):
     )
     nesterov: bool = option(
         False,
-        "take the gradient where the momentum leads to (Nesterov), for sgd with momentum",
+        "Nesterov momentum, for sgd with momentum: the gradient after the step of the momentum",
         call="keras.optimizers.SGD(nesterov=)",
-        helps="often needs a few steps fewer than plain momentum",
+        helps="often needs a few steps less than plain momentum",
         own="uncompiled",
         learning="the momentum changes what is learnt",
         not_exported="only sgd with momentum takes it",
     )
     weight_decay: Annotated[float, Limits(ge=0.0, le=10.0)] | None = option(
         None,
-        "share of each weight that is taken away in a step, times the learning rate; not given: 0.004 with adamw, "
+        "share of each weight that is subtracted in a step, times the learning rate; not given: 0.004 with adamw, "
         "else none",
         call="keras.optimizers.Optimizer(weight_decay=)",
         helps="less overfitting",
-        hurts="too much of it keeps the model from learning",
+        hurts="with too much, the model does not learn",
         own="uncompiled",
         learning="weight decay changes what is learnt",
         other_names="wd decoupled_weight_decay l2",
@@ -81,8 +81,8 @@ class Train(Group):
         0.001,
         "learning rate, at its highest",
         call="keras.optimizers.Optimizer(learning_rate=)",
-        helps="the first value to tune: too low and the loss falls slowly, too high and it jumps or becomes NaN",
-        hurts="with a larger global batch the best value is usually larger, too",
+        helps="the first value to tune: if it is too low, the loss falls slowly; if too high, it jumps or becomes NaN",
+        hurts="a larger global batch usually needs a higher value",
         gt=0.0,
         le=1000.0,
         own="uncompiled",
@@ -91,12 +91,12 @@ class Train(Group):
     )
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = option(
         "none",
-        "multiply the learning rate where several replicas make the global batch larger: by their number (linear), by "
-        "its square root (sqrt), or not at all (none)",
+        "with several replicas, multiply the learning rate by their number (linear), by its square root (sqrt), or "
+        "not at all (none), as the global batch is larger",
         call="keras.optimizers.Optimizer(learning_rate=)",
-        helps="several replicas with a learning rate that was found on one device: linear for sgd (Goyal et al. 2017, "
+        helps="several replicas with a learning rate that was tuned on one device: linear for sgd (Goyal et al. 2017, "
         "with a warm-up of some epochs), sqrt for adam (Krizhevsky 2014, Malladi et al. 2022)",
-        hurts="without train.warmup_steps the first steps may diverge at the scaled rate; the rules end somewhere: "
+        hurts="without train.warmup_steps the first steps may diverge at the scaled rate; the rules have a limit: "
         "above a few thousand samples per step compare the losses",
         own="uncompiled",
         learning="the learning rate changes what is learnt",
@@ -116,7 +116,7 @@ class Train(Group):
         0,
         "steps in which the learning rate rises from 0",
         helps="large batches and transformers, whose first steps may diverge at the full rate",
-        hurts="little is learnt in the first of these steps",
+        hurts="the model learns little in the first of these steps",
         unit="steps",
         ge=0,
         le=1_000_000_000,
@@ -127,7 +127,7 @@ class Train(Group):
     hold_steps: int = option(
         0,
         "steps after the warm-up in which the learning rate stays at its highest, before the schedule begins",
-        helps="hold first and decay at the end: a training can be made longer without planning the decay anew",
+        helps="a training can be made longer without a new plan of the decay: hold first, decay at the end",
         unit="steps",
         ge=0,
         le=1_000_000_000,
@@ -139,8 +139,8 @@ class Train(Group):
         None,
         "length of the schedule: steps until cosine and exponential have fallen by decay_rate, between two "
         "drops of step, or of one cycle of cyclical; not given: all steps, a third of them, or an epoch",
-        helps="keeps the same curve of the rate where the number of epochs or samples changes",
-        hurts="a schedule that is longer than the training never comes to its lowest rate",
+        helps="the curve of the rate stays the same if the number of epochs or samples changes",
+        hurts="a schedule that is longer than the training does not reach its lowest rate",
         unit="steps",
         own="uncompiled",
         learning="the learning rate changes what is learnt",
@@ -148,9 +148,9 @@ class Train(Group):
     )
     decay_rate: float = option(
         0.1,
-        "what the learning rate is multiplied by over decay_steps",
-        helps="0.01 lets cosine end at a hundredth of the rate",
-        hurts="a rate that falls too far too early learns nothing more",
+        "factor by which the learning rate changes over decay_steps",
+        helps="with 0.01, cosine ends at a hundredth of the rate",
+        hurts="if the rate falls too early, the model learns no more",
         gt=0.0,
         lt=1.0,
         own="uncompiled",
@@ -161,8 +161,8 @@ class Train(Group):
         None,
         "clip each gradient to this norm",
         call="keras.optimizers.Optimizer(clipnorm=)",
-        helps="single layers whose gradients grow too large",
-        hurts="changes the direction of the step, as each variable is clipped for itself; global_clip_norm keeps it",
+        helps="single layers whose gradients become too large",
+        hurts="changes the direction of the step, as each variable is clipped separately; global_clip_norm keeps it",
         own="uncompiled",
         learning="clipped gradients change what is learnt",
     )
@@ -170,7 +170,7 @@ class Train(Group):
         None,
         "clip each element of the gradients to this size",
         call="keras.optimizers.Optimizer(clipvalue=)",
-        helps="single elements of gradients that grow too large",
+        helps="single elements of gradients that become too large",
         hurts="changes the direction of the step; global_clip_norm keeps it",
         own="uncompiled",
         learning="clipped gradients change what is learnt",
@@ -180,7 +180,7 @@ class Train(Group):
         None,
         "clip all gradients together to this norm",
         call="keras.optimizers.Optimizer(global_clipnorm=)",
-        helps="transformers, recurrent layers, and training whose loss jumps",
+        helps="transformers, recurrent layers, and trainings whose loss jumps",
         hurts="a norm below the usual one of the gradients slows all learning",
         own="uncompiled",
         learning="clipped gradients change what is learnt",
@@ -201,14 +201,14 @@ class Train(Group):
     )
     micro_batches: int = option(
         1,
-        "number of parts that each batch is computed in, one after another; their gradients make one update; steps, "
+        "number of parts in which each batch is computed, one after another; their gradients make one update; steps, "
         "learning rate schedule, speeds and global batch stay those of the whole batch",
         call="tf.GradientTape",
-        helps="a batch whose activations do not fit into the GPU's memory is trained with all the same, by parts; the "
-        "evaluation is computed in parts, too",
+        helps="a batch whose activations do not fit into the GPU's memory can be trained; the evaluation is computed "
+        "in parts, too",
         hurts="smaller parts use a GPU less well; takes memory for one more value per weight; without batch "
-        "normalization and dropout the result is that of the whole batch but for rounding: batch normalization uses "
-        "the means of each part, and dropout draws other numbers; not with a train_step of your own",
+        "normalization and dropout the result is that of the whole batch except for rounding: batch normalization "
+        "uses the means of each part, and dropout draws other numbers; not with a train_step of your own",
         unit="parts",
         ge=1,
         le=10_000,
@@ -220,8 +220,8 @@ class Train(Group):
         "seed of the weights, the order of the data, dropout and augmentation; not given: drawn at launch "
         "and written into the run's preset.yaml",
         call="keras.utils.set_random_seed",
-        helps="two runs that differ in their options alone",
-        hurts="it does not make results the same to the last digit: train.deterministic does",
+        helps="two runs differ in their options alone",
+        hurts="the results are not the same to the last digit: for that use train.deterministic",
         learning="another seed starts from other weights",
         other_names="random_seed random_state rng manual_seed",
     )
@@ -229,8 +229,8 @@ class Train(Group):
         False,
         "bitwise the same result each time on the same machine",
         call="tf.config.experimental.enable_op_determinism",
-        helps="comparing two runs to the last digit",
-        hurts="15 to 20 % slower on a CPU; excludes XLA",
+        helps="two runs can be compared to the last digit",
+        hurts="15 to 20 % slower on a CPU; cannot be combined with XLA",
     )
     validation: Literal["split", "test"] = option(
         "split",
@@ -246,10 +246,10 @@ class Train(Group):
     validation_split: float = option(
         0.1,
         "share of the data that is kept for validation after each epoch; 0: none; of arrays and image folders samples "
-        "that train.seed draws, where Keras keeps the last ones",
+        "that train.seed draws (Keras keeps the last ones)",
         call="model.fit(validation_data=)",
         helps="shows overfitting: the validation loss rises while the loss falls",
-        hurts="these samples do not train, and each evaluation takes time",
+        hurts="the model does not train on these samples, and each evaluation takes time",
         ge=0.0,
         le=0.9,
         own="arrays",
@@ -258,16 +258,16 @@ class Train(Group):
     )
     stop_on_nan: bool = option(
         True,
-        "end the run as failed when weights are no longer finite",
-        helps="saves the hours a dead model would go on",
+        "end the run as failed if weights are no longer finite",
+        helps="a model that can learn no more does not use the GPU for hours",
     )
     nan_check_steps: Literal["auto"] | Steps = option(
         "auto",
-        "steps between two looks at the weights; auto: as often as costs less than 0.5 % of the time",
-        helps="1 finds the very step after which a weight is not finite",
-        hurts="each look waits for the device: with 1 every step does",
+        "steps between two checks of the weights; auto: as often as costs less than 0.5 % of the time",
+        helps="1 finds the exact step after which a weight is not finite",
+        hurts="each check waits for the device: with 1 every step does",
         unit="steps",
-        not_exported="TerminateOnNaN looks at the loss of every batch, not at the weights",
+        not_exported="TerminateOnNaN checks the loss of every batch, not the weights",
     )
 
     @property

@@ -51,7 +51,7 @@ class Workload(Group):
     )
     width: float = option(
         1.0,
-        "factor on every layer's width, so that a smaller sibling can be compared",
+        "factor of the width of every layer",
         helps="below 1 to try a change quickly; compare runs of two widths",
         hurts="memory and time grow about with its square",
         ge=0.05,
@@ -63,15 +63,15 @@ class Workload(Group):
         "digits, synthetic, mnist, fashion_mnist, cifar10, npz:PATH, images:DIR or tfrecord:GLOB; a path in a preset "
         "counts from the preset's folder, a typed one from the current folder",
         call="tf.data.Dataset",
-        helps="digits ships with gputui; synthetic is made on the fly and takes no memory",
-        hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
+        helps="digits ships with gputui; synthetic is computed while it is read, and takes no memory",
+        hurts="synthetic costs CPU time for each sample, which can hide or cause an input wait",
         own="replaced",
         other_names="dataset data_dir train_data data_path",
     )
     shape: list[Annotated[int, Limits(ge=1, le=8192)]] = option(
         [32, 32, 3],
         "shape of one sample of synthetic and tfrecord data; images are resized to it",
-        helps="[224, 224, 3] with resnet50 is what published speeds are measured with; small shapes make quick trials",
+        helps="[224, 224, 3] with resnet50 is the usual case of published speeds; small shapes make quick trials",
         hurts="memory, and the time to read or make a sample, grow with the number of its values",
         min_length=1,
         max_length=3,
@@ -82,7 +82,7 @@ class Workload(Group):
     classes: int = option(
         10,
         "number of classes of synthetic and tfrecord data",
-        helps="labels are whole numbers from 0 to classes - 1: files whose labels count from 1 need one more",
+        helps="labels are whole numbers from 0 to classes - 1: if the labels of your files begin with 1, add one",
         hurts="the last layer grows with it",
         ge=2,
         le=1_000_000,
@@ -93,7 +93,7 @@ class Workload(Group):
     samples: Count | None = option(
         None,
         "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
-        helps="saves the counting pass over large TFRecord files",
+        helps="large TFRecord files need not be counted",
         own="replaced",
         not_exported="only synthetic and tfrecord data take it",
         other_names="num_samples n_samples",
@@ -112,7 +112,7 @@ class Workload(Group):
         "normalization between the layers of the model; auto: batch in separable_cnn and resnet50, layer in "
         "transformer, none in mlp and cnn",
         call="keras.layers.BatchNormalization, keras.layers.LayerNormalization",
-        helps="compare runs with and without it: deep models learn faster with it, and bear higher learning rates",
+        helps="compare runs with and without it: with it deep models learn faster, and allow higher learning rates",
         hurts="batch depends on the batch size: small batches make its statistics noisy",
         own="replaced",
         other_names="norm bn batchnorm batch_norm layernorm layer_norm",
@@ -120,7 +120,7 @@ class Workload(Group):
     tfrecord_input: str = option(
         "image",
         "name of the feature that holds the input",
-        helps="files that call it otherwise, such as image/encoded in those of TensorFlow's ImageNet scripts",
+        helps="files with another name, such as image/encoded in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
         part=TFRECORD,
@@ -129,7 +129,7 @@ class Workload(Group):
     tfrecord_label: str = option(
         "label",
         "name of the feature that holds the label",
-        helps="files that call it otherwise, such as image/class/label in those of TensorFlow's ImageNet scripts",
+        helps="files with another name, such as image/class/label in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
         part=TFRECORD,
@@ -147,16 +147,16 @@ class Workload(Group):
     )
     entry: str | None = option(
         None,
-        "your own training instead of a model and data of gputui's: FILE.py:FUNCTION or package.module:FUNCTION",
-        helps="everything else here then works for your Keras program",
-        hurts="takes the place of model, data and their settings: those of an extended preset are dropped, those "
-        "set beside it are refused",
+        "your own training in place of gputui's model and data: FILE.py:FUNCTION or package.module:FUNCTION",
+        helps="most other options then apply to your Keras program (docs/own-code.md)",
+        hurts="replaces model, data and their settings: those of an extended preset are dropped, and next to it "
+        "values other than the defaults are refused",
         part=OWN_CODE,
         other_names="script program train_file build own",
     )
     args: dict[str, Any] = option(
         {},
-        "plain values that the entry's function finds in context.args",
+        "plain values that your function finds in context.args",
         helps="try a value of your own code from the command line: --set 'workload.args={units: 128}'",
         part=OWN_CODE,
         not_exported="workload.entry is not set",
@@ -164,9 +164,9 @@ class Workload(Group):
     )
     folder: str | None = option(
         None,
-        "folder that the entry is found from and runs in; not given: that of the preset's file that names the entry, "
-        "or the current one where the entry was typed",
-        helps="a preset that lies elsewhere than the code it names",
+        "folder in which the entry's file is searched and runs; not given: that of the preset's file that names the "
+        "entry, or the current one if the entry was typed",
+        helps="a preset in another folder than its code",
         min_length=1,
         part=OWN_CODE,
         not_exported="workload.entry is not set",

@@ -116,8 +116,8 @@ def _question(data: Record) -> str:
     if data.kind == "scaling":
         return "how the speed grows with the number of replicas"
     if data.kind == "diagnosis":
-        return "what holds the training back, and what its input costs"
-    return "what makes the training faster: the remedies for what holds it back, one by one"
+        return "what limits the speed, and what its input costs"
+    return "what makes the training faster: the remedies of the diagnosis, one by one"
 
 
 # ---- how the training was at first --------------------------------------------------------------

@@ -245,8 +245,7 @@ def _nothing_tried(proof: Record) -> str:
         return "the time budget allowed no change to be measured"
     if (proof.final_verdict or {}).get("verdict") == "undecided":
         return (
-            "what holds the training back is undecided, so no change was tried; "
-            "gputui tune tries changes without a diagnosis"
+            "what limits the speed is undecided, so no change was tried; gputui tune tries changes without a diagnosis"
         )
     return "nothing was found to make it faster (no change to try)"
 

@@ -90,7 +90,7 @@ def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
     assert problems == [
         "keys: why: ? is the key of help (the keys that work now); w stays",
         "keys: undo: space is the key of mark (mark or unmark, switch on or off); u stays",
-        "keys: log: w is the key of why (the diagnosis: what holds the training back); l stays",
+        "keys: log: w is the key of why (the diagnosis: what limits the speed); l stays",
     ]
     assert remapped({"stop": "c", "compare": "x"})[0] == {"stop": "c", "compare": "x"}  # they change places
     wrong = {

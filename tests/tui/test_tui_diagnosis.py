@@ -149,7 +149,7 @@ async def test_it_is_renewed_while_the_run_goes_on(home: Path) -> None:
     async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "training")
         await pilot.press("w")
-        await wait_for(pilot, "measuring what holds the training back")
+        await wait_for(pilot, "measuring what limits the speed")
         with run.file("events.jsonl").open("a") as stream:
             stream.write(json.dumps(STAGES | {"t": recorded.BEGAN + 41, "type": "input_stages"}) + "\n")
         await wait_for(pilot, "ParallelMapV2" if pilot.app.size.width > 100 else "slowest")

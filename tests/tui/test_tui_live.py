@@ -94,7 +94,7 @@ async def test_before_the_first_verdict_it_is_being_measured(home: Path, seconds
     run.file("events.jsonl").write_text("\n".join(kept) + "\n")
     async with Tiny(lambda: LiveScreen(run, clock=at(seconds))).run_test(size=(80, 24), notifications=True) as pilot:
         shown = await wait_for(pilot, "training" if said else "compiling")
-        assert ("measuring what holds the training back ..." in shown) == said
+        assert ("measuring what limits the speed ..." in shown) == said
 
 
 @pytest.mark.parametrize("outcome", ["ok", None])

@@ -51,7 +51,7 @@ class Charts:
     smoothing: float = setting(
         0.0, "the weight of earlier values in a smoothed line; 0 smooths nothing", limits=(0.0, 0.99)
     )
-    fill: bool = setting(True, "whether the area below the first line is filled, where the axis begins at zero")
+    fill: bool = setting(True, "whether the area below the first line is filled, if the axis begins at zero")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class AtEnd:
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
-    title: bool = setting(True, "whether the title of the terminal tells the progress of a run")
+    title: bool = setting(True, "whether the title of the terminal shows the progress of a run")
 
 
 @dataclass(frozen=True)

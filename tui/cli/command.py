@@ -55,7 +55,7 @@ from .shared_options import (
 @queue_options
 @new_code_option
 @wait_option
-@click.option("--anyway", is_flag=True, help="Say nothing about others who use the same GPUs.")
+@click.option("--anyway", is_flag=True, help="Start without a warning about other users of the same GPUs.")
 @cluster_options
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
@@ -83,13 +83,13 @@ def cli(
     gputui --preset quickstart               train a shipped preset without the screen
     gputui --preset fast.yaml --set xla=true train your own with one option changed
     gputui diagnose --preset fast.yaml --apply -o better.yaml
-                                             make it faster: measure remedies, save what helps
+                                             make it faster: try the remedies, save what helps
     gputui presets                           list the shipped presets and your own
     gputui options [KEY]                     explain the options for --set and presets
     gputui doctor                            check GPUs, driver and TensorFlow
     gputui completion bash                   set up tab completion; also for zsh and fish
 
-    Runs go on when the screen is closed. The fit of any script becomes a run, too:
+    Runs continue when the screen is closed. The fit of any script can be a run, too:
 
     \b
     from gputui.engine import Monitor

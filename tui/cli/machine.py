@@ -70,12 +70,12 @@ def gpus(as_json: bool) -> None:
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("gpus", metavar="N[@KIND]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--wait", is_flag=True, help="Wait until as many GPUs are free.")
+@click.option("--wait", is_flag=True, help="Wait until N GPUs are free.")
 @click.pass_context
 def lease(context: click.Context, gpus: str, command: Sequence[str], wait: bool) -> None:
     """Run any program on N free GPUs.
 
-    Other users of gputui leave them alone until the program ends.
+    No other user of gputui takes them until the program ends.
 
     \b
     gputui lease 1 -- python train.py            a GPU that nobody uses

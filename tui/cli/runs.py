@@ -55,7 +55,7 @@ def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Seq
 def runs_rm(context: click.Context, names: Sequence[str], latest: bool, yes: bool) -> None:
     """Delete runs for good, with their events, checkpoints and log.
 
-    A run that is still running is not deleted.
+    A run that has not ended is not deleted.
     """
     from ..commands import runs as runs_command
 
@@ -64,7 +64,7 @@ def runs_rm(context: click.Context, names: Sequence[str], latest: bool, yes: boo
 
 @click.command()
 @click.argument("run", default="latest", shell_complete=completion.run)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, and exit with its exit code.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run has ended, and exit with its exit code.")
 @click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.pass_context
 def logs(context: click.Context, run: str, follow: bool, last: int | None) -> None:
@@ -193,11 +193,11 @@ _OF_QUEUED = {
     "top": "Move waiting runs to the top.",
     "up": "Move waiting runs up by one place.",
     "down": "Move waiting runs down by one place.",
-    "hold": "Keep waiting runs from being started until they are released.",
-    "release": "Let runs that are held be started.",
+    "hold": "Do not start these runs until they are released.",
+    "release": "Start these held runs in their turn.",
     "rm": "Take waiting runs out of the queue. Those that have never begun end as stopped.",
 }
-_OF_QUEUE = {"pause": "Start no more runs; those that have begun go on.", "start": "Go on after a pause."}
+_OF_QUEUE = {"pause": "Start no more runs; those that have begun continue.", "start": "Start runs again after a pause."}
 
 
 def _change_queue(verb: str) -> None:
@@ -260,7 +260,7 @@ def history(run: str, form: str, output: str | None) -> None:
 @click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
 @click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
 @click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
-@click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
+@click.option("--unpin", is_flag=True, help="Remove the pinned baseline.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")

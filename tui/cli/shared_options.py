@@ -17,21 +17,22 @@ from . import completion
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
-WAIT_HELP = "Wait until nothing else trains on these devices, then begin."
+WAIT_HELP = "Wait until no other training uses these devices, then begin."
 ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
 SET_HELP = (
-    "Set one option, overriding the preset; may be given several times. The group may be left out where the name is "
+    "Set one option, overriding the preset; may be given several times. The group may be left out if the name is "
     "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
 )
 
 new_code_option = click.option(
     "--code",
     type=click.Choice(["new", "copy"]),
-    help="If your code was edited since, resume with it as it is now (new), or with the run's own copy (copy).",
+    help="If your code has changed since the run was started: resume with the present code (new), or with the run's "
+    "own copy (copy).",
 )
 
 
-wait_option = click.option("--wait", is_flag=True, help="Start when the devices are free, and wait until then.")
+wait_option = click.option("--wait", is_flag=True, help="Wait until the devices are free, then start.")
 
 
 def queue_options(command: Command) -> Command:
@@ -110,13 +111,13 @@ def search_limits(command: Command) -> Command:
     for add in reversed((
         click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
                      show_default=True, help="Time for everything: the trials, the losses and the proof. "
-                     "With --resume: so many minutes more."),
+                     "With --resume: the additional minutes."),
         click.option("--leave", metavar="KEY", multiple=True,
                      help="An option that keeps its value, such as input.shuffle; may be repeated."),
         click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
                      help="Largest global batch (default: a tenth of the samples of a pass)."),
         click.option("--memory-gb", type=click.FloatRange(min=0, min_open=True), metavar="GB",
-                     help="Most memory that the training may take (default: what there is)."),
+                     help="Most memory that the training may take (default: all that is available)."),
         click.option("--learning-rate", type=click.Choice(("keep", "linear", "sqrt")), default="keep",
                      show_default=True,
                      help="Scale the learning rate with the batch size: linear (for sgd) or sqrt (for adam)."),
@@ -129,7 +130,7 @@ def search_limits(command: Command) -> Command:
         click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
                      help="Measured seconds of each trial of these pairs."),
         click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
-                     help="Go on with a search that was stopped or killed (default: the latest); with --minutes "
+                     help="Continue a search that was stopped or killed (default: the latest); with --minutes "
                      "also with one that has ended."),
         click.option("--dry-run", is_flag=True,
                      help="Only predict what memory the preset takes and the largest batch, from two short trials."),

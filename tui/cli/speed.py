@@ -116,8 +116,8 @@ def diagnose(
     "precisions",
     metavar="POLICY",
     multiple=True,
-    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those the "
-    "devices are made for).",
+    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those for "
+    "which the devices have instructions).",
 )
 @click.option(
     "--wide",
@@ -125,7 +125,7 @@ def diagnose(
     is_flag=False,
     flag_value="after",
     type=click.Choice(("after", "instead")),
-    help="Let Optuna combine options, after the ordered search (the default) or instead of it, given as "
+    help="Let Optuna combine options, after the ordered search (the default) or instead of it, written as "
     "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.",
 )
 @click.option(
@@ -145,7 +145,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     \b
     gputui tune --preset mine.yaml --minutes 20 -o fastest.yaml
     gputui tune --preset quickstart --only batch_size --only input
-    gputui tune --resume                                 go on after an interruption
+    gputui tune --resume                                 continue after an interruption
     """
     from ..commands import tune as tune_command
 
@@ -215,7 +215,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     metavar="[PROOF]",
     is_flag=False,
     flag_value="latest",
-    help="Go on with a measurement that was stopped or killed (default: the latest).",
+    help="Continue a measurement that was stopped or killed (default: the latest).",
 )
 @click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
@@ -231,7 +231,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     \b
     gputui scaling --preset mine.yaml --replicas 1,2,4,8
     gputui scaling --preset mine.yaml --keep global                strong scaling
-    gputui scaling --preset quickstart --set logical_devices=2     a rehearsal on the CPU
+    gputui scaling --preset quickstart --set logical_devices=2     a test on the CPU
     """
     from ..commands import scaling as scaling_command
 

@@ -156,7 +156,7 @@ def _devices(started: Mapping[str, Any]) -> str:
 
 
 SURE, LIKELY = 0.8, 0.55
-MEASURING = "measuring what holds the training back ..."
+MEASURING = "measuring what limits the speed ..."
 _BEGUN = ("training", "evaluating", "saving")
 
 

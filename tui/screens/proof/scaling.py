@@ -27,7 +27,7 @@ class ScalingScreen(ProofScreen):
 
     EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("resume", label="Go on", meaning="go on with a measurement that was stopped or killed"),
+        keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
         keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
     ]
 

@@ -72,7 +72,7 @@ class TuneScreen(ProofView[SearchReading]):
     EXPLAINED = {"apply": "apply", "save": "save", "resume": "resume", "stop": "stop", "prove": ""}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the search and its current trial"),
-        keys.bind("resume", label="Go on", meaning="go on with a stopped search, or give an ended one more minutes"),
+        keys.bind("resume", label="Go on", meaning="continue a stopped search, or give an ended one more minutes"),
         keys.bind("apply", meaning="put the best settings into the form, as changes that are not saved"),
         keys.bind("save", label="Save preset", meaning="save the preset with the best settings"),
         keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown", show=False),
