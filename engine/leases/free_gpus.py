@@ -21,7 +21,7 @@ from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall, BackgroundCalls
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
-from ..units import share, size
+from ..units import idle_hours, share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
 
@@ -31,13 +31,15 @@ LOOK_SECONDS = 2.0  # between two looks
 SLOW_SECONDS = 10.0  # between two looks that ask again what the driver has refused
 BUSY = 0.02  # share of the time; a display keeps a GPU busier than 0 now and then
 DISPLAY_BYTES = 1024**3  # a driver and a display use less
-IDLE_HOURS = 2.0  # a process that holds memory and has computed nothing for so long is named as idle
 
 
 @dataclass(frozen=True)
 class GpuUser:
     """A process on a GPU: its user and program, its start (Unix time), and the bytes of GPU memory that it uses. Each
     of them is None if it cannot be read.
+
+    `use` is the share of the last second in which it used the GPU (0 to 1), and `cpu_seconds` its CPU time in all.
+    `idle_seconds` is set by idle_notes.py.
     """
 
     pid: int
@@ -45,11 +47,19 @@ class GpuUser:
     program: str | None = None
     since: float | None = None
     memory_bytes: int | None = None
+    use: float | None = None
+    cpu_seconds: float | None = None
+    idle_seconds: float | None = None
 
     def __str__(self) -> str:
         what = f"{self.user}'s {self.program or 'process'}" if self.user else f"process {self.pid}"
         since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
-        return f"{what}{since}"
+        return f"{what}{since}" + (f", idle for {self.idle_hours} h" if self.idle_hours else "")
+
+    @property
+    def idle_hours(self) -> int:
+        """The full hours for which it is named as idle, from two on; else 0, also if that is not known."""
+        return idle_hours(self.idle_seconds)
 
 
 @dataclass(frozen=True)
@@ -186,7 +196,10 @@ def _use(reading: Mapping[str, Any]) -> GpuUse:
 
 def _user(process: Mapping[str, Any]) -> GpuUser:
     used = whole(process.get("memory_used_bytes"))
-    return GpuUser(process["pid"], process.get("user"), process.get("name"), number(process.get("started")), used)
+    return GpuUser(
+        process["pid"], process.get("user"), process.get("name"), number(process.get("started")), used,
+        number(process.get("use")), number(process.get("cpu_seconds")),
+    )  # fmt: skip
 
 
 # ---- choosing -------------------------------------------------------------------------------------

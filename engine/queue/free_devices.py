@@ -22,6 +22,7 @@ from .queue_settings import Settings
 
 if TYPE_CHECKING:
     from ..leases.free_gpus import GpuUser, GpuWatch
+    from ..leases.idle_notes import IdleNotes
 
 
 @dataclass(frozen=True)
@@ -60,17 +61,19 @@ class DeviceReader:
         self._free_since: dict[str, float] = {}
         self._last: tuple[Device, ...] = ()
         self._watch: GpuWatch | None = None
+        self._notes: IdleNotes | None = None
 
     def __call__(self) -> tuple[Device, ...]:
         """Return the GPUs in the order of their numbers, and the CPU last.
 
         If the GPUs cannot be read, those of the last reading are returned as not free.
         """
-        from ..leases import free_gpus
+        from ..leases import free_gpus, idle_notes
 
         self._watch = self._watch or free_gpus.GpuWatch()
+        self._notes = self._notes or idle_notes.IdleNotes()
         try:
-            uses = self._watch.read()
+            uses = self._notes.of(self._watch.read())
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
         now, least = time.monotonic(), self.idle_seconds

@@ -27,8 +27,8 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
     """Return each process (a mapping with `pid`) with `name`, `own` and `user` added; `own` is True for `own_pid`.
 
-    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command` and
-    `started` (Unix time) of a process that can be seen.
+    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command`,
+    `started` (Unix time) and `cpu_seconds` (its CPU time in all) of a process that can be seen.
     """
     return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
 
@@ -52,10 +52,16 @@ def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:
         process = psutil.Process(pid)
         if pid != own_pid and not _is_counted_here(pid):
             return {"name": None, "own": None, "user": None, "hidden": NOT_HERE}
-        more = {"command": command_of(process), "started": seen(process.create_time)} if whole else {}
+        more = _more(process) if whole else {}
         return {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)} | more
     except (psutil.Error, ValueError, OverflowError):
         return {"name": None, "own": None, "user": None, "hidden": HIDDEN if _exists(pid) else NOT_HERE}
+
+
+def _more(process: psutil.Process) -> dict[str, Any]:
+    times = seen(process.cpu_times)
+    cpu_seconds = None if times is None else times.user + times.system
+    return {"command": command_of(process), "started": seen(process.create_time), "cpu_seconds": cpu_seconds}
 
 
 def seen(ask: Any) -> Any:

@@ -17,6 +17,7 @@ from ...engine.job import this_machine
 from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
 from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
+from ...engine.leases.idle_notes import IdleNotes
 from ...engine.leases.lease import NotFree
 from ...engine.options import gpu_choice
 from ...engine.queue import any_entry
@@ -24,6 +25,7 @@ from ...engine.text_table import Table
 from ...engine.units import share, size
 from ..base.errors import Refused, clean, complain
 from ..printing.plain_tables import show_table
+from ..wording.gpus import HOW_IDLE
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names
@@ -36,20 +38,24 @@ def show_gpus(as_json: bool) -> None:
     Raises Refused if the GPUs cannot be read.
     """
     try:
-        gpus = free_gpus.read()
+        gpus = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
         raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
     following = _following(gpus)
     if as_json:
         for gpu in gpus:
             print(to_json(_as_json(gpu) | {"next": following.get(gpu.uuid)}))
-    elif gpus and following:
+        return
+    if not gpus:
+        print("This machine has no NVIDIA GPU; trainings run on the CPU.")
+        return
+    if following:
         rows = [(*_row(gpu), following.get(gpu.uuid, "")) for gpu in gpus]
         show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
-    elif gpus:
-        show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
     else:
-        print("This machine has no NVIDIA GPU; trainings run on the CPU.")
+        show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
+    if any(user.idle_hours for gpu in gpus for user in gpu.users or ()):
+        print(f"idle: {HOW_IDLE}")
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
@@ -105,7 +111,8 @@ def _as_json(gpu: GpuUse) -> dict[str, Any]:
 
 def _user_as_json(user: GpuUser) -> dict[str, Any]:
     return {"pid": user.pid, "user": user.user, "name": user.program, "started": user.since,
-            "memory_used_bytes": user.memory_bytes}  # fmt: skip
+            "memory_used_bytes": user.memory_bytes,
+            "idle_seconds": None if user.idle_seconds is None else round(user.idle_seconds)}  # fmt: skip
 
 
 # ---- lease ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ If a figure is not available, the reason is shown in a word.
 from __future__ import annotations
 
 from ...engine.figures import GPU, of_run
-from ...engine.units import clock, count, gibibytes, percent, seconds, size
+from ...engine.units import clock, count, gibibytes, idle_hours, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.gpu_reading import FREE, Gpu, GpuProcess
@@ -266,6 +266,8 @@ def doing(process: GpuProcess) -> str:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
         return f"busy {percent(process.use)}"
+    if hours := idle_hours(process.idle_seconds):
+        return f"idle for {hours} h"
     return f"idle {'at least ' * process.idle_at_least}{clock(process.idle_seconds)}"
 
 

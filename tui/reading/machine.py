@@ -150,6 +150,7 @@ class MachineReader:
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
+        from ...engine.leases.idle_notes import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
         from .gpu_leases import with_leases
@@ -161,7 +162,7 @@ class MachineReader:
         # Reading the traffic keeps the driver busy: it is read only if no training could be delayed.
         reader = GpuReader(self._put, READ_SECONDS, pcie=pid is None, own_pid=pid, processes=True)
         reader.start()
-        host, store, due = Host(pid or NOBODY), Store(), 0.0
+        host, store, notes, due = Host(pid or NOBODY), Store(), IdleNotes(), 0.0
         try:
             while not leaving.wait(TAKE_SECONDS):
                 if time.monotonic() >= due:
@@ -171,7 +172,7 @@ class MachineReader:
                 if events := list(self._events()):
                     store.feed(events)
                     now = store.snapshot()
-                    yield replace(now, gpus=with_leases(now.gpus))
+                    yield replace(now, gpus=with_leases(now.gpus, notes))
         finally:
             reader.stop()
 

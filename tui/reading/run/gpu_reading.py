@@ -26,7 +26,8 @@ class GpuProcess:
     then the reason.
 
     `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
-    chip. With `idle_at_least` it has been idle since the first reading, and perhaps longer.
+    chip. With `idle_at_least` it has been idle since the first reading, and perhaps longer. `cpu_seconds` is its CPU
+    time in all.
     """
 
     pid: int
@@ -40,6 +41,7 @@ class GpuProcess:
     idle_seconds: float | None = None
     idle_at_least: bool = True
     hidden: str = ""
+    cpu_seconds: float | None = None
 
     @property
     def program(self) -> str | None:
@@ -217,6 +219,7 @@ def _process(reading: Mapping[str, Any]) -> GpuProcess:
         number(reading.get("idle_seconds")),
         reading.get("idle_at_least") is not False,
         text("hidden") or "",
+        number(reading.get("cpu_seconds")),
     )
 
 

@@ -40,6 +40,7 @@ from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
+from ...wording.gpus import HOW_IDLE
 from ..base import FollowingScreen, Header
 from ..help import NOT_OFFERED
 
@@ -81,6 +82,7 @@ class ProcessesScreen(FollowingScreen[Users]):
                 ("since", "when it was started"),
                 ("busy", "how much of the time it has used the GPU's multiprocessors in the last second"),
                 ("idle", "since when it has not used the GPU, by what gputui has seen each second since it looks"),
+                ("idle for 3 h", HOW_IDLE),
                 (
                     "GPU 0: free",
                     "above the table: who has leased a GPU, for what and since when, or why it is not free",
@@ -214,6 +216,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
                     "who has the GPU, for what and since when",
                 ),
                 ("idle", "since when a process was not seen to use the GPU"),
+                ("idle for 3 h", HOW_IDLE),
             ),
         ),
     )
