@@ -110,7 +110,7 @@ class Proof:
         return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 
     def liveness(self, record: Record) -> Liveness:
-        """Whether the process of the proof is alive and, if it runs on another machine, the name of that machine.
+        """Return which processes of the proof are alive and, if it runs on another machine, the name of that machine.
 
         `record` is the content of proof.json.
         """
@@ -155,7 +155,8 @@ def create(request: Request, doing: str = "starting") -> Proof:
     """Create and return a proof folder for `request`. Its name, the proof's id, contains the time and the preset's
     name.
 
-    Raises ProofError if no free name is left, and OSError if the folder cannot be written.
+    `doing` is the present work in words, for the record. Raises ProofError if no free name is left, and OSError if the
+    folder cannot be written.
     """
     folder = proofs_folder()
     places.make(folder, exist_ok=True)
@@ -194,8 +195,8 @@ def empty_record(path: Path, request: Request) -> Record:
 
 
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Create a proof and start its process. Returns both. If ProofError is raised, the proof folder is deleted
-    again.
+    """Create a proof and start its process; return the proof and the process. If ProofError is raised, the proof folder
+    is deleted again.
     """
     proof = create(request)
     try:

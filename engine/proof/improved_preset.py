@@ -89,7 +89,7 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
-    """For each changed key that is saved, the comment that says why its value was chosen.
+    """Return, for each changed key that is saved, the comment that says why its value was chosen.
 
     `before` are the values of the original preset. A key without a known reason is absent.
     """
@@ -120,7 +120,7 @@ def in_total(data: Record) -> str:
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
     """Yield the possible comments for the value of `key`, the most exact comment first.
 
-    The gain of a candidate comes from one short trial and is no proof.
+    `before` are the values of the original preset. The gain of a candidate comes from one short trial and is no proof.
     """
     value, search = proof_sentences.to_take(data)[key], search_of(data)
     candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
@@ -176,7 +176,7 @@ def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> 
 
 
 def _followed(key: str, search: Search) -> Iterator[str]:
-    """Yield why an option of the learning rate has changed.
+    """Yield why the option `key` has changed, if it is about the learning rate or its schedule.
 
     No candidate tries these options: they follow from the batch size. Yields nothing for other options, or if the user
     keeps the learning rate.

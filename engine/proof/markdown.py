@@ -98,7 +98,8 @@ def _method(data: Record) -> str:
 
 
 def _spreads(repeats: int) -> str:
-    """Return the factor by which a gain must exceed the spread, in words: `twice`, or less with more than three pairs.
+    """Return in words the number of spreads that a gain of `repeats` pairs must exceed: `twice`, or less with more than
+    three pairs.
 
     The rule is in trials/significance.py.
     """
@@ -246,5 +247,7 @@ def capital(text: str) -> str:
 
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """Return a table of trials in Markdown, failed trials included. `names` has the title for each side."""
+    """Return a table in Markdown with a row for each trial of `rows`, failed trials included. `names` has the title for
+    each side.
+    """
     return trial_tables.trials((names[trial.side], trial) for trial in rows).markdown()

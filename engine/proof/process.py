@@ -44,9 +44,10 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """The parts that measure a proof.
+    """The request for a proof, its record, and the objects with which it is measured.
 
-    `earlier` are the trials from before the proof was resumed that still count. Empty for a new proof.
+    `bench` runs the trials on `machine`. `earlier` are the trials from before the proof was resumed that still count.
+    Empty for a new proof.
     """
 
     request: Request

@@ -25,7 +25,7 @@ from .trial_diagnosis import Picking
 
 
 class Prover:
-    """Carries out one request, and updates the record after every step."""
+    """Carries out one request with the trials of `bench` on `machine`, and updates the record after every step."""
 
     def __init__(self, request: Request, record: Record, bench: TrialRunner, machine: Machine) -> None:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
@@ -81,7 +81,7 @@ class Prover:
         return trial_diagnosis.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
-        """One successful trial of the settings `best`. The first comparison uses it as its first trial.
+        """Return one successful trial of the settings `best`, which the first comparison uses as its first trial.
 
         A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped if a stop was requested.
         """

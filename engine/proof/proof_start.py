@@ -100,7 +100,7 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
 
 
 class BlockedError(ProofError):
-    """The devices of a measurement are in use. The text says by what, and what to do."""
+    """The devices of the measurement `request` are in use. The text says by what, and what to do."""
 
     def __init__(self, request: Request, what: str) -> None:
         if request.chooses_gpus:
@@ -125,7 +125,7 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 
 
 def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Check the request, create the proof and start its process. Returns both.
+    """Check the request, create the proof and start its process; return the proof and the process.
 
     Raises ProofError if the request cannot be measured, or if its devices are in use and `anyway` is False.
     """

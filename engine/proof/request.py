@@ -31,10 +31,13 @@ class ProofError(RunError):
 class Request:
     """The request for a proof: the settings that it is to measure, and its limits.
 
-    `kind` is one of KINDS in trials/record.py. `preset` is YAML with every value, and its relative paths start from
-    `folder`. `source` is the file of the preset. None if no file is known. `ablation_repeats` is the number of pairs
-    with and without input at the beginning. 0 for none. `limit_seconds` is the time limit: no comparison is started
-    that would end after it. None: no limit.
+    `kind` is one of KINDS in trials/record.py. `preset` is the preset as YAML with every value, and its relative paths
+    start from `folder`. `source` is the file of the preset, None if no file is known. `changes` are the values by
+    `group.name` to compare with the preset. `repeats` is the number of pairs in a comparison, and `measure_seconds` the
+    measured time of a trial. `ablation_repeats` is the number of pairs with and without input at the beginning, 0 for
+    none. `profile`: a further trial is profiled. `limit_seconds` is the time limit: no comparison is started that would
+    end after it; None: no limit. `run` is the id of the run whose remedies are tried. `search` and `scaling` are what
+    such a measurement needs.
     """
 
     kind: str
@@ -105,7 +108,8 @@ def limits(plain: Mapping[str, Any]) -> Limits:
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
-    """Return a request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
+    """Return a request of this `kind` about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
+    `settings`.
 
     `more` are further fields of Request. Raises PresetError.
     """
@@ -113,7 +117,7 @@ def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Req
 
 
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
-    """Return a request about a preset with changes that were not saved.
+    """Return a request of this `kind` about a preset with changes that were not saved.
 
     `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
     Request.

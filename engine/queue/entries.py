@@ -180,7 +180,10 @@ def write(entry: Entry) -> None:
 
 
 def discard(name: str) -> None:
-    """Remove an entry with its environment, if there is one. The caller must hold the lock of the queue."""
+    """Remove the entry of the run or measurement `name`, with its environment, if there is one.
+
+    The caller must hold the lock of the queue.
+    """
     for path in (file_of(name), environment_file(name)):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -191,7 +194,7 @@ def is_paused() -> bool:
 
 
 def news() -> Mapping[str, Any]:
-    """Return what the runner has written last, empty if nothing.
+    """Return the latest report of the runner about the queue; empty if it has written none.
 
     `why` has the reasons why runs wait, by id; `failures` the counted failures, by group; `gpus` the number of GPUs,
     and `pid` the runner's process id.
@@ -225,7 +228,7 @@ def _keep_environment(name: str) -> None:
 
 
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
-    """Return the environment in which a queued run starts, and its folder.
+    """Return the environment in which the queued run `name` starts, and its folder.
 
     It is the environment at the time of queueing, or that of this process if the file is missing. The folder is None if
     it is not known or does not exist any more.
@@ -322,10 +325,9 @@ def _entry(name: str) -> Entry:
 
 
 def move(name: str, where: Where) -> Entry:
-    """Move a waiting or held entry to the top of the queue, or by one place up or down. Return the entry.
+    """Move the waiting or held entry `name` to the top of the queue, or by one place up or down. Return the entry.
 
-    At the end of the queue it stays in its place. Raises RunError if it is not in the queue, has begun, or waits in
-    Slurm.
+    At the end of the queue it stays in its place. Raises RunError if it is not in the queue or has begun.
     """
     with locked():
         entry = _entry(name)
@@ -347,9 +349,9 @@ def move(name: str, where: Where) -> Entry:
 
 
 def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep a waiting entry from being started until it is released. Return the entry.
+    """Keep the waiting entry `name` from being started until it is released. Return the entry.
 
-    Raises RunError if it is not in the queue or has begun.
+    `reason` is the text that the list shows for it. Raises RunError if it is not in the queue or has begun.
     """
     with locked():
         entry = _entry(name)
@@ -362,7 +364,7 @@ def hold(name: str, reason: str = "held by you") -> Entry:
 
 
 def release(name: str) -> Entry:
-    """Let a held entry be started again, and set the counted failures of its group to 0. Return the entry.
+    """Let the held entry `name` be started again, and set the counted failures of its group to 0. Return the entry.
 
     An entry that is not held keeps its state. Raises RunError if it is not in the queue.
     """
@@ -385,11 +387,10 @@ def write_news(content: Mapping[str, Any]) -> None:
 
 
 def remove(name: str) -> None:
-    """Take a waiting or held run or measurement out of the queue. If it has never begun, it ends as stopped, else it
-    keeps its result.
+    """Take the waiting or held run or measurement `name` out of the queue. If it has never begun, it ends as stopped,
+    else it keeps its result.
 
-    A damaged entry is removed, too. A job in Slurm is cancelled. Raises RunError if it has begun or is not in the
-    queue, or if Slurm does not cancel the job.
+    A damaged entry is removed, too. Raises RunError if it has begun or is not in the queue.
     """
     wait_for_start(name)
     with locked():
@@ -475,8 +476,8 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
 
 
 def ask_to_yield(name: str) -> None:
-    """Ask a running run to stop so that it returns to the queue. Nothing is done if it does not run or was asked
-    already.
+    """Ask the running run `name` to stop so that it returns to the queue. Nothing is done if it does not run or was
+    asked already.
     """
     with locked():
         entry = read(name)
@@ -490,7 +491,9 @@ def ask_to_yield(name: str) -> None:
 
 
 def end_for_good(name: str) -> None:
-    """Let a run that was asked to give way end for good instead of returning to the queue, as its user stops it."""
+    """Let the run `name`, which was asked to give way, end for good instead of returning to the queue, as its user
+    stops it.
+    """
     with locked():
         entry = read(name)
         if entry is not None and entry.yields:

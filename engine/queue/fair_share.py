@@ -72,7 +72,8 @@ class FairShare:
         return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
 
     def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:
-        """Return the reason for each run that is to give its devices to another user, by the run's id.
+        """Return the reason for each of the `running` runs that is to give its devices to another user, by the run's
+        id.
 
         A run gives way only if its option run.give_way is set and it has run for 30 s. The reason is a foreign process
         on one of its GPUs (`seen` are the devices), or a user who has waited for 10 s, has fewer devices than this
@@ -100,7 +101,7 @@ def _is_long_enough(entry: Entry) -> bool:
 
 
 def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
-    """Return in words which process that the run has not started uses one of its GPUs.
+    """Return in words which process that the run has not started uses one of its GPUs. `seen` are all devices.
 
     Empty if there is none, or if the driver does not report the users of processes.
     """

@@ -1,6 +1,7 @@
-"""The expected starts of the runs that wait in the queue: the runner's walk, carried on with the expected ends of runs.
+"""Estimates when the waiting runs of the queue start: it repeats the runner's choice for the moments at which runs are
+expected to end.
 
-Nothing is read here. A start is None from the point on at which something that decides it is not known.
+Nothing is read here. A start is None if it depends on something that is not known.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Begun:
-    """What uses devices now, by the names in `devices`. `seconds_left` is None if its end is not known.
+    """A run or another program that uses devices now, by the names in `devices`.
 
-    `is_queued` is True for a run of this queue, whose devices count for the setting `most`.
+    `seconds_left` is None if its end is not known. `is_queued` is True for a run of this queue, whose devices count for
+    the setting `most`.
     """
 
     run: str
@@ -48,8 +50,9 @@ def start_times(
 ) -> dict[str, float | None]:
     """Return for each waiting run, by its id, the seconds until it is expected to start; None if that is not known.
 
-    `waiting` are the runs in the order of the queue. `most` is the number of devices that runs of the queue may have at
-    once. `opens_in` returns, for a moment in so many seconds, for how many seconds from then on no run is started.
+    `waiting` are the runs in the order of the queue, `begun` the present users of the devices. `most` is the number of
+    devices that runs of the queue may have at once (None: no limit). `opens_in(s)` returns for how many seconds no run
+    is started, counted from the moment in `s` seconds.
     """
     forecast = _Forecast(begun, most)
     left, now = list(waiting), 0.0
@@ -66,7 +69,11 @@ def start_times(
 
 
 class _Forecast:
-    """The devices and the runs at a moment of the forecast."""
+    """The devices and the runs at a moment of the forecast, which `release` and `walk` move on.
+
+    `begun` are the users of the devices at the beginning, and `most` is the number of devices that runs of the queue
+    may have at once.
+    """
 
     def __init__(self, begun: Sequence[Begun], most: int | None) -> None:
         self._begun, self._most = {each.run: each for each in begun}, most
@@ -77,12 +84,15 @@ class _Forecast:
         self._open = {name for each in begun if each.seconds_left is None for name in each.devices}
 
     def release(self, now: float) -> None:
-        """Take out what has ended by `now`."""
+        """Remove the runs whose end is expected by `now` (seconds from the beginning), so that their devices are
+        free.
+        """
         for name in [name for name, end in self.ends.items() if end is not None and end <= now]:
             del self.ends[name]
 
     def walk(self, waiting: Sequence[Expected], now: float) -> list[Expected]:
-        """Start the runs that can start at `now`. Return those that go on waiting and whose start can still be known.
+        """Start the runs that can start at `now` (seconds from the beginning). Return those that still wait and whose
+        start can still be known.
 
         As in the runner, devices for which a run waits are kept from the runs after it.
         """
@@ -102,10 +112,11 @@ class _Forecast:
         return left
 
     def _starts_or_waits(self, run: Expected, now: float, blocked: set[str]) -> bool:
-        """Start a run that waits for no other run, or give up its start, or else return True.
+        """Start a run at `now` if it can start. Return True if it waits, False if it has started or its start cannot be
+        known.
 
-        `blocked` has the names of the devices that are in use or kept for a run before it. Those that the run takes, or
-        that are kept for it, are added.
+        `blocked` has the names of the devices that are in use or kept for a run before it. The devices that the run
+        takes, or that are kept for it, are added.
         """
         free = [name for name in run.usable if name not in blocked]
         is_enough = run.count <= len(free)
@@ -134,7 +145,7 @@ class _Forecast:
         return not (is_enough and not now) and not self._open.isdisjoint(run.usable)
 
     def _lose(self, run: Expected) -> None:
-        """Give up the start of a run. It may take each of its devices at any moment."""
+        """Record that the start of a run cannot be known. It may then take each of its devices at any moment."""
         self.starts[run.run] = None
         self._open |= set(run.usable)
 

@@ -51,9 +51,9 @@ class Device:
 
 
 class DeviceReader:
-    """Looks at the devices of this machine each time it is called.
+    """Reads the state of this machine's devices each time it is called.
 
-    A GPU is free only if it was free in all looks of the last `idle_seconds` (None: the machine's default, 20 s).
+    A GPU is free only if it was free in all readings of the last `idle_seconds` (None: the machine's default, 20 s).
     """
 
     def __init__(self) -> None:

@@ -363,7 +363,9 @@ class Runner:
 
 
 def _returned(entry: Entry) -> Entry:
-    """Return the entry as it waits again. The start that it has had does not count as a try."""
+    """Return the entry of a run that has given way, as an entry that waits again. Its last start does not count as a
+    try.
+    """
     tries = max(0, entry.tries - 1)
     return replace(entry, state="waiting", devices=(), yields=False, tries=tries, returned_at=time.time())
 
@@ -381,7 +383,7 @@ def _waits_for_another(entry: Entry) -> str:
 
 
 def carry_out(descriptor: int | None) -> int:
-    """Be the runner of this home until no entry is left, and return 0. Return 0 at once if another process is the
+    """Run the queue of this home until no entry is left, and return 0. Return 0 at once if another process is its
     runner.
 
     `descriptor` is that of the runner's lock if this process has inherited the lock, else None.

@@ -1,8 +1,8 @@
 """`python -P -m gputui.engine.queue.start ID STARTED_AT DEVICE...`: launches one queued run or measurement, for the
 runner.
 
-It prints in one line why it has not. Exit codes: 0 the run has begun; 75 its devices are not free now; 3 it cannot be
-started.
+If it cannot, it prints the reason in one line. Exit codes: 0 the run has begun; 75 its devices are not free now; 3 it
+cannot be started.
 """
 
 from __future__ import annotations

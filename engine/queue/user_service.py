@@ -22,7 +22,9 @@ def path() -> Path:
 
 
 def text() -> str:
-    """Return the unit. `KillMode=process` lets trainings go on after the runner, which ends with an empty queue."""
+    """Return the text of the unit's file. `KillMode=process` lets trainings continue after the runner, which ends with
+    an empty queue.
+    """
     return (
         "[Unit]\n"
         "Description=gputui: starts the runs that wait in the queue\n\n"
@@ -42,9 +44,7 @@ def _quoted(word: str) -> str:
 
 
 def install() -> str:
-    """Write and enable the unit. Return the commands that are left to the user, as systemctl cannot be used; else an
-    empty text.
-    """
+    """Write and enable the unit. Return an empty text, or the commands that the user has to give if systemctl fails."""
     path().parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path(), text())
     return _systemctl("daemon-reload") or _systemctl("enable", NAME)
@@ -61,7 +61,9 @@ def remove() -> bool:
 
 
 def _systemctl(*words: str) -> str:
-    """Run systemctl for this user. Return what the user has to run instead if it fails."""
+    """Run `systemctl --user` with these words. Return an empty text, or the commands that the user has to give if it
+    fails.
+    """
     by_hand = f"systemctl --user daemon-reload && systemctl --user enable {NAME}"
     if shutil.which("systemctl") is None:
         return by_hand

@@ -72,7 +72,8 @@ def describe(reasons: Mapping[int, str]) -> str:
 
 
 def seal(draft: Path, step: int) -> None:
-    """Write the manifest of a finished checkpoint in the folder `draft`, and wait until all its files are on the disk.
+    """Write the manifest of the finished checkpoint of `step` in the folder `draft`, and wait until all its files are
+    on the disk.
 
     Raises OSError.
     """

@@ -94,8 +94,9 @@ def _how(path: str, code: Code, copy: Path | None) -> str:
 
 
 def _changed_lines(before: str, after: str) -> int:
-    """Return the number of lines that differ between two files; 0 if a file cannot be read or has more than 5,000
-    lines.
+    """Return the number of lines that differ between the files with the paths `before` and `after`.
+
+    0 if a file cannot be read or has more than 5,000 lines.
     """
     try:
         old, new = (read_bytes(Path(path)).splitlines() for path in (before, after))

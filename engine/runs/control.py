@@ -38,9 +38,9 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
 
 
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
-    """Send the signals `numbers` to the engine or trainer of a run.
+    """Send the signals `numbers` to `process`, the engine or trainer of a run.
 
-    Raises RunError if `process` cannot be verified to belong to the run.
+    `role` is `engine` or `trainer`. Raises RunError if `process` cannot be verified to belong to the run.
     """
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
@@ -68,7 +68,7 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     """Hold and yield the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
 
     Raises RunError if the run is alive or queued, or if its lock cannot be taken. `verb` is for the message, and ends
-    with e: `delete`. With `from_queue`, a queued run is allowed, as the queue itself starts it.
+    with the letter e, such as `delete`. With `from_queue`, a queued run is allowed, as the queue itself starts it.
     """
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)

@@ -26,7 +26,7 @@ _MANY_BYTES = 1_000_000
 
 
 class Damage:
-    """The number of damaged lines in a file of events, or the reason why the file cannot be read."""
+    """The number of damaged lines in the event file `path`, or the reason why the file cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Damage:
         self.count += 1
 
     def __str__(self) -> str:
-        """One sentence about the damage; empty if there is none."""
+        """Return one sentence about the damage; empty if there is none."""
         if self.unreadable:
             return f"{self.path.name} cannot be read: {self.unreadable}"
         if not self.count:
@@ -67,7 +67,7 @@ class Damage:
 
 
 class Tail:
-    """Reads the events of a file that grows. Each call of `read` returns the events since the last call.
+    """Reads the events of the growing file `path`. Each call of `read` returns the events since the last call.
 
     An incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped.
     """
@@ -115,7 +115,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """Suspend Python's garbage collection while a block of more than 1 MB is read.
+    """A context without Python's garbage collection, if a block of more than 1 MB is read (`size_bytes`).
 
     The collection would take longer than the reading, and free nothing.
     """
@@ -232,7 +232,9 @@ class Follower:
         return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
-        """Return a warning with the present time. It is made by this process and is not in the run's files."""
+        """Return a warning of this `kind` with the present time. It is made by this process and is not in the run's
+        files.
+        """
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
@@ -283,7 +285,10 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
-    """Yield all events of a run, from its first event until it has ended; waits for events that are not written yet."""
+    """Yield all events of a run, from its first event until it has ended.
+
+    Waits for events that are not written yet, and reads the files every `interval_seconds`.
+    """
     follower = Follower(run)
     while not follower.ended:
         yield from follower.poll()

@@ -31,7 +31,9 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; wit
 
 
 def waits_for_others(phase: str, detail: str) -> bool:
-    """Return True if a `phase` waits for the other workers of a training on several machines, or connects them."""
+    """Return True if a phase event with this `phase` and `detail` means that the run waits for the other workers, or
+    connects them.
+    """
     return phase == "configuring" and bool(detail)
 
 

@@ -31,7 +31,8 @@ def create(
     more: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
 ) -> Run:
-    """Create a new run folder with its preset and the record of its origin. The run's id contains the time and `name`.
+    """Create a new run folder with `preset_yaml` as its preset, and the record of its origin. The run's id contains the
+    time and `name`.
 
     `origin` is the content of origin.json; if it is empty, there is no such file. `more` has the texts of further files
     by their names. In a `cluster`, each worker has a run of its own; the id of each run except the chief's ends with
@@ -56,10 +57,10 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """Create the run folder `path` with its preset; only this user can read it.
+    """Create the run folder `path` with `preset_yaml` as its preset; only this user can read it.
 
-    Raises FileExistsError if `path` exists, RunError if TensorFlow cannot write to such a path, or another OSError.
-    After an error no folder is left.
+    `origin` and `more` are as for `create`. Raises FileExistsError if `path` exists, RunError if TensorFlow cannot
+    write to such a path, or another OSError. After an error no folder is left.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
@@ -93,7 +94,7 @@ class Survey:
     closed: Mapping[str, str]
 
     def __str__(self) -> str:
-        """One line about the folders that cannot be read; empty if all can be read."""
+        """Return one line about the folders that cannot be read; empty if all can be read."""
         if not self.closed:
             return ""
         name, reason = next(iter(self.closed.items()))

@@ -79,7 +79,8 @@ def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) ->
     """Return the same as `check`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be
     dead.
 
-    `check` compares clocks, and the clocks of two machines may differ.
+    `read_status` returns the present content of status.json. `check` compares clocks, and the clocks of two machines
+    may differ.
     """
     status = read_status()
     now, place = check(folder, status), Place.read(status)

@@ -26,10 +26,10 @@ from .events import T_DIGITS, Event, Warn
 
 
 class EventWriter:
-    """Appends events to one file, one line each, without buffering. Several threads may use it.
+    """Appends the events of the run `run_id` to the file `path`, one line each, without buffering.
 
-    A full disk raises no error: events wait in memory (files/appending.py) and are written later, with a warning after
-    them.
+    Several threads may use it. `clock` gives the events their time, by default a clock that begins now. A full disk
+    raises no error: events wait in memory (files/appending.py) and are written later, with a warning after them.
     """
 
     def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
@@ -191,10 +191,10 @@ def _quick() -> Mapping[str, Quick]:
 
 
 def _checker(kind: Any) -> Quick:
-    """Return a function that returns True if a parsed line has exactly the declared fields in their order, with valid
-    values.
+    """Return a function that returns True if a parsed line has exactly the fields of the event class `kind`, in their
+    order, with valid values.
 
-    If it returns False, the line must be checked in another way. The function is compiled for each type of event, as
+    If it returns False, the line must be checked in another way. The function is compiled for each class of event, as
     looking up the type of each field takes longer than the check.
     """
     hints = get_type_hints(kind, include_extras=True)

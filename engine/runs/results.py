@@ -182,7 +182,7 @@ def rows(run_events: RunEvents) -> list[dict[str, float]]:
 
 
 def columns(table: list[dict[str, float]]) -> list[str]:
-    """Return the names of all columns in the rows, in the order of their first appearance."""
+    """Return the names of all columns in the rows of `table` (see `rows`), in the order of their first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))
 
 

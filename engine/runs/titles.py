@@ -103,7 +103,9 @@ def name_of(run: Run) -> str:
 
 
 def _words(key: str, value: Any) -> str:
-    """Return a change as text: `xla` or `no xla` for a switch, else such as `batch_size=256`."""
+    """Return the changed option `key` and its value as text: `xla` or `no xla` for a switch, else such as
+    `batch_size=256`.
+    """
     name = key.rpartition(".")[2]
     if value is True:
         return name
@@ -132,7 +134,7 @@ def _brief(value: Any) -> str:
 def add_change(run: Run, key: str, before: Any, after: Any) -> None:
     """Put an option that was changed after the launch first among the changes in the run's title.
 
-    A run without a record of its origin is not changed.
+    `before` and `after` are its values. A run without a record of its origin is not changed.
     """
     origin = dict(read_object(run.file(FILE)).value)
     if not origin:
@@ -160,7 +162,7 @@ def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
 
 
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return the content of `origin.json`.
+    """Return the content of `origin.json` for a run of the preset `preset`, whose file is `file`.
 
     `changes` has for each option, by `group.name`, its value in the preset and its value in the run.
     """

@@ -28,7 +28,7 @@ WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, if ther
 
 
 class Deletable(Protocol):
-    """A run or a proof."""
+    """A run or a proof, which has an id and a folder."""
 
     @property
     def path(self) -> Path: ...
@@ -76,7 +76,7 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete runs or proofs for good.
+    """Delete the runs or proofs `chosen` for good.
 
     Returns the deleted items, and for each other item a sentence with the reason why it was not deleted.
     """
@@ -117,7 +117,7 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move folders to the trash as one group.
+        """Move the folders of `chosen` to the trash as one group.
 
         Returns the moved items, and for each other item a sentence with the reason why it was not moved.
         """

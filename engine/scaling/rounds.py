@@ -24,7 +24,7 @@ from ..trials.trial_runner import Measures
 
 
 class Rounds:
-    """Carries out one measurement of scaling, and updates the record after every trial.
+    """Carries out one measurement of scaling with the trials of `bench`, and updates the record after every trial.
 
     `earlier` are the trials of the proof from before it was resumed.
     """
@@ -101,8 +101,9 @@ class Rounds:
         point.decision, point.why = "failed", why
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """Return the trial with this round and attempt. It is measured now if it was not measured before the proof was
-        resumed. Raises Stopped.
+        """Return the trial of a point in the round `number`; `attempt` is 1, or 2 for its repetition. Raises Stopped.
+
+        It is measured now if it was not measured before the proof was resumed.
         """
         key = _key(point, number, attempt)
         if key in self._known:
@@ -138,7 +139,7 @@ class Rounds:
             record.gain_total = measured[-1].speedup
 
     def _report(self, doing: str) -> None:
-        """Write the results so far, the present work and the estimated total time to the record."""
+        """Write the results so far, the present work (`doing`, in words) and the estimated total time to the record."""
         left = max(0, len(self._going) * self.request.repeats - sum(len(point.trials) for point in self._going))
         seconds = duration.remaining_seconds(self.record, left, self._guessed_seconds)
         self.record.budget_seconds = self.record.elapsed + seconds

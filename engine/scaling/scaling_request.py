@@ -29,8 +29,8 @@ def of_preset(
     """Return the request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
     `replicas` are the numbers to measure. If it is empty, these are 1, 2, 4 ... and the number of devices. `keep` is
-    the batch size that stays the same: `per-replica` or `global`. `minutes` is the time limit, None for none. Raises
-    PresetError and ProofError.
+    the batch size that stays the same: `per-replica` or `global`. `minutes` is the time limit, None for none. `more`
+    are further fields of Request. Raises PresetError and ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
     asked = scaling_settings(preset, here, replicas, keep)
@@ -53,8 +53,9 @@ def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
 def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> ScalingSettings:
     """Return the settings to measure, for one replica and for each number in `replicas`.
 
-    If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. Raises ProofError if the devices do
-    not suffice or the preset cannot be measured in this way.
+    If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. `keep` is the batch size that stays
+    the same: `per-replica` or `global`. Raises ProofError if the devices do not suffice or the preset cannot be
+    measured in this way.
     """
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
@@ -129,10 +130,11 @@ def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """Yield for each number of replicas the change of the batch size. The change is empty if each replica keeps its
-    batch size.
+    """Yield for each number of replicas in `counts` the change of the batch size. The change is empty if each replica
+    keeps its batch size.
 
-    Raises ProofError if the global batch is kept and cannot be divided by a number of replicas.
+    `keep` is as for `scaling_settings`. Raises ProofError if the global batch is kept and cannot be divided by a number
+    of replicas.
     """
     whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
     for count in counts:
@@ -167,7 +169,10 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Resume a measurement that has ended early, and return its process. Raises ProofError."""
+    """Resume a measurement that has ended early, and return its process. Raises ProofError.
+
+    With `anyway` it is also resumed if its devices are in use.
+    """
     resumed(proof)
     return proof_start.start_again(proof, anyway)
 

@@ -86,8 +86,9 @@ _LOOK_SECONDS = 0.02
 
 
 class Child:
-    """The methods of `subprocess.Popen` for a child process that another program has started before this process became
-    its parent by exec.
+    """The methods of `subprocess.Popen` for the child process `pid` that this process has not started itself.
+
+    Another program started the child, and then became this process by exec.
     """
 
     def __init__(self, pid: int) -> None:
@@ -113,7 +114,9 @@ class Child:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended. Until it is waited for, no other process can get its id."""
+        """Send the signal `number`, unless the process has ended. No other process gets its id before `wait` or `poll`
+        has returned its exit code.
+        """
         if self.poll() is None:
             os.kill(self.pid, number)
 

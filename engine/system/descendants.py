@@ -36,7 +36,7 @@ class Descendant:
     start_ticks: int
 
     def send(self, number: int) -> None:
-        """Send a signal to the process. Nothing is done if it has ended or belongs to another user."""
+        """Send the signal `number` to the process. Nothing is done if it has ended or belongs to another user."""
         now = _read(self.pid)
         if now is not None and now.start_ticks == self.start_ticks and not now.ended:
             with suppress(OSError):
@@ -117,8 +117,8 @@ def collect_dead(trainer: int) -> None:
 
 
 def end_descendants(spared: int = 0) -> list[str]:
-    """End every descendant: wait 1 s, then ask it, and kill it after 3 s more. Return the names of those that had to be
-    asked.
+    """End every descendant: wait 1 s, then ask it to end (SIGTERM), and kill it after 3 s more. Return the names of
+    those that had to be asked.
 
     Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal.
     """

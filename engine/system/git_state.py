@@ -55,7 +55,10 @@ def read(folder: Path) -> GitState | None:
 
 
 def _answer(folder: Path, words: tuple[str, ...], ends: float) -> bytes | None:
-    """Return the output of a git command, cut after MOST_DIFF_BYTES; None if it fails or has not ended at `ends`."""
+    """Return the output of the git command `words` in the folder, cut after MOST_DIFF_BYTES.
+
+    None if it fails or has not ended at `ends`, a time of the monotonic clock.
+    """
     settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     with tempfile.TemporaryFile() as output:  # a pipe would be kept open by a child of git

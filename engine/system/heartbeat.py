@@ -12,8 +12,8 @@ _BEATS, _USER_CODE, _BYTES = 0, 1, 2
 class TrainerHeartbeat:
     """A counter that changes each time the devices have completed work, and a flag that is set while user code runs.
 
-    It is also the context around user code, which sets the flag. Without an engine it is in ordinary memory. A beat
-    takes less than a microsecond.
+    `descriptor` is that of the shared memory; without an engine it is None, and both are in ordinary memory. The object
+    is also the context around user code, which sets the flag. A beat takes less than a microsecond.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:

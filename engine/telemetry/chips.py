@@ -1,15 +1,14 @@
-"""Peak dense FLOP/s by chip and number format, of which a training reaches a share (MFU); and which GPUs this machine
-has.
+"""The peak dense FLOP/s of chips by number format, which MFU compares a training with; and which GPUs this machine has.
 
-Dense means without the factor of two for structured sparsity that data sheets print first. From NVIDIA's data sheets
-(V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada) and the
-appendices of its GA102, Ada and Blackwell white papers; another source stands on the chip's line. A chip that is not in
-the table has no known peak, nor has a number format that it does not compute in tensor cores.
+Dense means without the factor of two for structured sparsity that data sheets print first. The peaks are from NVIDIA's
+data sheets (V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada)
+and the appendices of its GA102, Ada and Blackwell white papers; another source stands on the chip's line. A chip that
+is not in the table has no known peak, nor has a number format that the chip does not compute in tensor cores.
 
 GeForce cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock
 that NVIDIA specifies. With float32 accumulation, as TensorFlow multiplies, their tensor cores do twice that in 16 bits
 and as much in TF32, from Ampere to Blackwell alike: so the appendices print it for RTX 3090, 4090 and 5090. Laptop
-cards of the same names are slower, each by its power limit, and stay out.
+cards of the same names are slower, each by its power limit, and are left out.
 """
 
 from __future__ import annotations
@@ -104,10 +103,10 @@ def number_format(policy: str, tf32: bool) -> str:
 
 
 def peak_flops(name: str | None, number_format: str) -> float | None:
-    """Return the dense peak in FLOP/s of the chip with NVML's `name`; None if it is not known, and for a part of a chip
-    (MIG, vGPU).
+    """Return the dense peak in FLOP/s of the chip with NVML's `name`, for products in `number_format`.
 
-    On a chip without TF32, the format `tf32` is computed as float32.
+    None if it is not known, and for a part of a chip (MIG, vGPU). `number_format` is a value that `number_format()`
+    returns. On a chip without TF32, the format `tf32` is computed as float32.
     """
     if name is None or _PART.search(name):
         return None

@@ -25,10 +25,11 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
 def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
-    """Return each process (a mapping with `pid`) with `name`, `own` and `user` added; `own` is True for `own_pid`.
+    """Return each of the `processes` (mappings with `pid`) with `name`, `own` and `user` added; `own` is True for
+    `own_pid`.
 
-    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command`,
-    `started` (Unix time) and `cpu_seconds` (its CPU time in all) of a process that can be seen.
+    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command` and
+    `started` (Unix time) of a process that can be seen.
     """
     return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
 
@@ -108,7 +109,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_counted_here(pid: int) -> bool:
-    """Return True if the id that the driver reports is an id of this system.
+    """Return True if `pid`, which the driver reports, is a process id of this system.
 
     In a container this is so only if the process has NVIDIA's devices open. The files of another user's process cannot
     be seen there, so that the process counts as one of another system.
@@ -188,7 +189,10 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
 
 
 def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
-    """Add the processes above `pid` (its parent, and so on), as long as they belong to the same user."""
+    """Add the processes above `pid` (its parent, and so on) to `lines`, as long as they belong to the same user.
+
+    `parents` has the parent of each process.
+    """
     parent = parents[pid]
     while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
         above = _branch(parent, False)
@@ -209,8 +213,10 @@ def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Bra
 def _ordered(
     pid: int, edges: tuple[bool, ...], shown: Mapping[int, list[int]], lines: Mapping[int, Branch]
 ) -> Iterator[Branch]:
-    """Yield a process, and below it the processes that it has started. Equal processes are yielded as one, with their
-    number.
+    """Yield the process `pid`, and below it the processes that it has started. Equal processes are yielded as one, with
+    their number.
+
+    `edges` are those of the process, `shown` has the children of each process, and `lines` the Branch of each process.
     """
     yield replace(lines[pid], edges=edges)
     below = shown.get(pid, [])

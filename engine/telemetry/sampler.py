@@ -38,8 +38,9 @@ class GpuReader(threading.Thread):
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
         processes: bool = False,
     ) -> None:  # fmt: skip
-        """`pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is
-        the trainer's process id, which marks its own processes in the readings.
+        """`tell` gets the events, every `interval_seconds`. `pcie` adds the PCIe traffic to the readings, and
+        `processes` the full data of all processes. `own_pid` is the trainer's process id, which marks its own processes
+        in the readings.
         """
         super().__init__(name="gpu-reader", daemon=True)
         self._all_of_processes = processes
@@ -71,8 +72,8 @@ class GpuReader(threading.Thread):
         ]
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Close NVML and return, after `timeout_seconds` at most. If a call hangs, its thread goes on and NVML stays
-        open.
+        """Close NVML and return, after `timeout_seconds` at most. If a call of the driver hangs, the thread still runs
+        and NVML stays open.
         """
         self._done.set()
         if self.is_alive():
@@ -130,8 +131,10 @@ class GpuReader(threading.Thread):
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval if readings take more than half of it, and warn once if it is clearly longer twice in a
-        row.
+        """Lengthen the interval if a reading takes more than half of it, and warn once if it is clearly longer twice in
+        a row.
+
+        `seconds` is the time of the last reading, and `gpus` the number of GPUs.
         """
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
@@ -163,7 +166,8 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
-        """Keep all errors for the end of the run, and warn of each kind of hardware error once.
+        """Keep all errors for the end of the run, and warn of each kind of hardware error once. `readings` name the
+        GPUs.
 
         There is no warning about errors that any program may have caused.
         """
@@ -202,8 +206,9 @@ class Sampler(threading.Thread):
     """A thread that emits a `host` event every `interval_seconds`. It also starts a GpuReader, which emits the `gpu`
     events.
 
-    `pcie` adds the PCIe traffic, `network` the traffic of the network. `trainer_memory_share` is the trainer's share (0
-    to 1) of the memory at the last reading, None before the first.
+    `events` writes them, and `trainer_pid` is the trainer's process id. `pcie` adds the PCIe traffic, `network` the
+    traffic of the network. `trainer_memory_share` is the trainer's share (0 to 1) of the memory at the last reading,
+    None before the first.
     """
 
     def __init__(

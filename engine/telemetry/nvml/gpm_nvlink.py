@@ -74,9 +74,9 @@ class Flow:
 
 
 class Source(Generic[T]):
-    """A reader that `make` creates at the first question.
+    """A reader of figures that `make` creates when the first figure is needed.
 
-    `refused` is the reason why the source is not asked any more, else None.
+    `refused` is the reason why the reader is not asked any more, else None.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -85,9 +85,9 @@ class Source(Generic[T]):
         self.refused: Reason | None = None
 
     def ask(self, question: Callable[[T], R]) -> R | Reason:
-        """Return the reader's answer, or the reason why there is none.
+        """Return the result of `question`, called with the reader, or the reason why there is none.
 
-        Raises the exception if it means that the GPU is lost.
+        Raises the exception of NVML if it means that the GPU is lost.
         """
         if self.refused is not None:
             return self.refused
@@ -184,7 +184,9 @@ class Gpm:
 
 
 def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
-    """Return the metric's value, or the reason why it has none; each metric has its own return code."""
+    """Return the metric's value, changed by `convert`, or the reason why it has none; each metric has its own return
+    code.
+    """
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
         return reason_of(pynvml.NVMLError(metric.nvmlReturn))
     return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED

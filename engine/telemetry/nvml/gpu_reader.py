@@ -1,6 +1,6 @@
-"""One GPU: the properties that never change, which questions it is asked when, and if it is lost or back again.
+"""Reads one GPU: its properties that never change, its figures, and whether it is lost or back again.
 
-An event has a value for a figure, or a reason in `reasons`. If a figure of CORE has no value, it is None; any other
+A reading has a value for a figure, or a reason in `reasons`. If a figure of CORE has no value, it is None; any other
 figure without a value is left out. A figure that is left out without a reason was not asked for.
 """
 
@@ -280,8 +280,9 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _instances_now(self, listed: Any) -> Values:
-        """Return the instances with their activity. Return an empty dict if the GPU is not in MIG mode or has no
-        instances.
+        """Return `listed`, the instances that the driver lists, with their activity.
+
+        Return an empty dict if the GPU is not in MIG mode or has no instances.
         """
         if not isinstance(listed, list) or not listed:
             return {}
@@ -292,10 +293,10 @@ class Device:
             raise _Lost(text_of(fault)) from None
 
     def _work_now(self, listed: Any) -> Values:
-        """Return the processes with the use of each. If the driver does not report the use, return the reason as
-        `process_use`.
+        """Return `listed`, the processes that the driver lists, with the use of each.
 
-        Return an empty dict if the use was not requested or if there are no processes.
+        If the driver does not report the use, return the reason as `process_use`. Return an empty dict if the use was
+        not requested or if there are no processes.
         """
         if not self._all_of_processes or not isinstance(listed, list) or not listed:
             return {}

@@ -57,14 +57,16 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """Return the value, or Reason.UNSUPPORTED if it is None or the largest number of its type, NVML's mark for "not
-    available".
+    """Return the value `raw`, or Reason.UNSUPPORTED if it is None or the largest number of its type, NVML's mark for
+    "not available".
     """
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
 def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
-    """Return a text from the driver; bytes that are not UTF-8 are replaced (`pynvml` itself would fail)."""
+    """Return the text that a `function` of pynvml reports for the GPU; bytes that are not UTF-8 are replaced (`pynvml`
+    itself would fail).
+    """
     raw = getattr(function, "__wrapped__", function)(gpu)
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
@@ -210,7 +212,7 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Return the process ids and their bytes of memory.
+    """Return the process ids and their bytes of memory, by this `version` of NVML's functions.
 
     The driver lists a process that both computes and draws twice; here it is listed once.
     """

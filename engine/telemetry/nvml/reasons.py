@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class NvmlUnavailable(Exception):
-    """NVML cannot be used; the text gives the reason, and `code` is NVML's error number, if there is one."""
+    """NVML cannot be used; `message` gives the reason, and `code` is NVML's error number, if there is one."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ def text_of(fault: Exception) -> str:
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """Return the result of a call, or None if it raises any exception. For values that are not essential."""
+    """Return the result of `ask()`, or None if it raises any exception. For values that are not essential."""
     try:
         return ask()
     except Exception:  # noqa: BLE001 - see above
