@@ -19,7 +19,7 @@ from gputui.engine.proof import request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run, checkpoint_files
 from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import Started
+from gputui.engine.runs.events import Outcome, Started
 from gputui.engine.runs.titles import record
 from gputui.engine.trials.record import Record
 from gputui.tui import cli
@@ -179,8 +179,24 @@ def _all_of(data: Record, home: Path) -> str:
     return _portable(out.getvalue(), home)
 
 
+def _larger_is_faster(options: Options, before: int) -> Planted:
+    """Batches up to 200 fit, those above 100 learn less, and XLA fails."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    speed = 2000.0 * batch / (batch + 64) * (1.1 if together > 1 else 1.0)
+    outcome: Outcome = "oom" if batch > 200 else "crashed" if options.compile.xla is True else "ok"
+    peak = (40 + batch) * 1024**2
+    return Planted(speed, 0.1, 0.05, outcome, "out of it", 2.0 if batch <= 100 else 2.4, peak_memory_bytes=peak)
+
+
 SEARCHES: dict[str, tuple[tuple[str, ...], dict[str, Any], Figures]] = {
     "fast input": ((), {"memory_bytes": 12 * recorded.GIB}, test_search.fast_input),
+    "memory and loss": ((), {"memory_bytes": 12 * recorded.GIB, "largest_batch": 400}, _larger_is_faster),
+    "a limit of memory": ((), {"memory_bytes": 120 * 1024**2, "only": ["batch_size"]}, _larger_is_faster),
+    "a worse loss": (
+        (),
+        {"allow_worse_loss": True, "largest_batch": 190, "memory_bytes": 12 * recorded.GIB},
+        _larger_is_faster,
+    ),
     "slow input": (test_search.PIPELINE, {"minutes": 60.0}, test_search.slow_input(500.0)),
 }
 
