@@ -23,6 +23,8 @@ from gputui.engine.runs.events import Outcome, Started
 from gputui.engine.runs.titles import record
 from gputui.engine.trials.record import Record
 from gputui.tui import cli
+from gputui.tui.commands import proof as proof_command
+from gputui.tui.commands import runs as runs_command
 from gputui.tui.printing import proof as printing
 from gputui.tui.printing import tune
 from gputui.tui.printing.run_progress import LineView
@@ -43,7 +45,8 @@ Printed = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def fixed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Dates and times in UTC, and folders of one size, on any machine."""
-    monkeypatch.setattr(writing, "used_bytes", lambda *folders: 1_900_000)
+    for module in (writing, proof_command, runs_command):  # the commands may have been imported before
+        monkeypatch.setattr(module, "used_bytes", lambda *folders: 1_900_000)
     with monkeypatch.context() as zone:
         zone.setenv("TZ", "UTC")
         time.tzset()
