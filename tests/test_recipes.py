@@ -13,6 +13,11 @@ from gputui.engine.diagnosis import VERDICTS, rules
 from gputui.engine.figures import Figure, of_run
 from gputui.engine.options import input as input_options
 from gputui.engine.options.catalogue import About, Group, catalogue
+from gputui.engine.runs import Run
+from gputui.tui.screens import base
+from gputui.tui.screens.catalogue import SCREENS, ScreenEntry
+
+from tests.support.tiny import Tiny, text_of, wait_for
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -65,3 +70,17 @@ def test_the_example_of_a_verdict_is_its_declaration() -> None:
     verdict = eval(declaration, vars(rules))
     assert verdict == VERDICTS["memory_limit"]
     assert rules.RULES.count(replace(verdict.rules[0], verdict="memory_limit")) == 1
+
+
+async def test_the_example_of_a_screen_shows_what_it_reads(tmp_path: Path) -> None:
+    module, listed = blocks("Add a screen")
+    entry = eval(listed, {"ScreenEntry": ScreenEntry})
+    names: dict[str, Any] = {"__name__": f"{base.__package__}.{entry.module}", "__package__": base.__package__}
+    exec(compile(module, entry.module, "exec"), names)
+    assert entry.name not in {screen.name for screen in SCREENS}
+    (tmp_path / "events.jsonl").write_bytes(bytes(2048))
+    async with Tiny(lambda: names[entry.class_name](Run(tmp_path))).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "events.jsonl  2.0 KiB")
+        (tmp_path / "later").write_bytes(b"1")
+        await wait_for(pilot, "later         1 B")
+        assert "events.jsonl" in text_of(pilot.app)

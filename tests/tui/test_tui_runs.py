@@ -201,7 +201,7 @@ async def test_cells_that_differ_in_their_colour_alone_are_written_anew() -> Non
 
     async with Tiny(Shown).run_test() as pilot:
         await wait_for(pilot, lambda: pilot.app.screen.query(Table))
-        table, columns = pilot.app.screen.query_one(Table), [Column("speed", Text("speed"))]
+        table, columns = pilot.app.screen.query_one(Table), [Column("speed", Text("speed"), 5)]
         for style in ("red", "green"):
             table.fill(columns, cell(style))
             assert table.get_cell("row", "speed").style == style

@@ -15,13 +15,13 @@ from ..base import keys
 
 
 class Column(NamedTuple):
-    """A column of a table. `key` identifies it and `label` is its heading. With `width` None it is as wide as its
-    cells.
+    """A column of a table. `key` identifies it, `label` is its heading, and `width` is that of its cells, in
+    characters.
     """
 
     key: str
     label: Text
-    width: int | None = None
+    width: int
 
 
 class Table(DataTable[Text]):
