@@ -180,9 +180,8 @@ def write(entry: Entry) -> None:
 
 
 def discard(name: str) -> None:
-    """Remove the entry of the run or measurement `name`, with its environment, if there is one.
-
-    The caller must hold the lock of the queue.
+    """Remove the entry of the run `name`, with its environment, if there is one. The caller must hold the lock of the
+    queue.
     """
     for path in (file_of(name), environment_file(name)):
         with contextlib.suppress(FileNotFoundError):
@@ -327,7 +326,7 @@ def _entry(name: str) -> Entry:
 def move(name: str, where: Where) -> Entry:
     """Move the waiting or held entry `name` to the top of the queue, or by one place up or down. Return the entry.
 
-    At the end of the queue it stays in its place. Raises RunError if it is not in the queue or has begun.
+    An entry at the end stays there. Raises RunError if it is not in the queue or has begun.
     """
     with locked():
         entry = _entry(name)
@@ -349,9 +348,10 @@ def move(name: str, where: Where) -> Entry:
 
 
 def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep the waiting entry `name` from being started until it is released. Return the entry.
+    """Keep the waiting entry `name` from being started until it is released. `reason` is shown in the list. Return the
+    entry.
 
-    `reason` is the text that the list shows for it. Raises RunError if it is not in the queue or has begun.
+    Raises RunError if it is not in the queue or has begun.
     """
     with locked():
         entry = _entry(name)
@@ -420,7 +420,7 @@ def _refuse_begun(entry: Entry) -> None:
 
 
 def pause() -> None:
-    """Let the runner start no more runs until `resume_queue`. Runs that have begun go on."""
+    """Let the runner start no more runs until `resume_queue`. Runs that have begun continue."""
     with locked():
         (queue_folder() / PAUSED).touch()
 
@@ -476,8 +476,8 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
 
 
 def ask_to_yield(name: str) -> None:
-    """Ask the running run `name` to stop so that it returns to the queue. Nothing is done if it does not run or was
-    asked already.
+    """Ask the running run `name` to stop and return to the queue. Nothing is done if it does not run or was asked
+    already.
     """
     with locked():
         entry = read(name)
@@ -491,8 +491,8 @@ def ask_to_yield(name: str) -> None:
 
 
 def end_for_good(name: str) -> None:
-    """Let the run `name`, which was asked to give way, end for good instead of returning to the queue, as its user
-    stops it.
+    """Let the run `name`, which was asked to give way, end for good, as its user stops it. It does not return to the
+    queue.
     """
     with locked():
         entry = read(name)

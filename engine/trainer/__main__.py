@@ -70,9 +70,10 @@ def main() -> None:
 
 
 def _leave_result(report: Any, reason: str) -> None:
-    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone.
+    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone (`reason`).
 
-    For other reasons, such as a time limit, nothing is written here, as the engine writes the result.
+    `report` is the run's RunReport. For other reasons, such as a time limit, nothing is written here, as the engine
+    writes the result.
     """
     if reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)

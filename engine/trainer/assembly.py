@@ -1,4 +1,4 @@
-"""Puts a training together: devices, precision, strategy, data, model, compile; nothing has run when it returns."""
+"""Builds a training: devices, precision, strategy, data, model, compile. No step is trained here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
-    """Meet the other workers. Returns the options, with the seed that all workers share, and the cluster."""
+    """Meet the other workers of a training on several machines.
+
+    Returns the options, with the seed that all workers share, and the cluster.
+    """
     options, joined = tensorflow_cluster.meet(
         options, report.run, lambda what: report.phase("configuring", what), stop.check
     )

@@ -111,10 +111,11 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
 def elements_of(
     data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
 ) -> Elements:
-    """Return single samples: arrays, or a Dataset that comes with a map (`load`). `count` is their number if it is
-    known.
+    """Return single samples of the user's data: arrays, or a Dataset that comes with a map (`load`) and an augmentation
+    (`vary`).
 
-    `needed`: the number must be known, so that the samples are counted if necessary.
+    `count` is their number if it is known. `needed`: the number must be known, so that the samples are counted if
+    necessary.
     """
     if are_arrays(data):
         arrays = as_tensors(as_fitted(data))
@@ -127,7 +128,11 @@ def elements_of(
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown."""
+    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown.
+
+    `count` is the number if your code has given it. `needed`: the number must be known, so that the batches are counted
+    if necessary.
+    """
     batches = length(data, needed and not count)
     if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then
@@ -137,7 +142,9 @@ def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
 
 
 class Copied(keras.utils.PyDataset):
-    """Batches in memory of their own: over several replicas TensorFlow may write into the arrays that it is given."""
+    """The batches of a PyDataset, copied to memory of their own: over several replicas TensorFlow may write into the
+    arrays that it is given.
+    """
 
     def __init__(self, data: keras.utils.PyDataset) -> None:
         super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)

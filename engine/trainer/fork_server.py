@@ -96,8 +96,9 @@ def serve() -> None:
 
 
 def _prepared(words: list[str]) -> process_memory.Pages:
-    """Import TensorFlow. Returns the pages of memory that its libraries use. Raises OSError if this process must not be
-    forked.
+    """Import TensorFlow. Returns the pages of memory that its libraries use.
+
+    `words` are the last arguments of this process. Raises OSError if this process must not be forked.
     """
     require_replaceable(words)
     if os.environ.get(_PLUGIN):

@@ -251,7 +251,10 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
 
 
 def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
-    """Warn about settings that have no effect, and about readings that are uncertain."""
+    """Warn about settings of the training `built` that have no effect, and about readings that are uncertain.
+
+    `resume_at` is the step from which the run is resumed, None if it is not; `actual` are the settings in effect.
+    """
     from .setup import actual_settings
 
     if built.own is not None:
@@ -266,7 +269,10 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
 
 
 def _warn_of_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
-    """Warn if the run was resumed with another number of devices, because its steps have another size from now on."""
+    """Warn if the run was resumed with another number of devices, because its steps have another size from now on.
+
+    `before` is the event of the earlier launch, and `training` the training that was built now.
+    """
     pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
     if pipeline.replicas == before.replicas:
         return
@@ -296,8 +302,8 @@ def _failed(
 ) -> tuple[events.Outcome, dict[str, str]]:
     """Return the outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
 
-    `phase` is the phase of the run in which it was raised. `more` are further fields of the evidence
-    (process/ending.py).
+    `phase` is the phase of the run in which it was raised, and `batch_size` the batch size of a replica. `more` are
+    further fields of the evidence (process/ending.py).
     """
     log = Run(run_folder).log_tail(ending.LOG_LINES)
     evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=resource_limits.ceilings(), **more)
@@ -332,7 +338,7 @@ def _is_tensorflows(fault: BaseException | None) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """Return the line of TensorFlow's message that names the error, at most about 240 characters.
+    """Return the line of `text`, TensorFlow's message, that names the error, at most about 240 characters.
 
     In the lines before it, TensorFlow lists the files in which the operation was built.
     """

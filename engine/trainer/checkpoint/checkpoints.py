@@ -169,10 +169,10 @@ def _remove(path: Path) -> None:
 
 
 class CheckpointSaver:
-    """Decides when a checkpoint is due, and writes it.
+    """Decides when a checkpoint is due, and writes it to `checkpoints`.
 
-    `every` is a number of steps, `epoch` or `off`. A warning is written if a checkpoint could not be written, and when
-    writing works again.
+    `every` is a number of steps, `epoch` or `off`. A warning is written to `report` if a checkpoint could not be
+    written, and when writing works again.
     """
 
     def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
@@ -185,7 +185,9 @@ class CheckpointSaver:
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Return True if a checkpoint is due now. It is True only once for each checkpoint."""
+        """Return True if a checkpoint is due now; `epoch_ends` says that an epoch has just ended. It is True only once
+        for each checkpoint.
+        """
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 
@@ -222,7 +224,7 @@ class ClusterCheckpoints(Checkpoints):
     """The checkpoints of several workers. All workers call the same methods in the same order, as these exchange
     values.
 
-    Only the chief (worker 0) writes and reads files.
+    `folder`, `keep` and `state` are as for Checkpoints. Only the chief (worker 0) writes and reads files.
     """
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
@@ -242,7 +244,7 @@ class ClusterCheckpoints(Checkpoints):
             raise refused
 
     def _refused(self, step: int) -> NotWritten | None:
-        """Write the checkpoint. Returns the error if the disk refuses it, otherwise None."""
+        """Write the checkpoint of `step`. Returns the error if the disk refuses it, otherwise None."""
         try:
             super().save(step)
         except NotWritten as reason:

@@ -56,7 +56,10 @@ def _is_connected(connection: socket.socket) -> bool:
 
 
 def _ends_by_itself(control: int) -> bool:
-    """Return True if the trainer connects, or ends without being killed, within PATIENCE_SECONDS."""
+    """Return True if the trainer connects, or ends without being killed, within PATIENCE_SECONDS.
+
+    `control` is the file descriptor of the pipe from the trainer.
+    """
     return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 

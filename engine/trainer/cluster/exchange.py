@@ -99,9 +99,10 @@ class Wishes:
 
 
 class Agreement:
-    """Exchanges requests between the workers, so that all stop at the same execution.
+    """Exchanges requests between the workers of a cluster, so that all stop at the same execution.
 
-    `asked_by` is the index of the worker that was asked to stop. None if it is this worker, or no worker was asked.
+    `stop` has the requests of this worker to stop. `asked_by` is the index of the worker that was asked to stop. None
+    if it is this worker, or no worker was asked.
     """
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:

@@ -123,8 +123,8 @@ def _answer(address: str) -> str:
 
 
 def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """Return the indexes of the other workers that TensorFlow's message names: workers without a heartbeat, or the
-    chief, which runs the coordination service.
+    """Return the indexes of the other workers that `text`, TensorFlow's message, names: workers without a heartbeat, or
+    the chief, which runs the coordination service.
     """
     tasks: list[int] = []
     if match := _SILENT.search(text):

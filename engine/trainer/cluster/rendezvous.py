@@ -47,6 +47,7 @@ def seconds() -> float:
 class Contacts:
     """The messages (`hellos`) in which the workers describe themselves, and the connections to the workers, by index.
 
+    `index` and `itself` are the index and the message of this worker, and `others` the indexes of the other workers.
     Several threads use this object.
     """
 
@@ -102,9 +103,10 @@ class Contacts:
 
 
 class Meeting:
-    """The part of one worker in the meeting. `connections` are the connections between this worker and the others.
+    """The part of one worker, a member of `cluster`, in the meeting of all workers.
 
-    `hello` is the message about this worker for the others.
+    `hello` is the message about this worker for the others. `connections` are the connections between this worker and
+    the others.
     """
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
@@ -155,7 +157,7 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """Return the workers as text. Hosts for which this machine finds no address are added."""
+        """Return the `missing` workers (indexes) as text. Hosts for which this machine finds no address are added."""
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
         addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return ", ".join(map(self._cluster.named, missing)) + addition
@@ -195,9 +197,10 @@ class Meeting:
             self._contacts.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
-        """Raise ValueError if the process at a worker's address is another worker or was started with other workers.
+        """Raise ValueError if the process at the address of the worker `index` is another worker or was started with
+        other workers.
 
-        The fault is stored, and ends the wait.
+        `hello` is its message. The fault is stored, and ends the wait.
         """
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
@@ -266,7 +269,7 @@ def _kept(connection: socket.socket) -> Iterator[socket.socket]:
 
 
 def _server(port: int) -> socket.socket:
-    """Return a server that listens on all addresses of this machine, as TensorFlow's server does later."""
+    """Return a server that listens to `port` on all addresses of this machine, as TensorFlow's server does later."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)

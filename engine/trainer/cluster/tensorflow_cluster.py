@@ -98,10 +98,10 @@ def _flat(options: Options) -> dict[str, Any]:
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:
-    """Raise TrainerError if worker `index` has other options or another TensorFlow. Options of a machine (OWN) may
-    differ.
+    """Raise TrainerError if the worker `index`, with the message `other`, has other options or another TensorFlow.
 
-    The workers would wait for each other without end, or train different models.
+    `mine` is the message of this worker. Options of a machine (OWN) may differ. Otherwise the workers would wait for
+    each other without end, or train different models.
     """
     if other.get("tensorflow") != mine["tensorflow"]:
         versions = f"TensorFlow {other.get('tensorflow')}, and this one {mine['tensorflow']}"

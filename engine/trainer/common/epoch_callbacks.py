@@ -36,7 +36,10 @@ class Loop(Protocol):
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
-    """Notifies the training loop of the start and end of epochs and evaluations, and of the end of each execution."""
+    """Notifies the training loop of the start and end of epochs and evaluations, and of the end of each execution.
+
+    Keras' fit of `model` calls it.
+    """
 
     def __init__(self, loop: Loop, model: keras.Model) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history

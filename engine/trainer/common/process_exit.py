@@ -29,7 +29,11 @@ LAST_SECONDS = 5.0  # after these limits, for a process in which Python can no l
 
 
 class ProcessExit:
-    """Ends the process once, for the first thread that asks for it. Later requests have no effect."""
+    """Ends the process once, for the first thread that asks for it. Later requests have no effect.
+
+    If `stop` knows that the engine is gone, it first ends the processes that the trainer has started, and removes
+    temporary files.
+    """
 
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop

@@ -78,7 +78,7 @@ class StopSwitch:
                 signal.signal(number, self.on_signal)
 
     def request(self, reason: str, deadline: bool = False) -> None:
-        """Ask for a stop. Before the first step, the process is ended at once.
+        """Ask for a stop with a `reason` as StopRequested has it. Before the first step, the process is ended at once.
 
         With `deadline`, the process ends itself if the training does not stop within stop_signals.GRACE_SECONDS.
         """
@@ -110,7 +110,10 @@ class StopSwitch:
             os.write(self.writer, bytes([number]))
 
     def _hear_signals(self, reader: int) -> None:
-        """Read signal numbers from the pipe, which also gets the signals that the user's code handles."""
+        """Read signal numbers from the pipe (file descriptor `reader`) without end, and handle each.
+
+        The pipe also gets the signals that the user's code handles.
+        """
         with contextlib.suppress(OSError):  # the user's code may close descriptors that it has not opened
             while numbers := os.read(reader, 64):
                 if any(number in stop_signals.NUMBERS for number in numbers):
@@ -124,13 +127,13 @@ class StopSwitch:
         self.request(ENGINE_GONE, deadline=True)
 
     def _leave(self) -> None:
-        """End the process from any thread, whatever the main thread is doing."""
+        """End the process from any thread, even while the main thread is busy."""
         self.leave_result(self.reason)
         self.exit(ENDED_BY_STOP)
 
 
 class _Forks:
-    """Keeps the trainer's signal handling out of forked children, in which signals act as in any program."""
+    """Keeps the signal handling of `switch` out of forked children, in which signals act as in any program."""
 
     def __init__(self, switch: StopSwitch) -> None:
         self._switch = switch

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class TrainerError(Exception):
-    """An error with a message for people and a hint on what to do. `kind` is for programs."""
+    """An error with a `message` for people and a `hint` on what to do. `kind` is a word for programs, such as the
+    views.
+    """
 
     def __init__(self, kind: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -12,7 +14,7 @@ class TrainerError(Exception):
 
 
 class DataError(TrainerError):
-    """Raised if the data cannot be used in its present form."""
+    """The data cannot be used in its present form. `message` says why, and `hint` what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("data", message, hint)

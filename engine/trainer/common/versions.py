@@ -73,8 +73,10 @@ _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:
-    """Return the index (from 0) in the epoch of the last step of an execution. `batch` is the number that Keras passes
-    to on_train_batch_end.
+    """Return the index (from 0) in the epoch of the last step of an execution.
+
+    `batch` is the number that Keras passes to on_train_batch_end, and `steps_per_execution` the number of steps in an
+    execution.
     """
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
 

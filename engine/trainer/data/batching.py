@@ -61,7 +61,8 @@ def training_batches(
     """Return batches without an end: pass after pass over the samples, each in an order of its own.
 
     In the trainer, the first pass has the number `first_pass` and leaves out `skipped` batches. `numbered` batches come
-    with the number of their pass and their own number in the pass. `share` is this worker's part of the data.
+    with the number of their pass and their own number in the pass. `cache_file` returns the path of a cache on disk by
+    its name. `share` is this worker's part of the data.
     """
     if options.input.cache != "off" and not options.input.one_batch:
         data = kept(data, "train", cache_file, options)
@@ -80,7 +81,7 @@ def training_batches(
 def validation_batches(
     data: Elements, sizes: Sizes, cache_file: Callable[[str], str], share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Return the batches of an evaluation, always the same."""
+    """Return the batches of an evaluation, always the same. `cache_file` and `share` are as for `training_batches`."""
     if share is not None:
         data = replace(data, dataset=share.elements(data.dataset))
     if options.input.cache != "off":
@@ -90,7 +91,9 @@ def validation_batches(
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
-    """Return one pass: shuffled while the elements are still small, loaded, varied, then batched."""
+    """Return the batches of the pass `number`: elements are shuffled while they are small, then loaded, varied and
+    batched.
+    """
     if options.input.shuffle != "off" and data.arrays is not None:
         batches = drawn_batches(data, sizes, number, share, options)
         if data.load is None and data.vary is None:  # nothing is done to single samples
@@ -108,7 +111,7 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
-    """Return the elements in the order of the pass with this number."""
+    """Return the elements in the order of the pass `number`, which `seed` and the number decide."""
     if options.input.shuffle == "off":
         return data.dataset
     buffer = data.samples if data.whole else min(options.input.shuffle, data.samples)
@@ -116,7 +119,7 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
 
 
 def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
-    """Return batches taken out of the arrays, in the order of the pass with this number."""
+    """Return batches taken out of the arrays, in the order of the pass `number`."""
     seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
     numbers = tf.data.Dataset.from_tensor_slices(order)
@@ -127,7 +130,7 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
 
 
 def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
-    """Return the samples, loaded once and kept in memory or in a file."""
+    """Return the samples, loaded once and kept in memory or in the file that `cache_file` returns for `name`."""
     samples = loaded(data.dataset, data.load, options)
     if options.input.cache == "memory":
         return Elements(samples.cache(), data.samples, vary=data.vary, whole=data.whole)
@@ -154,7 +157,7 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 def batched(
     samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Return batches of the samples.
+    """Return batches of the samples, without a smaller last batch if `drop_remainder` is True.
 
     Several batches are made in parallel if input.parallel_calls allows it, unless the samples are `made` by a map just
     before. With such a map TensorFlow makes one parallel operation of both. Without such a map, `auto` leaves small
@@ -174,7 +177,7 @@ def batched(
 
 
 def batch_bytes(sample: Any, size: int) -> float:
-    """Return the bytes of a batch of `size` such samples. Return infinity if samples differ in size."""
+    """Return the bytes of a batch of `size` samples of the type `sample`. Return infinity if samples differ in size."""
     total = 0.0
     for part in tf.nest.flatten(sample):
         fixed = isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() and part.dtype != tf.string
@@ -186,15 +189,20 @@ def batch_bytes(sample: Any, size: int) -> float:
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them."""
+    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them.
+
+    `scale` is the factor for the inputs, and `shape` the shape of a sample.
+    """
     return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
 
 def prepared_and_augmented(
     batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], seed: int, options: Options
 ) -> tf.data.Dataset:
-    """Return batches as the model takes them, changed at random. Each batch comes with its position, which is left out
-    of the result.
+    """Return batches as the model takes them, changed at random by `seed` and the position of the batch.
+
+    Each batch comes with its position, which is left out of the result. `scale` is the factor for the inputs, and
+    `shape` the shape of a sample.
     """
 
     def prepare(position: Any, batch: Any) -> Any:
@@ -206,14 +214,15 @@ def prepared_and_augmented(
 
 
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
-    """Return images changed at random. `position` has the number of the pass and the number of the batch in the pass,
-    which decide the change.
+    """Return the images x changed at random, as input.augment says.
+
+    `seed` and `position`, which has the number of the pass and the number of the batch in the pass, decide the change.
     """
     return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
 
 
 def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
-    """Return the inputs as floats, scaled by `scale`. Bytes are unchanged if the device converts them to floats."""
+    """Return the inputs x as floats, scaled by `scale`. Bytes are unchanged if the device converts them to floats."""
     if options.bytes_to_device and x.dtype == tf.uint8:
         return tf.ensure_shape(x, (None, *shape))
     return floats(x, scale, shape)
@@ -224,8 +233,9 @@ def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
 
 
 def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
-    """For the transformer, return the inputs (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1. For other
-    models, return the inputs unchanged.
+    """For the transformer, return the inputs x (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1.
+
+    For other models, return x unchanged. `shape` is the shape of a sample.
     """
     if options.workload.model != "transformer":
         return x
@@ -234,7 +244,7 @@ def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
 
 
 def sequence_length(shape: tuple[int, ...]) -> int:
-    """Return the number of tokens in one sample."""
+    """Return the number of tokens in one sample of this shape."""
     length = 1
     for size in shape:
         length *= size
@@ -242,10 +252,10 @@ def sequence_length(shape: tuple[int, ...]) -> int:
 
 
 def augment(x: Any, strength: str, seed: Any) -> Any:
-    """Augment a batch of images. x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes. seed:
-    int64 (2,).
+    """Return a batch of images changed at random. `strength` is `light` or `heavy`.
 
-    Inputs with another rank are returned unchanged.
+    x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes. seed: int64 (2,). Inputs with another
+    rank are returned unchanged.
     """
     if x.shape.rank != 4:
         return x
@@ -260,14 +270,14 @@ def augment(x: Any, strength: str, seed: Any) -> Any:
 
 
 def _brighten(x: Any, seed: Any) -> Any:
-    """Return each image lighter or darker by up to a fifth of the range 0 to 1. The caller clips values outside of this
-    range.
+    """Return each image of x lighter or darker by up to a fifth of the range 0 to 1. The caller clips values outside of
+    this range.
     """
     return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 
 def _shift(x: Any, seed: Any) -> Any:
-    """Return the whole batch moved by up to an eighth of the image size. The edges are filled with zeros."""
+    """Return the whole batch x moved by up to an eighth of the image size. The edges are filled with zeros."""
     height, width = x.shape[1], x.shape[2]
     pad_h, pad_w = max(1, height // 8), max(1, width // 8)
     padded = tf.pad(x, [[0, 0], [pad_h, pad_h], [pad_w, pad_w], [0, 0]])

@@ -36,7 +36,7 @@ def npz(options: Options, seed: int) -> Source:
     """Return the data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train.
     Raises DataError.
 
-    x_test and y_test are the validation data if train.validation is `test`.
+    `seed` draws the order of the samples. x_test and y_test are the validation data if train.validation is `test`.
     """
     path, test = options.workload.source[1], None
     try:
@@ -59,7 +59,7 @@ def npz(options: Options, seed: int) -> Source:
 
 
 def _stamp(paths: Iterable[str]) -> str:
-    """Return a hash that differs for different files, and for a file that was written to since."""
+    """Return a hash of the files `paths` that differs for other files, and for files that were written to since."""
     digest = hashlib.sha256()
     for path in paths:
         state = os.stat(path)
@@ -68,7 +68,9 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """Return the first of the arrays `names` that the file has. Raises DataError if it has none of them."""
+    """Return the first of the arrays `names` that the opened .npz `file` has. Raises DataError, which names `path`, if
+    it has none of them.
+    """
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -77,9 +79,9 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
 
 
 def images(options: Options, seed: int) -> Source:
-    """Return the data of a folder with one folder for each class. Raises DataError.
+    """Return the data of a folder with one folder of images for each class. Raises DataError.
 
-    Images are resized to the height and width in workload.shape.
+    `seed` draws the order of the samples. Images are resized to the height and width in workload.shape.
     """
     root = Path(options.workload.source[1])
     if not root.is_dir():
@@ -130,7 +132,7 @@ def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _readable(paths: Iterable[str]) -> None:
-    """Decode images. Raises DataError for the first that cannot be decoded."""
+    """Decode the images `paths`. Raises DataError for the first that cannot be decoded."""
     for path in paths:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
@@ -176,7 +178,8 @@ def tfrecord(options: Options, _seed: int) -> Source:
 
 
 def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
-    """Return the records of all files: one file after the other, or one record of each of several files in turn.
+    """Return the records of the files `paths`: one file after the other, or one record of each of several files in
+    turn.
 
     The order is always the same, whatever the value of input.deterministic_order: the first records are for validation,
     and no record may be in both parts.
@@ -190,7 +193,7 @@ def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
 
 
 def record_sample(record: Any, options: Options) -> Batch:
-    """One serialised Example as (input of workload.shape, label as int32)."""
+    """Return a serialised Example (`record`) as (input of workload.shape, label as int32)."""
     workload = options.workload
     shape: tuple[int, ...] = tuple(workload.shape)
     stored = tf.io.FixedLenFeature([], tf.string)

@@ -91,7 +91,7 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
 
 def sample_count(data: Any) -> Any:
-    """Return the number of samples in a batch: an int if the static shape has it, else a scalar tensor."""
+    """Return the number of samples in the batch `data`: an int if the static shape has it, else a scalar tensor."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     rows = first.shape[0]
     if rows is not None:
@@ -118,23 +118,26 @@ def rows_of(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
-    """Return the number of batches of this type that wait in the memory of each device of this kind (`GPU` or `CPU`). 0
-    on a CPU.
+    """Return the number of batches that wait in the memory of each device of this kind (`GPU` or `CPU`). 0 on a CPU.
+
+    `spec` is the type of a batch.
     """
     return input_options.device_batches if kind == "GPU" and fits_devices(spec) else 0
 
 
 def fits_devices(spec: Any) -> bool:
-    """Return True if batches of this type can be copied to a GPU ahead of their step: all parts are dense tensors of
-    numbers.
+    """Return True if batches of the type `spec` can be copied to a GPU ahead of their step: all parts are dense tensors
+    of numbers.
     """
     parts = tf.nest.flatten(spec)
     return all(isinstance(part, tf.TensorSpec) and _is_numeric(part.dtype) for part in parts)
 
 
 def first_cast(step: Callable[[Any], Any], scale: float | None) -> Callable[[Any], Any]:
-    """Return the step, but for batches whose inputs are bytes: it first makes floats of them, multiplied by `scale`.
-    Without a scale, `step` itself.
+    """Return a function that runs `step` on a batch whose inputs are bytes: it first makes floats of them, multiplied
+    by `scale`.
+
+    If `scale` is None, return `step` itself.
     """
     if scale is None:
         return step

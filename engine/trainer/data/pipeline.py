@@ -45,6 +45,9 @@ SEEDS_APART = 1_000_003  # between the seeds of two workers
 class Pipeline:
     """Training and validation batches of gputui's own data. `stream(step)` starts the endless training stream at a
     global step.
+
+    `replicas` is the number of replicas over all machines, and `share` this worker's part of the data, None on one
+    machine.
     """
 
     options: Options
@@ -244,8 +247,10 @@ class Pipeline:
 
 
 def build(options: Options, replicas: int, share: Share | None = None) -> Pipeline:
-    """Open the source of the data that the options name. Raises DataError, also if the data does not fill one global
-    batch.
+    """Return the pipeline of the data that the options name, for all `replicas`. Raises DataError, also if the data
+    does not fill one global batch.
+
+    `share` is this worker's part of the data, if several machines train together.
     """
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]

@@ -53,7 +53,10 @@ class Source:
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indexes of the training samples and of the validation samples, in an order drawn by the seed."""
+    """Return the indexes of the training samples and of the validation samples, in an order drawn by the seed.
+
+    `validation_split` is the share for validation, from 0 to 1.
+    """
     order = np.random.default_rng(seed).permutation(samples)
     kept, _ = split_counts(samples, validation_split)
     return order[:kept], order[kept:]
@@ -71,7 +74,8 @@ def from_arrays(
 ) -> Source:
     """Return the source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
-    The last samples are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
+    The last samples are for validation (the share `validation_split`, 0 to 1), or `test` if it is given. `scale` is the
+    factor of the inputs, and `classes` the number of classes. `keeps_bytes`: uint8 is not converted to floats.
     """
     trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
     arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
@@ -139,8 +143,8 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
 
 
 def digits(options: Options, seed: int) -> Source:
-    """Return the source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come
-    from.
+    """Return the source of 1,797 8x8 images in 10 classes, which gputui contains, in an order drawn by `seed`.
+    DIGITS.md says where they come from.
     """
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         x, y = file["x"], file["y"]
@@ -148,8 +152,9 @@ def digits(options: Options, seed: int) -> Source:
 
 
 def keras_dataset(options: Options, seed: int) -> Source:
-    """Return the source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if the download
-    fails.
+    """Return the source of mnist, fashion_mnist or cifar10, downloaded once by Keras, in an order drawn by `seed`.
+
+    Raises DataError if the download fails.
     """
     name = options.workload.data
     try:
@@ -167,8 +172,9 @@ def keras_dataset(options: Options, seed: int) -> Source:
 
 
 def synthetic(options: Options, seed: int) -> Source:
-    """Return the source of samples that are generated from their index when needed: a pattern for each class plus
-    noise, so that a model can learn them.
+    """Return the source of samples that are generated from their index and `seed` when needed.
+
+    A sample is a pattern for each class plus noise, so that a model can learn them.
     """
     workload = options.workload
     samples = workload.samples or SAMPLES["synthetic"]
@@ -185,8 +191,10 @@ def synthetic(options: Options, seed: int) -> Source:
 
 
 def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
-    """Return the sample with this index: a pattern for its class plus noise, so that it can be learnt. Inputs are
-    float32 from 0 to 1.
+    """Return the sample with this index, an input of this shape and its class: a pattern for the class plus noise,
+    drawn by `seed`.
+
+    The inputs are float32 from 0 to 1, and the class is below `classes`.
     """
     label = tf.cast(index % classes, tf.int32)
     # Two seeds of two numbers each: one stream for the patterns, one for the noise.

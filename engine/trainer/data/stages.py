@@ -75,7 +75,8 @@ class Tally:
 class StageMeter:
     """Reads the performance model of a pipeline's iterator. `take` returns the times read so far.
 
-    `functions` are the user's functions by the kind of their operation (`Map`), from the source on.
+    `declared` are the stages of the pipeline from the source to the end, and a global batch is `replicas` elements at
+    its end. `functions` are the user's functions by the kind of their operation (`Map`), from the source on.
     """
 
     def __init__(
@@ -153,7 +154,9 @@ def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int
 
 
 class StageWatch:
-    """Reads the pipeline's performance model while the training runs, and reports the times, less and less often."""
+    """Reads the pipeline's performance model by `meter` while the training runs, and reports the times to `emit`, less
+    and less often.
+    """
 
     def __init__(self, meter: StageMeter, emit: Callable[[events.Event], None]) -> None:
         self._meter, self._emit = meter, emit
@@ -162,7 +165,9 @@ class StageWatch:
         self._reported = False
 
     def pulse(self, iterator: Any) -> None:
-        """Read and report the times if that is due. May be called at any moment between two executions."""
+        """Read the times of the pipeline that `iterator` runs, and report them, if that is due. May be called at any
+        moment between two executions.
+        """
         now = time.perf_counter()
         if now < self._next_look:
             return
@@ -190,8 +195,9 @@ class StageWatch:
 
 
 class Naming:
-    """Turns the tallies of a pipeline into named stages. A global batch is `replicas` elements at the pipeline's
-    end.
+    """Turns the tallies of a pipeline into stages with the names of the `declared` stages.
+
+    A global batch is `replicas` elements at the pipeline's end.
     """
 
     def __init__(self, tallies: Mapping[Place, Tally], declared: Sequence[Stage], replicas: int) -> None:
@@ -286,7 +292,7 @@ def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) 
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """Return the stages with a number added to each name that occurs several times."""
+    """Return the stages `parts` with a number added to each name that occurs several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
     numbered = []

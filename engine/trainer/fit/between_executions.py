@@ -19,7 +19,7 @@ class Watch:
     """Watches the training at pulses, a few times a second: the host waits for the device, then figures are read and
     reported.
 
-    Between pulses it costs little.
+    Between pulses it costs little. `traces` returns the number of times that TensorFlow has traced the steps.
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class Watch:
         self._stages.pulse(self._data.pipeline_iterator(iterator))
 
     def check_weights(self, step: int) -> None:
-        """Check the weights now, with the metrics of the last pulse. If a weight is not finite, TrainerError or a
-        warning follows (`Health.check`).
+        """Check the weights after `step` steps now, with the metrics of the last pulse.
+
+        If a weight is not finite, TrainerError or a warning follows (`Health.check`).
         """
         self.health.check(step, self._metrics)
 
@@ -66,8 +67,8 @@ class Watch:
         self._pulses.out_of_turn(self._moment(step, training, window_loss))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Report the last figures before the training ends. If `metrics` is None, those of the last pulse are
-        reported.
+        """Report the figures of the last step, `step`, before the training ends. If `metrics` is None, the metrics of
+        the last pulse are reported.
         """
         self.finish()
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))

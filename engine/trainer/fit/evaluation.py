@@ -23,7 +23,7 @@ Trace = Callable[[], Any]  # traces a step without running it, or returns the ea
 
 
 class Restoring:
-    """Restores all state that changes while a model trains, from a checkpoint.
+    """Restores all state that changes while a model trains, from a checkpoint of the training `built`.
 
     A step of a user's model may write any variable and draw from any generator. The graph of its traced step shows
     which. gputui's own models need no such search. `ours` are variables of gputui that are not in checkpoints.
@@ -96,9 +96,11 @@ BEAT_SECONDS = 5.0
 
 
 class Evaluation:
-    """Runs the model's test function. A request to stop ends an evaluation before its remaining steps are done.
+    """Runs the model's test function, in executions of `steps_per_execution` steps.
 
-    `scale` is the factor for inputs that are bytes, None for other inputs.
+    `check_stop` raises StopRequested if a stop was requested, which ends an evaluation before its remaining steps are
+    done. `first` and `restoring` are notified of the executions. `scale` is the factor for inputs that are bytes, None
+    for other inputs. Each batch is computed in `micro_batches` parts.
     """
 
     def __init__(
@@ -138,10 +140,11 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the test function for Keras' evaluate: in the run's own evaluation, or in one that a
-        user's callback has started.
+        """Run one execution of the test function for Keras' evaluate, with the batches of `iterator`, and return its
+        logs.
 
-        Raises StopRequested if a stop was requested.
+        It is of the run's own evaluation, or of one that a user's callback has started. Raises StopRequested if a stop
+        was requested.
         """
         self._check_stop()
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
@@ -162,9 +165,10 @@ class Evaluation:
         return logs
 
     def _execute_of_callback(self, iterator: Any) -> Any:
-        """Run an execution of an evaluation that a user's callback has started.
+        """Run an execution of an evaluation that a user's callback has started, and return its logs.
 
-        Its data is the callback's own, and the number of remaining batches is unknown, so batches are drawn one by one.
+        `iterator` has the callback's own data, and the number of remaining batches is unknown, so batches are drawn one
+        by one.
         """
         logs = self._run_one(next(iterator))
         for data in itertools.islice(iterator, self._steps_per_execution - 1):

@@ -86,10 +86,10 @@ def split_testing(
 
 
 def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Compute the forward pass of a part. Returns its loss, its weight, the divisor of the sum over the parts, and the
-    metrics up to now.
+    """Compute the forward pass of a part of a batch, `data`, with `training` as the model's argument.
 
-    `share` is the part's share of the batch (0 to 1).
+    Returns its loss, the weight of the part's gradients, its addend to the divisor of their sum, and the metrics up to
+    now. `share` is the part's share of the batch (0 to 1).
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     predicted = model(x, training=training) if model._call_has_training_arg else model(x)
@@ -104,10 +104,10 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 
 
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
-    """Return the number over which the loss of a part is a mean: its samples, the sum of their weights, or the elements
-    that a mask keeps.
+    """Return the number over which the loss of the part `data` is a mean: its samples, the sum of their weights, or the
+    elements that a mask keeps.
 
-    Raises ValueError if several outputs need different numbers.
+    `predicted` is the model's output for the part. Raises ValueError if several outputs need different numbers.
     """
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     masks = [get_keras_mask(output) for output in tf.nest.flatten(predicted)]
@@ -139,7 +139,9 @@ def reductions(model: keras.Model) -> set[Any]:
 
 
 def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
-    """Add the loss of the whole batch to the running mean of the model's loss, as Keras' own steps do."""
+    """Add the loss of the whole batch, of `samples` samples, to the running mean of the model's loss, as Keras' own
+    steps do.
+    """
     model._loss_tracker.update_state(unscale_loss_for_distribution(loss), sample_weight=samples)
 
 
@@ -154,9 +156,11 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
 
 
 def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
-    """Return the sums of the values that `part` returns for the parts of a batch, and the logs of the last part.
+    """Return the sums of the values that `part` returns for the parts of the batch `data`, and the logs of the last
+    part.
 
-    All parts have the same size, and only the last may be smaller: XLA compiles once for each size.
+    There are at most `parts` parts. All have the same size, and only the last may be smaller: XLA compiles once for
+    each size. With `compiled`, XLA compiles the computation of a part.
     """
     traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
     rows = sample_count(data)
@@ -168,8 +172,10 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Add a part to `state`. The part begins only after the parts before it are done. Otherwise TensorFlow would
-        compute several parts at once.
+        """Return `state` (sums and logs) with the part of `count` rows from `first` added.
+
+        The part begins only after the parts before it are done. Otherwise TensorFlow would compute several parts at
+        once.
         """
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
@@ -193,7 +199,9 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
 
 def require_divisible(options: Options, model: keras.Model, replicas: int) -> None:
-    """Raise TrainerError if the options ask for parts, but batches of this model cannot be computed in parts."""
+    """Raise TrainerError if the options ask for parts, but batches of this model cannot be computed in parts on
+    `replicas` replicas.
+    """
     asked = [f"train.micro_batches={options.train.micro_batches}"] if options.train.micro_batches > 1 else []
     if options.run.on_oom == "accumulate":
         asked.append("run.on_oom=accumulate")
@@ -203,7 +211,9 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """Return the reason why batches of this model cannot be computed in parts. Return an empty text if they can."""
+    """Return the reason why batches of this model cannot be computed in parts on `replicas` replicas. Return an empty
+    text if they can.
+    """
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

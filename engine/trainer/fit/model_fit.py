@@ -37,7 +37,9 @@ _WARNED = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "va
 
 
 class FitData:
-    """Training and validation batches for fit, and the iterator that runs the training pipeline."""
+    """Moves the training and validation batches of a fit to the devices, and knows the iterator that runs the training
+    pipeline.
+    """
 
     def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
@@ -104,7 +106,10 @@ class FitData:
 
 
 class ModelFit:
-    """Calls the model's fit, as often as a training needs it."""
+    """Calls the fit of the model with the batches of `data`, as often as a training needs it.
+
+    `own` is the training of a user's code, else None.
+    """
 
     def __init__(self, model: keras.Model, own: Own | None, data: FitData, report: RunReport) -> None:
         self._model, self._own, self._data, self._report = model, own, data, report

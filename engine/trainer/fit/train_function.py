@@ -31,7 +31,7 @@ class Execute(Protocol):
     def __call__(self, iterator: Any, count: Any) -> Logs: ...
 
     def get_concrete_function(self, iterator: Any, count: Any) -> Any:
-        """Trace the function without running it, which creates missing variables."""
+        """Return the traced function, which is not run. Tracing creates missing variables."""
         ...
 
     def experimental_get_tracing_count(self) -> int:
@@ -69,7 +69,8 @@ def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """Return a function that runs an evaluation step on a batch that was already drawn, and returns the logs.
+    """Return a function that runs an evaluation step on a batch that was already drawn, in `parts` parts, and returns
+    the logs.
 
     It is used if the number of batches is unknown: in a graph, the end of the data would count as a step.
     """
@@ -135,16 +136,18 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, 
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
-    """Return a function that runs a step on one (distributed) batch, and returns the logs, reduced over the
-    replicas.
+    """Return a function that runs `step` on one (distributed) batch, and returns the logs, reduced over the replicas.
+
+    With `compiled`, XLA compiles the step.
     """
     strategy = model.distribute_strategy
 
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
-        """Run the step after setting the random generator. Keras keeps the generator by thread, and a replica is traced
-        in its own thread.
+        """Run the step on `data`, the replica's part of the batch, after setting the random generator.
+
+        Keras keeps the generator by thread, and a replica is traced in its own thread.
         """
         set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
@@ -235,16 +238,16 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
 
 @functools.cache
 def constant(count: int) -> Any:
-    """Return a number of steps as a tensor on the CPU, which is the form that the graph takes."""
+    """Return `count`, a number of steps, as a tensor on the CPU, which is the form that the graph takes."""
     with tf.device("/CPU:0"):
         return tf.constant(count)
 
 
 class Executions:
-    """The function of the training steps, traced once.
+    """The function of the training steps of `model`, traced once.
 
-    If only some executions have a clock in their graph (on a GPU), the graph with the clock is a second graph. It is
-    traced when it is first needed.
+    `parts` measures their times, and each batch is computed in `micro_batches` parts. If only some executions have a
+    clock in their graph (on a GPU), the graph with the clock is a second graph. It is traced when it is first needed.
     """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
@@ -286,7 +289,7 @@ class Executions:
         return self.run(iterator, step, count)
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
-        """Run the `count` steps after `step`. Returns the logs of the last one.
+        """Run the `count` steps after `step` with the batches of `iterator`. Returns the logs of the last one.
 
         Replicas exchange gradients of embeddings by their size, which must not change within an execution of the graph.
         With several replicas, a smaller last batch of a pass is therefore executed separately.

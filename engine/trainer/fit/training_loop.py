@@ -46,7 +46,7 @@ class _Measured(Exception):
 
 
 class TrainingLoop:
-    """The training of a model that is built and compiled."""
+    """The training of a model that is built and compiled, with everything that happens around its steps."""
 
     def __init__(self, built: Built) -> None:
         self.built = built
@@ -160,7 +160,9 @@ class TrainingLoop:
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the train function for Keras' fit. Returns the logs of its last step."""
+        """Run one execution of the train function for Keras' fit, with the batches of `iterator`. Returns the logs of
+        its last step.
+        """
         began = self._now()
         self._leave_if_it_is_time(began)
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
@@ -244,7 +246,7 @@ class TrainingLoop:
         """Run the `count` steps of an execution, and return the logs of the last. An execution in which something is
         compiled is timed separately.
 
-        `began` is the time at which it began.
+        `began` is the time of `_now()` at which it began.
         """
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first

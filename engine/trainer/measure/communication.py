@@ -29,8 +29,8 @@ COPIES = 5
 
 
 class ExchangeTimer:
-    """Times the exchange of gradients after the warm-up, and again each time the number of trained steps has
-    doubled.
+    """Times the exchange of the gradients of `model` after the warm-up, and again each time the number of trained steps
+    has doubled.
     """
 
     def __init__(self, model: keras.Model, exchange: Exchange, report: RunReport) -> None:
@@ -110,7 +110,7 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """Return the size in bytes of a tensor of this type with `samples` rows. None if its size is not fixed."""
+    """Return the size in bytes of a tensor of the type `spec` with `samples` rows. None if its size is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size

@@ -52,7 +52,10 @@ class FirstEvaluation:
 
 
 class FirstTimes:
-    """Decides which execution is the first of its kind, so that its time is reported as `compiling`."""
+    """Decides which execution is the first of its kind, so that its time is reported as `compiling`.
+
+    `xla` is True if XLA compiles the steps: it then compiles again for a smaller last batch of `pipeline`.
+    """
 
     def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
         self.evaluation = FirstEvaluation(report)

@@ -39,8 +39,9 @@ class Chip(Protocol):
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
     """Return the dense FLOP/s of all training GPUs together, in the number format of their matrix products.
 
-    None if a chip is unknown or the chips differ, and for a part of a chip (MIG), which has no peak in the table.
-    NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's libraries, whatever TensorFlow's setting is.
+    It is the peak of one chip times the number of GPUs on which `replicas` replicas train. None if a chip is unknown or
+    the chips differ, and for a part of a chip (MIG), which has no peak in the table. NVIDIA_TF32_OVERRIDE=0 switches
+    TF32 off in NVIDIA's libraries, whatever TensorFlow's setting is.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
     tf32 = options.precision.tf32 and not tf32_overridden()

@@ -25,10 +25,10 @@ FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace
 
 
 class Health:
-    """Checks all float weights for NaN and infinity from time to time.
+    """Checks all float weights of the model for NaN and infinity from time to time.
 
-    `every` is the number of steps between two checks. With "auto", their cost decides. `waiting` makes a context for
-    the time in which the host waits for the device.
+    `every` is the number of steps between two checks. With "auto", their cost decides. `stop_on_nan` is
+    train.stop_on_nan. `waiting` makes a context for the time in which the host waits for the device.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Health:
             self.check(step)
 
     def check_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Check the weights if the last check was long enough ago for its cost, or if the loss is NaN. To be called at
-        a pulse.
+        """Check the weights if the last check was long enough ago for its cost, or if the loss in `metrics` is NaN. To
+        be called at a pulse.
 
         With several workers it only sets `wants_check`, so that all workers check at the same step.
         """
@@ -72,8 +72,8 @@ class Health:
                 self.check(step, metrics)
 
     def check(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Check the weights now. If a weight is not finite, raise TrainerError, or only warn if train.stop_on_nan is
-        off.
+        """Check the weights after `step` steps now. If a weight is not finite, raise TrainerError, or only warn if
+        train.stop_on_nan is off.
 
         If only the loss in `metrics` is NaN, the metrics are reset with a warning.
         """

@@ -21,7 +21,8 @@ MEMORY_SECONDS = 1.0
 
 
 class Pulses:
-    """Decides when the next pulse is due, and writes its events.
+    """Decides when the next pulse is due, and writes its events to `report`: the progress, and the memory of the
+    devices.
 
     With `slows_down`, there are fewer pulses after the first SLOW_AFTER_SECONDS of the run.
     """
@@ -61,7 +62,8 @@ class Pulses:
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the current and peak bytes of each device (`current_bytes`, `peak_bytes`), as TensorFlow counts them.
+    """Return the current and peak bytes of each device (`current_bytes`, `peak_bytes`) by its name, as TensorFlow
+    counts them.
 
     Devices without such counts are left out.
     """

@@ -62,7 +62,8 @@ class Speed:
     def begin(self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None)) -> StepClock:
         """Return the clock of a training that begins. Its figures leave out the first `warmup_steps` steps.
 
-        `totals` returns the seconds of waiting for input and of the graph.
+        With `on_gpu`, the clock ends a window only when the host has waited for the device. `totals` returns the
+        seconds of waiting for input and of the graph.
         """
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals)
         return self.clock

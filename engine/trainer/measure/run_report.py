@@ -25,7 +25,9 @@ from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
 
 class RunReport:
-    """Writes the events of a run and its result, and collects the figures for both."""
+    """Writes the events of a run and its result, and collects the figures for both. `writer` writes the trainer's event
+    file.
+    """
 
     def __init__(self, run: Run, writer: EventWriter) -> None:
         self.run, self.writer = run, writer
@@ -63,7 +65,11 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Write a warning. Only the first warning of each kind and option is written."""
+        """Write a warning of this `kind` with a `message`, a `hint` on what to do, and the key of the `option` that it
+        is about.
+
+        Only the first warning of each kind and option is written.
+        """
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
@@ -110,7 +116,11 @@ class RunReport:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events. A second call has no effect, in whichever thread it is made."""
+        """Write result.json and the last events. A second call has no effect, in whichever thread it is made.
+
+        `returncode` is the exit status of this process. `error` has `kind`, `message` and `hint`, None without an
+        error.
+        """
         with self._finishing:
             if not self._finished:
                 self._finished = True
@@ -189,6 +199,8 @@ class RunReport:
     ) -> dict[str, float | None]:
         """Return the figures of the training GPUs: their means while they train, and their energy since the last start
         of the run.
+
+        `readings` are all readings of the run. The energy of a sample follows from `samples_per_second`.
         """
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])

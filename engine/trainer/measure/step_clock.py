@@ -49,8 +49,9 @@ class Spent:
 class StepClock:
     """Measures the step time. It takes a mark before each execution, and can be read at any moment.
 
-    `warmup` is the number of first steps that are left out. `totals` returns the seconds of waiting for input and of
-    the graph (`totals` of step_parts.py). Without it only the time of whole steps is known.
+    `warmup` is the number of first steps that are left out. A window has at least `window_seconds`. `totals` returns
+    the seconds of waiting for input and of the graph (`totals` of step_parts.py). Without it only the time of whole
+    steps is known.
     """
 
     def __init__(

@@ -82,8 +82,10 @@ class GraphClock:
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Add the times of an execution to the sums, once at its end. Until then the wait is summed up in the loop,
-        which costs least.
+        """Add the times of an execution to the sums, once at its end: the time at which it has `begun`, and the seconds
+        `waited`.
+
+        Until then the wait is summed up in the loop, which costs least.
         """
         if self._all:
             self._add(begun, waited)
@@ -129,8 +131,9 @@ def _tensors(data: Any) -> list[Any]:
 class StepParts:
     """Measures how long the executions of the step's graph took, and how long they waited for input, in seconds.
 
-    An execution is one call of the graph, with one or more steps. The totals are over all executions up to now, without
-    those inside `left_out`. They are None if TensorFlow cannot measure, as with deterministic operations.
+    `clock` is the clock in the graph. An execution is one call of the graph, with one or more steps. The totals are
+    over all executions up to now, without those inside `left_out`. They are None if TensorFlow cannot measure, as with
+    deterministic operations.
     """
 
     samples = False  # whether only some executions have the clock in their graph
@@ -162,7 +165,7 @@ class StepParts:
         self._called = time.perf_counter()
 
     def after(self, _count: int, logs: Any) -> None:
-        """To be called after an execution of `_count` steps has returned."""
+        """To be called after an execution of `_count` steps has returned `logs`."""
         self._ends += time.time() - self.clock.zero
         self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs
@@ -296,8 +299,8 @@ class SampledParts(StepParts):
 
 
 def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
-    """Return the object that measures the parts of the steps on this device. With `deterministic` operations the object
-    measures nothing.
+    """Return the object that measures the parts of the steps on a GPU (`on_gpu`) or a CPU. With `deterministic`
+    operations the object measures nothing.
     """
     return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
 

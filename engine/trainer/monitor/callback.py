@@ -94,8 +94,9 @@ class Monitor(keras.callbacks.Callback):
 
     @_harmless
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record that an execution has ended. Keras calls this in a thread of its own, and the training loop waits
-        neither for this thread nor for the logs.
+        """Record that an execution has ended with the step `batch` (from 0) of the epoch.
+
+        Keras calls this in a thread of its own, and the training loop waits neither for this thread nor for the logs.
         """
         if self._watched:
             self._watched.execution_ended(batch, logs)

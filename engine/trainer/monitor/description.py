@@ -24,8 +24,10 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """Return the YAML of a preset for the run, with the options that follow from the model and from `params`, the
-    arguments of fit.
+    """Return the YAML of a preset for the run `name`, with the options that follow from the model and from `params`,
+    the arguments of fit.
+
+    `batch_size` is the global batch size, None if unknown.
     """
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
@@ -42,7 +44,7 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
 
 
 def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
-    """Return the started event of the fit. A value that Keras does not know is None."""
+    """Return the started event of the fit on the devices `present`. A value that Keras does not know is None."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),

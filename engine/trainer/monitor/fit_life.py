@@ -31,7 +31,8 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Life:
-    """Keeps the run's status, takes its readings, and handles the stop signals while the fit runs.
+    """Keeps the status of the run, takes readings every `sample_seconds`, and handles the stop signals while `fit`
+    runs.
 
     `stop` asks the fit to stop, and `gone` is called if the fit has ended without a report. `end` restores the signal
     handlers.

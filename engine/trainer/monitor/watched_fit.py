@@ -33,8 +33,9 @@ INTERRUPTED = {
 
 
 class Position:
-    """The progress of the fit. The number of steps in an epoch is known from the start, or only after the first
-    epoch.
+    """The progress of the fit with the arguments `params`.
+
+    The number of steps in an epoch is known from the start, or only after the first epoch.
     """
 
     def __init__(self, params: dict[str, Any]) -> None:
@@ -56,7 +57,11 @@ class Position:
 
 
 class WatchedFit:
-    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse."""
+    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse.
+
+    `params` are the arguments of fit, `batch_size` is the global batch size (None: unknown), and `sample_seconds` the
+    time between two readings of GPUs and host.
+    """
 
     def __init__(
         self,
@@ -110,7 +115,9 @@ class WatchedFit:
             self.model.stop_training = True
 
     def execution_ended(self, batch: int, logs: Any) -> None:
-        """Record that an execution has ended, and keep its logs. Called in a thread of Keras."""
+        """Record that an execution has ended with the step `batch` (from 0) of the epoch, and keep its logs. Called in
+        a thread of Keras.
+        """
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self) -> float:
@@ -189,8 +196,10 @@ class WatchedFit:
         self._end("error", 1, error)
 
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
-        """End the run. Only the first call has an effect. It comes from the end of the fit, or from the first thread
-        that notices that the fit is gone.
+        """End the run with this outcome. Only the first call has an effect.
+
+        It comes from the end of the fit, or from the first thread that notices that the fit is gone. `returncode` is
+        recorded as the exit status, and `error` (`kind`, `message` and `hint`) if there was one.
         """
         if self._finishing.acquire(blocking=False):
             self.report.finish(outcome, returncode, error)

@@ -271,7 +271,10 @@ def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
 
 
 def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
-    """Return the properties of this training that decide which options apply."""
+    """Return the properties of this training that decide which options apply.
+
+    `own_optimizer`: the user's code has chosen the optimizer.
+    """
     return Handed(
         data=stream.kind,
         own_optimizer=own_optimizer,

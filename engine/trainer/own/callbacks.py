@@ -23,7 +23,8 @@ _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.ca
 def usable(
     theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
 ) -> list[Any]:
-    """Return the user's callbacks that this run calls. Raises UserError for a callback that cannot be called.
+    """Return those of the user's callbacks (`theirs`) that this run calls. Raises UserError for a callback that cannot
+    be called.
 
     A run that only measures leaves out callbacks that write files, so that the files of the real run stay unchanged. Of
     several machines only the chief `writes`. There is a warning for each callback that is left out.
@@ -47,8 +48,10 @@ def usable(
 
 
 class OwnCallbacks(EpochCallbacks):
-    """Notifies the training loop and calls the user's callbacks. The loop comes first, except if a checkpoint is to
-    contain changes that the callbacks make.
+    """Notifies the training loop and calls the user's callbacks (`theirs`).
+
+    The loop comes first, except if a checkpoint is to contain changes that the callbacks make. `epochs` is the number
+    of epochs that the callbacks are given.
     """
 
     def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
@@ -121,8 +124,8 @@ class OwnCallbacks(EpochCallbacks):
             self._call(self._test_end, "on_test_batch_end", batch, as_keras(logs))
 
     def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
-        """Call the method `method` of the callbacks. The heartbeat continues meanwhile, so that a long call does not
-        count as a hang.
+        """Call the method `method` of the callbacks with `values`. The heartbeat continues meanwhile, so that a long
+        call does not count as a hang.
         """
         with self._loop.heartbeat:
             for callback in theirs:

@@ -102,7 +102,7 @@ def _class_weight(value: Any) -> dict[int, float] | None:
 
 
 def _weighted(train: Any, weight: Any) -> Any:
-    """Return the arrays (x, y) with their weights as the third part. Raises UserError for other data."""
+    """Return the arrays `train`, (x, y), with `weight` as the third part. Raises UserError for other data."""
     hint = "give it as the third element: (x, y, sample_weight)"
     if isinstance(train, tuple | list) and len(train) == 2:
         return (*train, weight)

@@ -136,7 +136,8 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
     """Raise UserError unless the data is (x, y, sample_weight), each an array or a nest of arrays with the same number
     of samples.
 
-    y and sample_weight may be absent or None.
+    y and sample_weight may be absent or None. `key` is the name of the data in the dict that the user's function
+    returned.
     """
     lengths: dict[int, str] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=False):

@@ -167,7 +167,9 @@ def is_image(sample: Any) -> bool:
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """Return the batches with x changed at random. Each comes with its position, which is left out of the result."""
+    """Return the batches with x changed at random, by `seed` and the batch's position. Each comes with its position,
+    which is left out of the result.
+    """
 
     def change(position: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple):
@@ -196,10 +198,12 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """Return a data set of single samples as a stream. `counted` is the number of samples in a pass, None if unknown.
+    """Return a data set of single samples as a stream for all `replicas`. `counted` is the number of samples in a pass,
+    None if unknown.
 
-    `load` makes a sample of an element, and `vary` changes it at random. Raises UserError if input.cache is set, but
-    the number of samples is unknown.
+    `load` makes a sample of an element, and `vary` changes it at random. `stamp` identifies the user's code for a cache
+    on disk, and `arrays` are the samples if they are in memory. Raises UserError if input.cache is set, but the number
+    of samples is unknown.
     """
     if counted is None and options.input.cache != "off":
         raise UserError(
@@ -214,7 +218,7 @@ def samples_of(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Return an array of any library as an array of NumPy."""
+    """Return `value`, an array of any library, as an array of NumPy."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
 
 
@@ -235,8 +239,8 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """Return the arrays in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x alone is
-    not in a tuple.
+    """Return the arrays `data` in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x
+    alone is not in a tuple.
     """
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)
@@ -244,7 +248,8 @@ def as_fitted(data: Any) -> Any:
 
 
 def as_tensors(nest: Any) -> Any:
-    """Return the arrays as tensors in host memory, from which the pipeline reads. The originals may be on a GPU.
+    """Return the arrays of `nest` as tensors in host memory, from which the pipeline reads. The originals may be on a
+    GPU.
 
     Ragged and sparse tensors are returned unchanged.
     """

@@ -47,7 +47,9 @@ OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it
 
 
 class UserError(TrainerError):
-    """Raised for a fault in the user's code, or in the value that the code returned."""
+    """A fault in the user's code, or in the value that the code returned. `message` says which, and `hint` what to
+    do.
+    """
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("user_code", message, hint)
@@ -61,7 +63,7 @@ class UserCode:
     """
 
     def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
-        """Import the module of the user's code, which runs it. Raises UserError."""
+        """Import the module of the user's code that `entry` names, which runs it. Raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
         self._owned: dict[str, bool] = {}  # by the file of a module
@@ -205,7 +207,9 @@ class UserCode:
 
 
 class Blamed:
-    """A context in which exceptions of the user's code are replaced by UserErrors. `UserCode.blamed` describes it."""
+    """A context in which exceptions of the user's code are replaced by UserErrors. `UserCode.blamed` describes it and
+    `found_only`.
+    """
 
     def __init__(self, code: UserCode, found_only: bool) -> None:
         self._code, self._found_only = code, found_only
@@ -283,8 +287,8 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """Return the line with the Python error, with its type, in a message of TensorFlow. It comes after the places and
-    source lines.
+    """Return the line with the Python error, with its type, in `text`, a message of TensorFlow. It comes after the
+    places and source lines.
 
     Empty if there is none.
     """

@@ -143,7 +143,8 @@ def _sized(spec: Any) -> bool:
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
-    """Return the data of the user's code as a pipeline of streams. Raises UserError for data that cannot be trained on.
+    """Return the data of the user's code as a pipeline of streams for all `replicas`. Raises UserError for data that
+    cannot be trained on.
 
     `file` is the file of the user's code, and `share` this worker's part if several machines train.
     """
@@ -178,10 +179,11 @@ def _check_start(options: Options, fit: FitArguments) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """Return the number of elements of a data set whose length is needed and unknown to TensorFlow, which is counted.
-    None for other data.
+    """Count the elements of a data set whose length is needed and unknown to TensorFlow, and return their number. None
+    for other data.
 
-    `samples` and `asked` are the number of samples and of batches, if they were given. The length is then not needed.
+    `samples` and `asked` are the number of samples and of batches, if they were given; the length is then not needed.
+    `role` is `train` or `validation`.
     """
     is_given = samples is not None or asked is not None
     if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
@@ -199,8 +201,9 @@ def _stream(
     length: int | None,
     share: Share | None,
 ) -> Stream:
-    """Return the data of one role (train or validation) as a stream. `length` is the number of elements if they were
-    counted.
+    """Return the data of one role (train or validation) as a stream for all `replicas`.
+
+    `stamp` identifies the user's code for a cache on disk. `length` is the number of elements if they were counted.
     """
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
@@ -282,7 +285,8 @@ def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
 
 
 def _split(data: Any, options: Options) -> tuple[Any, Any]:
-    """Return the arrays split into training and validation by train.validation_split, in an order drawn by the seed.
+    """Return the arrays `data` split into training and validation by train.validation_split, in an order drawn by the
+    seed.
 
     The validation is None if it would be empty.
     """
@@ -371,8 +375,8 @@ def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
-    """Yield the user's functions that a function or an object contains, the outermost first. `depth` limits the
-    search.
+    """Yield the user's functions that `value`, a function or an object, contains, the outermost first. `depth` limits
+    the search.
     """
     value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
     if isinstance(value, MethodType):

@@ -83,8 +83,8 @@ def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> 
 
 
 def _create_by_step(model: keras.Model, batch: Any) -> Exception | None:
-    """Trace the step until no variable is missing. Returns the exception if it cannot be traced to its end, else
-    None.
+    """Trace the model's step with `batch` until no variable is missing. Returns the exception if it cannot be traced to
+    its end, else None.
     """
     before = -1
     fault: Exception | None = None

@@ -127,7 +127,9 @@ def _growth() -> bool | None:
 
 
 class _Tempfile:
-    """Replaces the module `tempfile`. New files go into the folder `folder` while it exists."""
+    """Replaces the module `tempfile` in another module. New files go into the folder `folder` while that folder
+    exists.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -141,7 +143,7 @@ class _Tempfile:
 
 
 def write_into_run_folder() -> None:
-    """Make AutoGraph write its temporary files into the run's folder for them, until this process ends.
+    """Make AutoGraph write its temporary files into the folder for them in GPUTUI_SCRATCH, until this process ends.
 
     Nothing is changed if there is no such folder.
     """

@@ -177,10 +177,10 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """Return the memory in MiB for one of `partitions` equal parts of a GPU. Together they have 90 % of its free
-    memory.
+    """Return the memory in MiB for one of `partitions` equal parts of the GPU with TensorFlow's number `place`.
 
-    The rest is for CUDA's own contexts. Raises TrainerError if the memory is not known.
+    Together they have 90 % of its free memory; the rest is for CUDA's own contexts. Raises TrainerError if the memory
+    is not known.
     """
     free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
@@ -205,7 +205,9 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
 
 
 def _is_here(name: str, joined: Joined | None) -> bool:
-    """Return True if the device belongs to this process. TensorFlow lists the devices of all workers."""
+    """Return True if the device with TensorFlow's `name` belongs to this process. TensorFlow lists the devices of all
+    workers.
+    """
     return joined is None or f"/task:{joined.cluster.index}/" in name
 
 

@@ -112,8 +112,9 @@ class _Owned:
 
 
 def _unset(options: Options) -> None:
-    """Return None, so that the variable is removed. The option calls TensorFlow's API, which the variable would
-    contradict.
+    """Return None, so that the variable is removed from the environment.
+
+    Used for options that call TensorFlow's API, which the variable would contradict.
     """
 
 

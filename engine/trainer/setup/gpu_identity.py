@@ -104,7 +104,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
 
 
 def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """Return the GPU in NVML at this PCI address. None if there is none.
+    """Return the GPU in NVML at the address `pci_bus_id`. None if there is none.
 
     In MIG mode, it has the memory of the instance that CUDA shows.
     """
@@ -131,8 +131,10 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """For each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical GPUs. Empty
-    if unknown.
+    """Return, for each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical
+    GPUs.
+
+    `created` has the devices that TensorFlow has logged. Empty if unknown.
     """
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
@@ -168,8 +170,8 @@ def _short(name: str) -> str:
 
 
 def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
-    """Return the PCI domain as a number, and the rest of the address, so that addresses can be compared. None if the
-    address is unknown.
+    """Return the PCI domain as a number, and the rest of the address `pci_bus_id`, so that addresses can be compared.
+    None if the address is unknown.
 
     NVML writes the domain with 8 digits, CUDA with 4.
     """

@@ -64,8 +64,8 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def numa_cpus(gpus: Sequence[int]) -> list[frozenset[int]]:
-    """For each of these GPUs (indexes in NVML), the CPUs of its NUMA node. An empty set if the driver does not report
-    them.
+    """Return, for each of these GPUs (indexes in NVML), the CPUs of its NUMA node. An empty set if the driver does not
+    report them.
     """
     try:
         return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]

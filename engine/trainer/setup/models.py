@@ -62,8 +62,8 @@ def _units(base: int, width: float) -> int:
 
 
 def _normalized(x: Any, norm: str) -> Any:
-    """x after batch or layer normalization (`norm` is `batch` or `layer`) over its last axis. With `none`, x
-    unchanged.
+    """Return x after batch or layer normalization (`norm` is `batch` or `layer`) over its last axis. With `none`,
+    return x unchanged.
     """
     if norm == "none":
         return x
@@ -71,8 +71,8 @@ def _normalized(x: Any, norm: str) -> Any:
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """Return the output of a layer, then normalization, then relu. `layer` is the class of the layer, and `settings`
-    are its arguments.
+    """Return the output of a layer for x, then normalized, then after relu. `layer` is the class of the layer, and
+    `settings` are its arguments.
 
     The layer has a bias only if there is no normalization, which would cancel it.
     """
@@ -113,7 +113,10 @@ def _separable_cnn(inputs: Any, width: float, norm: str) -> Any:
 
 
 def _resnet50(inputs: Any, width: float, norm: str) -> Any:
-    """Return the features of ResNet-50 (He et al. 2015, table 1), with 3, 4, 6 and 3 bottleneck blocks."""
+    """Return the features of ResNet-50 (He et al. 2015, table 1) for `inputs`, with 3, 4, 6 and 3 bottleneck blocks.
+
+    `width` multiplies the numbers of channels, and `norm` is the normalization.
+    """
     x = _relu(layers.Conv2D, inputs, norm, filters=_units(64, width), kernel_size=7, strides=2, padding="same")
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -135,10 +138,11 @@ def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str) ->
 
 
 def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, blocks: int) -> keras.Model:
-    """Return a model of encoder blocks over tokens, with normalization before each part of a block. An image is read
-    pixel by pixel.
+    """Return a model of `blocks` encoder blocks over tokens, with normalization before each part of a block. An image
+    is read pixel by pixel.
 
-    Raises TrainerError if a sample has more than MAX_TOKENS tokens.
+    `shape` is the shape of a sample, and `width` multiplies the size of the model. Raises TrainerError if a sample has
+    more than MAX_TOKENS tokens.
     """
     length = sequence_length(shape)
     if length > MAX_TOKENS:

@@ -14,8 +14,9 @@ from ...options.training import OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
-    """Return the optimizer for a run of `steps` steps. `replicas` is the number of replicas by which the learning rate
-    is scaled.
+    """Return the optimizer for a run of `steps` steps, with epochs of `steps_per_epoch` steps.
+
+    `replicas` is the number of replicas by which the learning rate is scaled.
     """
     train = options.train
     rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)

@@ -27,7 +27,7 @@ class Xla:
 
 
 def choose(options: Options, model: keras.Model) -> Xla:
-    """Whether XLA compiles the step of a model whose `compile` follows the options, and why."""
+    """Return whether XLA compiles the step of a model whose `compile` follows the options, and why."""
     option = options.compile.xla
     if option != "auto":
         return Xla(option, f"compile.xla is {str(option).lower()}")
@@ -36,7 +36,7 @@ def choose(options: Options, model: keras.Model) -> Xla:
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
-    """Whether XLA compiles the step of a model that the user's code has compiled, and why.
+    """Return whether XLA compiles the step of a model that the user's code has compiled, and why.
 
     With `compile.xla: auto` the model keeps its own jit_compile, unless XLA would crash.
     """

@@ -162,7 +162,8 @@ def _cpu() -> str:
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
-    """Return the name of the cache folder for this version of TensorFlow on this chip.
+    """Return the name of the cache folder for this version of TensorFlow on this chip, which is a GPU if `on_gpu` is
+    True.
 
     On a GPU it contains the version of cuDNN, because compiled programs call it.
     """
