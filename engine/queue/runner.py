@@ -90,7 +90,7 @@ class Runner:
         The devices are looked at every 2 s, or at once after an entry has changed.
         """
         changed = self._reader.read()
-        changed |= self._slurm.follow(self._of_slurm, changed)
+        changed |= self._slurm.follow(self._of_slurm)
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 changed |= self._follow(entry)

@@ -35,17 +35,15 @@ class SlurmFollower:
         self._asked_at = -INTERVAL_SECONDS
         self._ended_at: dict[str, float] = {}
 
-    def follow(self, listed: Sequence[Entry], changed: bool) -> bool:
-        """Ask Slurm for the jobs of the entries, or act on its last answer. Returns True if it has answered.
-
-        `changed` is True if the entries have changed since the last call.
-        """
+    def follow(self, listed: Sequence[Entry]) -> bool:
+        """Ask Slurm for the jobs of the entries, or act on its last answer. Returns True if it has answered."""
         if not listed:
             self.why, self._call = {}, None
             return False
         if self._call is None:
-            if time.monotonic() - self._asked_at >= (LEAST_SECONDS if changed else INTERVAL_SECONDS):
-                self._asked, self._asked_at = {entry.run: entry for entry in listed}, time.monotonic()
+            now = {entry.run: entry for entry in listed}
+            if time.monotonic() - self._asked_at >= (INTERVAL_SECONDS if now == self._asked else LEAST_SECONDS):
+                self._asked, self._asked_at = now, time.monotonic()
                 ids = [entry.slurm_job for entry in listed if entry.slurm_job]
                 self._call = BackgroundCall(lambda: slurm_programs.jobs(ids))
             return False

@@ -120,7 +120,8 @@ def _started(entry: Entry) -> subprocess.Popen[bytes]:
 
 def _refused(entry: Entry, message: str) -> None:
     with entries.locked():
-        entry.job.close("error", {"kind": "queue", "message": message, "hint": ""})
+        if entry.job.exists():
+            entry.job.close("error", {"kind": "queue", "message": message, "hint": ""})
         entries.discard(entry.run)
 
 

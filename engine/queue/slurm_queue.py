@@ -6,6 +6,7 @@ starts nothing (slurm_job.py), so that no run trains that was taken out meanwhil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -61,8 +62,12 @@ def submit(entry: Entry) -> Entry:
             entries.discard(entry.run)
         raise
     with entries.locked():
-        if current := entries.read(entry.run):  # the job may have begun already
+        current = entries.read(entry.run)  # the job may have begun already
+        if current is not None:
             entries.write(replace(current, slurm_job=job))
+    if current is None:  # it was taken out meanwhile
+        with contextlib.suppress(RunError):
+            slurm_programs.cancel(job)
     entries.ensure_runner()
     return replace(entry, slurm_job=job)
 
@@ -127,4 +132,4 @@ def _dependency(after: str | None) -> Iterator[str]:
 def _command(entry: Entry) -> str:
     """Return the command of the job. It replaces the shell, so that signals for the batch script reach it."""
     words = [sys.executable, "-P", "-m", "gputui.engine.queue.slurm_job", entry.run]
-    return shlex.join(["exec", "env", f"GPUTUI_HOME={home()}", *words])
+    return shlex.join(["exec", "env", f"GPUTUI_HOME={os.path.abspath(home())}", *words])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.job import slurm_programs
 from gputui.engine.proof import folder as proofs
 from gputui.engine.queue import entries, queue_settings, slurm_follower
 from gputui.engine.queue.runner import Runner
@@ -176,6 +177,20 @@ def test_a_job_that_slurm_refuses_leaves_nothing(
     assert not entries.all_entries()
 
 
+def test_a_run_that_is_taken_out_while_sbatch_works_leaves_no_job(
+    slurm: FakeSlurm, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = slurm_programs.submit
+
+    def submit_late(*arguments: Any) -> str:
+        entries.remove(entries.all_entries()[0].run)
+        return submit(*arguments)
+
+    monkeypatch.setattr(slurm_programs, "submit", submit_late)
+    run, _ = queued(said)
+    assert (run.state, states(), slurm.calls("scancel")) == ("stopped", {}, ["100"])
+
+
 def test_what_slurm_cannot_do_is_refused(slurm: FakeSlurm, said: Said) -> None:
     other = waiting("local")
     entries.add(other)
@@ -196,13 +211,15 @@ def test_jobs_that_end_without_their_run_leave_none_waiting(
     slurm: FakeSlurm, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled, failed on their nodes, forgotten, or not submitted: each run has a result that says so."""
-    cancelled, failed, forgotten, lost, never = (queued(said)[0] for _ in range(5))
+    cancelled, failed, forgotten, lost, never, old = (queued(said)[0] for _ in range(6))
     failed.file("slurm.log").write_text("something\npython: not found\n\n")
     runner = Runner()
     follow(runner, lambda: why(never.id))
     slurm.is_now("100", "CANCELLED")
     slurm.is_now("101", "FAILED", "NonZeroExitCode")
     slurm.forgets("102")
+    slurm.forgets("105")
+    (slurm.folder / "accounts").write_text("105|TIMEOUT\n")
     slurm.is_now("103", "NODE_FAIL")
     with entries.locked():
         for run, changed in ((lost, {"state": "running"}), (never, {"slurm_job": "", "queued_at": 1.0})):
@@ -211,13 +228,14 @@ def test_jobs_that_end_without_their_run_leave_none_waiting(
             entries.write(replace(entry, **changed))
     monkeypatch.setattr(slurm_follower, "RESULT_SECONDS", 0.0)
     follow(runner, lambda: not entries.all_entries())
-    results = {run.id: run.result or {} for run in (cancelled, failed, forgotten, lost, never)}
-    assert [result["outcome"] for result in results.values()] == ["stopped", "error", "error", "error", "error"]
+    results = {run.id: run.result or {} for run in (cancelled, failed, forgotten, lost, never, old)}
+    assert [result["outcome"] for result in results.values()] == ["stopped", *["error"] * 5]
     assert [result["error"]["message"] for result in list(results.values())[1:]] == [
         "Slurm job 101 has ended as FAILED before the run began: python: not found",
         "Slurm job 102 is not known to Slurm any more before the run began",
         "Slurm job 103 has ended as NODE_FAIL",
         "it was not submitted to Slurm, as its command was interrupted",
+        "Slurm job 105 has ended as TIMEOUT before the run began",
     ]
 
 
@@ -287,6 +305,37 @@ def test_the_process_of_a_job_trains_the_run_and_stops_it_before_the_limit(
     gone = job_of(slurm, "101")
     assert gone.communicate(timeout=60)[0] == f"{run.id} is not in the queue as job 101; nothing is started\n"
     assert gone.returncode == 3
+
+
+def test_a_job_that_cannot_start_its_run_says_why(slurm: FakeSlurm, said: Said) -> None:
+    run, _ = queued(said, *PRESET, "--set", "visible=free:1")
+    job = job_of(slurm, "100")
+    out, _ = job.communicate(timeout=60)
+    assert job.returncode == 3
+    assert out.startswith("device.visible: free:1 needs a GPU")
+    assert (run.result or {})["error"]["message"] == out.splitlines()[0]
+    assert states() == {}
+
+    often, _ = queued(said, *ON_CPU, "--set", "run.tries=2")
+    with entries.locked():
+        entries.write(replace(entries.all_entries()[0], tries=2))
+    job = job_of(slurm, "101")
+    assert job.communicate(timeout=60)[0] == (
+        f"{often.id} was started 2 times, as run.tries allows; nothing is started\n"
+    )
+    assert (job.returncode, often.state) == (3, "waiting")
+
+
+@pytest.mark.slow
+def test_the_process_of_a_job_measures_until_a_person_stops_it(slurm: FakeSlurm, said: Said) -> None:
+    words = ("ab", "--preset", "quickstart", "--set", "steps_per_execution=4", "--set", "visible=none", "--queue")
+    proof = proofs.find(said(*words).partition("\n")[0])
+    job = job_of(slurm, "100")
+    until(lambda: proof.state == "running" and any(trial.result for trial in proof.trials))
+    assert states() == {proof.id: "running"}
+    job.send_signal(signal.SIGURG)
+    out, _ = job.communicate(timeout=100)
+    assert (job.returncode, proof.state, states()) == (0, "stopped", {}), out
 
 
 def job_of(slurm: FakeSlurm, job: str, **variables: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Stand-ins for sbatch, squeue, scancel and scontrol: scripts on PATH that keep the jobs as files in a folder."""
+"""Stand-ins for sbatch, squeue, sacct, scancel and scontrol: scripts on PATH that keep jobs as files in a folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ echo $number
 for job in jobs/*; do [ -e "$job" ] && echo "$(basename "$job")|$(cat "$job")"; done
 exit 0
 """,
+    "sacct": """
+[ -e accounts ] || {{ echo 'Slurm accounting storage is disabled' >&2; exit 1; }}
+cat accounts
+""",
     "scancel": """
 for last; do :; done
 case "$*" in *--signal*) ;; *) echo 'CANCELLED|None|N/A|' > "jobs/$last" ;; esac
@@ -37,7 +41,7 @@ echo "{name} $*" >> calls
 
 @dataclass(frozen=True)
 class FakeSlurm:
-    """The stand-ins; `folder` has the jobs, what was submitted, and the calls."""
+    """The stand-ins; `folder` has the jobs, what was submitted, the calls, and `accounts` of older jobs."""
 
     folder: Path
 
