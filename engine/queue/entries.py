@@ -229,8 +229,8 @@ def _keep_environment(name: str) -> None:
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
     """Return the environment in which the queued run `name` starts, and its folder.
 
-    It is the environment at the time of queueing, or that of this process if the file is missing. The folder is None if
-    it is not known or does not exist any more.
+    It is that at the time of queueing, or this process' if the file is missing. The folder is None if it does not
+    exist.
     """
     kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
     if not kept:
@@ -348,8 +348,7 @@ def move(name: str, where: Where) -> Entry:
 
 
 def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep the waiting entry `name` from being started until it is released. `reason` is shown in the list. Return the
-    entry.
+    """Keep the waiting entry `name` from being started until `release`; `reason` is shown for it. Return the entry.
 
     Raises RunError if it is not in the queue or has begun.
     """
@@ -387,10 +386,10 @@ def write_news(content: Mapping[str, Any]) -> None:
 
 
 def remove(name: str) -> None:
-    """Take the waiting or held run or measurement `name` out of the queue. If it has never begun, it ends as stopped,
-    else it keeps its result.
+    """Take the waiting or held entry `name`, or a damaged one, out of the queue.
 
-    A damaged entry is removed, too. Raises RunError if it has begun or is not in the queue.
+    If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
+    the queue.
     """
     wait_for_start(name)
     with locked():
@@ -477,7 +476,7 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
 
 def ask_to_yield(name: str) -> None:
     """Ask the running run `name` to stop and return to the queue. Nothing is done if it does not run or was asked
-    already.
+    before.
     """
     with locked():
         entry = read(name)
@@ -491,9 +490,7 @@ def ask_to_yield(name: str) -> None:
 
 
 def end_for_good(name: str) -> None:
-    """Let the run `name`, which was asked to give way, end for good, as its user stops it. It does not return to the
-    queue.
-    """
+    """Let the run `name`, which was asked to give way, end for good, as its user stops it."""
     with locked():
         entry = read(name)
         if entry is not None and entry.yields:

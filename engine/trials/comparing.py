@@ -1,4 +1,5 @@
-"""One comparison: trials of two settings in turn; significance.py has the rule by which a change is called faster.
+"""One comparison: trials of two settings in turn, and the decision about them; significance.py has the rule by which a
+change is called faster.
 
 If the changed side runs out of memory or ends with an error, it would fail again, so it is not repeated. Any other
 failure of a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the
@@ -151,7 +152,7 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """One line on how the changed options affect what the model learns. Empty if they do not.
+    """Return one line on how the changed options affect what the model learns. Empty if they do not.
 
     `changes` are their keys, and `options` include the changes. `says_so`: the diagnosis that proposed the change says
     that it affects what is learnt.
@@ -187,10 +188,11 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """Compare the losses of both sides after the largest number of samples that all trials have seen.
+    """Compare the losses of both sides after the largest number of samples that all trials have seen; return the
+    comparison.
 
     `words` is the note on the change, and `folder` has the trials' run folders. The loss of each trial is stored in its
-    row. Only the note is returned if a trial has no losses.
+    row. The result has only the note if a trial has no losses.
     """
     curves = {trial.run: losses(Run(folder / trial.run)) for trial in trials}
     if not curves or not all(curves.values()):

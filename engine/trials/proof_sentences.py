@@ -20,12 +20,13 @@ DECIDED = ("kept", "rejected", "failed")
 
 
 def value(of: Any) -> str:
-    """Return the text of a value as --set and YAML accept it."""
+    """Return the text of a value in the form that --set and YAML accept."""
     return of if isinstance(of, str) else json.dumps(of)
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """Return the changes as text: `steps_per_execution=16, cache=memory`. Return `nothing` if there are no changes.
+    """Return the options and values in `changed` as text: `steps_per_execution=16, cache=memory`. Return `nothing` if
+    there are none.
 
     The group is left out of a key if the name is unique.
     """
@@ -33,7 +34,9 @@ def changes(changed: Mapping[str, Any]) -> str:
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """Return the changes as on a command line: `--set compile.steps_per_execution=16 --set ...`."""
+    """Return the options and values in `changed` as on a command line: `--set compile.steps_per_execution=16 --set
+    ...`.
+    """
     return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
 
 
@@ -110,7 +113,7 @@ def disturbance(proof: Record) -> str:
 
 
 def _disturbed(count: int, of: int) -> str:
-    """Return the number of disturbed trials as a clause: `1 of 8 trials was disturbed`."""
+    """Return the number of disturbed trials (`count` of `of`) as a clause: `1 of 8 trials was disturbed`."""
     if of == 1:
         return "the only trial was disturbed"
     return f"{count} of {of} trials {'was' if count == 1 else 'were'} disturbed"

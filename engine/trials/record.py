@@ -164,7 +164,10 @@ class Ablation:
 
 @dataclass(kw_only=True)
 class Record:
-    """The record of a proof. `write` stores it in proof.json, which viewers read."""
+    """The record of a proof: its request, state, times, trials, comparisons and results, as proof.json has them.
+
+    `path` is the file proof.json, which `write` replaces and viewers read.
+    """
 
     path: Path
     id: str
@@ -218,9 +221,10 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """Replace proof.json as `put` does, but raise no error if the disk refuses it.
+        """Replace proof.json as `put` does, but raise no error if the disk refuses it: the next call then writes
+        everything.
 
-        The next call then writes everything.
+        `doing` is the present work in words. None keeps the previous text.
         """
         with contextlib.suppress(OSError):
             self.put(doing)
@@ -287,7 +291,9 @@ def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
 
 
 def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    """Return an instance of the dataclass `declared` from plain values. Dataclasses in its fields are built as well."""
+    """Return an instance of the dataclass `declared` from the plain values of its fields. Dataclasses in its fields are
+    built as well.
+    """
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
         if name not in plain:
@@ -303,7 +309,9 @@ def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
 
 @cache
 def _inner_types(declared: Any) -> dict[str, Any]:
-    """For each field of a dataclass, the dataclass of its value or of its items. None if it has none."""
+    """Return, for each field of the dataclass `declared` by its name, the dataclass of its value or of its items. None
+    if it has none.
+    """
     return {
         name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         for name, hint in get_type_hints(declared).items()
@@ -311,8 +319,10 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Return the seconds since the start of a proof. If it runs on another machine or kernel, they are the difference
-    of the wall clocks.
+    """Return the seconds since the start of a proof.
+
+    If it runs on another machine or kernel, they are the difference of the wall clocks, else of a clock that nobody can
+    set.
     """
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:

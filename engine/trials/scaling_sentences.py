@@ -118,8 +118,9 @@ def remarks(data: Record) -> Iterator[str]:
 
 
 def trial(row: Trial) -> str:
-    """Return the text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`. For a failed trial, its outcome and
-    error instead of the figures.
+    """Return the text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %` about a trial.
+
+    For a failed trial, it has the outcome and error instead of the figures.
     """
     if row.outcome != "ok":
         return f"round {row.repeat}: {row.outcome}: {row.error}"

@@ -1,4 +1,5 @@
-"""What a search for the fastest settings (`gputui tune`) has found so far, as proof.json holds it under `search`.
+"""The state and the results of a search for the fastest settings (`gputui tune`), as proof.json holds them under
+`search`.
 
 Only the search's process fills it in (engine/tune). Speeds are samples per second, gains are shares (0.42: 42 % more),
 and settings are keys and values as `--set` takes them.

@@ -97,7 +97,7 @@ def pairs_needed(median: float, spread: float) -> int:
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
-    """Return True if there are exactly two gains that agree so well that no third pair is needed.
+    """Return True if there are exactly two gains, `values`, that agree so well that no third pair is needed.
 
     They do if log(1 + gain) of their median exceeds FAR times their spread, which counts as at least LEAST_SPREAD.
     """
@@ -108,7 +108,7 @@ def agree_by_far(values: Sequence[float]) -> bool:
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """Return the verdict on the gains of pairs (0.05: 5 % faster), and the reason for it in one line.
+    """Return the verdict on the gains of pairs (`values`, 0.05: 5 % faster), and the reason for it in one line.
 
     The verdict is `faster`, `slower`, `no difference` or `undecided`.
     """
@@ -126,7 +126,10 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """Return a text that says which gain `count` pairs can detect, and how many more pairs are needed."""
+    """Return a text that says which gain `count` pairs with this spread can detect, and how many more pairs are needed.
+
+    `median` is their median gain (0.05: 5 % faster), and `spread` the standard deviation of log(1 + gain) of the pairs.
+    """
     text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"

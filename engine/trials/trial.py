@@ -16,8 +16,10 @@ FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key no
 class Trial(TrialFigures):
     """One measured training. `run` is the name of its folder under trials/.
 
-    The outcome is that of a run, or `slower` if a search has ended the trial early. The speed is then the speed until
-    that moment. `error` is the reason of a failure, None for a successful trial.
+    `side` is the side of a comparison (`a` is the baseline, `b` the changed side), or another word for a trial outside
+    of a comparison; `repeat` counts the trials of a side from 1. The outcome is that of a run, or `slower` if a search
+    has ended the trial early. The speed is then the speed until that moment. `seconds` is the time of the whole trial.
+    `error` is the reason of a failure, None for a successful trial.
 
     `samples_per_second` and `step_ms` are means over all measured steps: a median would hide stalls that a change
     causes or removes.

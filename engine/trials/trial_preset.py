@@ -59,7 +59,8 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """Return the preset as a trial trains it: one endless epoch, without checkpoints or a saved model.
+    """Return the preset as a trial trains it, with this `seed`: one endless epoch, without checkpoints or a saved
+    model.
 
     The trial ends when `measure_seconds` have been measured, and in any case after `most_seconds`, like a run that has
     reached its time limit. `profile` is the range of steps to profile, or `off`.
@@ -87,7 +88,8 @@ def as_trial(
 def as_training(
     preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
 ) -> Preset:
-    """Return the preset for a trial that measures the loss.
+    """Return the preset for a trial that measures the loss, with this `seed`, and ends after `most_seconds` at the
+    latest.
 
     `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The learning rate at
     each step is that of the real run, if the length of the real run is known.

@@ -38,15 +38,16 @@ Judge = Callable[[Sequence[float]], bool]
 
 
 def below(least: float) -> Judge:
-    """Return a judge, a function that decides if a trial is ended early.
+    """Return a judge, which is a function that gets the speeds of a trial so far (samples per second) and returns True
+    to end it early.
 
-    It ends a trial if the last LEAST_REPORTS speeds are all less than `least` samples per second.
+    It does so if the last LEAST_REPORTS speeds are all less than `least`.
     """
     return lambda speeds: len(speeds) >= LEAST_REPORTS and max(speeds[-LEAST_REPORTS:]) < least
 
 
 class SpeedWatch:
-    """Follows the progress of one run, and asks the judge after each report of further steps whether to end the run."""
+    """Follows the progress of one run, and asks `judge` after each report of further steps whether to end the run."""
 
     def __init__(self, run: Run, judge: Judge) -> None:
         self._events, self._judge = Tail(run.file(EVENTS_FILE)), judge
@@ -96,7 +97,7 @@ class Stop:
 
 
 class Measures(Protocol):
-    """The part of a bench that comparisons use."""
+    """The part of a TrialRunner that comparisons use."""
 
     @property
     def folder(self) -> Path: ...
@@ -110,14 +111,15 @@ class Measures(Protocol):
 
 
 class TrialRunner:
-    """Runs trials in folders that are numbered in the order of their start. Several threads may run trials at once.
+    """Runs trials in numbered folders within `folder`, in the order of their start. Several threads may run trials at
+    once.
 
     Each trainer is forked from a process that has imported TensorFlow. This process ends with the present process, or
     when the context ends.
 
-    `paths_from` is the folder from which relative paths of the presets start, and `seconds` the measured time of a
-    trial. `beside` is a function of the options of a training. It returns in words which other training uses the same
-    devices (proof/proof_start.py), or an empty text.
+    `paths_from` is the folder from which relative paths of the presets start, `seed` the seed of all trials, and
+    `seconds` the measured time of a trial. `stop` counts the requests to stop. `beside` is a function of the options of
+    a training. It returns in words which other training uses the same devices (proof/proof_start.py), or an empty text.
     """
 
     def __init__(
@@ -171,10 +173,11 @@ class TrialRunner:
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
-        """Train to measure the loss, and wait for the end.
+        """Train to measure the loss, and wait for the end. Returns the row of the trial, with `side` and `repeat` (from
+        1).
 
         `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The seed depends
-        on `repeat` (from 1). The trial ends after `most_seconds` at the latest.
+        on `repeat`. The trial ends after `most_seconds` at the latest.
         """
         seed = self.seed + repeat - 1
         return self._carried_out(
@@ -184,7 +187,7 @@ class TrialRunner:
     def _carried_out(
         self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True
     ) -> Trial:
-        """Start a trial in a folder of its own, wait for its end, and return its row.
+        """Start a trial in a folder of its own, wait for its end, and return its row, with `side` and `repeat`.
 
         `prepare` returns the preset of the trial. If `timed` is true, a successful trial without a speed gets the
         outcome `error`. Raises OSError only if the disk refuses the folder.
@@ -211,7 +214,7 @@ class TrialRunner:
         return row
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a trial. Returns its run and a function that returns whether its engine still runs.
+        """Start a trial. Returns its run, and a function that returns True while its engine runs.
 
         If the disk refuses the trial's folder, it is tried again for ROOM_SECONDS, as a full disk says nothing about
         the trial. Raises OSError.
@@ -227,9 +230,9 @@ class TrialRunner:
             time.sleep(results.RESULT_RETRY_SECONDS)
 
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
-        """Wait until engine and trainer have ended, and pass on each request to stop.
+        """Wait until engine and trainer of a run have ended, and pass on each request to stop.
 
-        Return True if the judge has ended the trial.
+        `engine_runs` returns True while the engine runs. Return True if the judge has ended the trial.
         """
         passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
@@ -251,7 +254,7 @@ class TrialRunner:
 
 
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
-    """Return the row of a run that has ended.
+    """Return the row of a run that has ended, with `side` and `repeat`.
 
     `asked`: a stop was requested during the run. `slower`: the judge has ended the run early. `timed`: a successful run
     without a measured speed gets the outcome `error`.

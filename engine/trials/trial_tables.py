@@ -65,7 +65,9 @@ def comparisons(rows: Sequence[Comparison]) -> Table:
 
 
 def at_most(expected_gain: float | None) -> str:
-    """Return the greatest possible speed-up, a factor, as text: `at most 2.5 times`. A dash if it is not known."""
+    """Return the greatest possible speed-up `expected_gain`, a factor, as text: `at most 2.5 times`. A dash if it is
+    not known.
+    """
     return NONE if expected_gain is None else f"at most {times(expected_gain)}"
 
 

@@ -42,7 +42,10 @@ Settings = Mapping[str, Any]
 
 
 class Deciding:
-    """Decides which settings of a search are kept, and fills in the comparisons of the record."""
+    """Decides which settings of a search are kept, and fills in the comparisons of the record.
+
+    `trials` measures the pairs, and `report` writes the record, with the present work in words.
+    """
 
     def __init__(self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]) -> None:
         self._request, self._record, self._trials, self._report = request, record, trials, report
@@ -88,8 +91,8 @@ class Deciding:
     def _is_kept(self, settings: Settings, reason: str) -> bool:
         """Compare the settings in pairs of trials with the preset. Return True if the pairs prove their gain.
 
-        If the pairs do not decide it, the settings are stored as unproved. The same happens, without a trial, if there
-        is no time for two pairs.
+        `reason` is recorded with the comparison. If the pairs do not decide it, the settings are stored as unproved.
+        The same happens, without a trial, if there is no time for two pairs.
         """
         comparison = self._compare(settings, reason) if self._pairs_in_time else None
         if comparison is None or comparison.decision == "undecided":

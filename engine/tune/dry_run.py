@@ -37,7 +37,10 @@ SECONDS = 15.0  # for the steps of the second probe
 
 
 class Prediction:
-    """Predicts the memory for one request, and stores the result in the record's search."""
+    """Predicts the memory for one request, and stores the result in the record's search.
+
+    The probes are trials of `bench`; `earlier` are the trials from before the prediction was resumed.
+    """
 
     def __init__(
         self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
@@ -111,10 +114,10 @@ class Prediction:
         return model
 
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
-        """Measure the second probe, whose memory is added to `model`.
+        """Measure the second probe, whose memory is added to `model`; the first one had the batch size `small`.
 
         Return True if the option of the batch size has an effect. It has none if the user's code makes the batches.
-        True if the probe failed.
+        True also if the probe failed.
         """
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
         candidate = self._probe(batch)

@@ -132,8 +132,10 @@ SLACK = 1.2  # of the expected time
 
 
 class Losses:
-    """Compares losses within `seconds`, and adds the comparisons to the search. The preset is trained only once for all
-    of them.
+    """Compares losses within `seconds` by trials, and adds the comparisons to `search`. The preset is trained only once
+    for all of them.
+
+    `report` writes the record, with the present work in words.
     """
 
     def __init__(
@@ -145,7 +147,8 @@ class Losses:
         self._pairs = PAIRS
 
     def check(self, settings: Mapping[str, Any], speed: float) -> LossCheck:
-        """Compare the loss with these settings with that of the preset. The result has its decision. Raises Stopped.
+        """Compare the loss with these settings with that of the preset, and return the comparison with its decision.
+        Raises Stopped.
 
         `speed` is the speed with the settings in samples per second.
         """
@@ -202,8 +205,11 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """Train once for the loss, and return the last trial. The training is repeated once if the first attempt failed
-        by chance. `seconds` is the expected time of the training.
+        """Train once for the loss, for the epochs and steps in `length`, and return the last trial. `side` and `repeat`
+        are stored in its row.
+
+        The training is repeated once if the first attempt failed by chance. `seconds` is the expected time of the
+        training.
         """
         what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):

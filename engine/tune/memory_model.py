@@ -133,9 +133,9 @@ def _least(values: Sequence[int | None]) -> int | None:
 class MemoryModel:
     """The memory that batches have taken, and predictions for other batch sizes (of one replica).
 
-    `limit_bytes` is the memory that may be taken. None if it is not known. `of` is the kind of memory, a key of
-    FIGURES. `most_batch` is the largest batch that the number of samples and the user's limit allow. None if it is not
-    known.
+    `limit_bytes` is the memory that may be taken. None if it is not known. `limit_is_asked`: the user has set that
+    limit. `of` is the kind of memory, a key of FIGURES. `most_batch` is the largest batch that the number of samples
+    and the user's limit allow. None if it is not known.
     """
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:

@@ -39,10 +39,10 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 
 
 class OrderedSearch:
-    """Searches one option after another. The fastest settings are then the best settings of `screening`.
+    """Searches one option after another within `space`. The fastest settings are then the best settings of `screening`.
 
-    `keep_back` reserves seconds of the search for later parts. `is_short` is True if there is time for a few changes
-    only.
+    `memory` has the memory of the batches. `keep_back` reserves seconds of the search for later parts. `is_short` is
+    True if there is time for a few changes only.
     """
 
     def __init__(
@@ -166,7 +166,10 @@ WIDE_SHARE = 0.5  # of the time before the pairs, for combinations after the ord
 
 
 class Searcher:
-    """Carries out one search. `earlier` are the trials of the search from before it was resumed."""
+    """Carries out one search: the `request`, with trials of `bench` on `machine`, whose results go to `record`.
+
+    `earlier` are the trials of the search from before it was resumed.
+    """
 
     def __init__(
         self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
@@ -287,7 +290,7 @@ class Searcher:
         self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
 
     def _report(self, doing: str) -> None:
-        """Write the results so far and the present work to the record."""
+        """Write the results so far and the present work (`doing`, in words) to the record."""
         best = self.screening.best
         self.search.best = dict(best.settings)
         self.search.noise = self.screening.noise

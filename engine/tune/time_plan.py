@@ -1,8 +1,8 @@
-"""How the minutes of a search are shared out among its trials, the comparison of losses, and the pairs that prove.
+"""Divides the minutes of a search among its trials, the comparison of losses, and the pairs that prove the gain.
 
-At least half of the time is for trials of changes. The other half is for the decision: first the pairs, as
-many as fit, then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none
-are measured, and their time is for trials as well: the search then ends with settings that are not proved.
+At least half of the time is for trials of changes. The other half is for the decision: first the pairs, as many as fit,
+then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none are measured,
+and their time is for trials as well: the search then ends with settings that are not proved.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class TimePlan:
         """Return the plan for the limits of a search.
 
         `trial` is the time of a trial in seconds, and `measure_seconds` the measured time in a trial of a pair.
+        `repeats` is the number of pairs that are requested.
         """
         longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
         return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))

@@ -168,7 +168,10 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 
 
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a search with the request of `resumed`, and return its process. Raises ProofError."""
+    """Resume a search with the request of `resumed`, with `minutes` more, and return its process. Raises ProofError.
+
+    With `anyway` it is also resumed if its devices are in use.
+    """
     asked = resumed(proof, minutes)
     return proof_start.start_again(proof, anyway, None if minutes is None else asked)
 

@@ -56,8 +56,8 @@ def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Tri
 
 
 def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
-    """Return the mean share of the time (0 to 1) that remains without the shares of waiting in `figures`. None without
-    a reading.
+    """Return the mean share of the time (0 to 1) that remains to `trials` without the shares of waiting in `figures`.
+    None without a reading.
     """
     waited = [[getattr(trial, name) for name in figures] for trial in trials]
     shares = [1 - sum(shares) for shares in waited if None not in shares]

@@ -32,8 +32,9 @@ Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty
 class Screening:
     """Measures candidates (settings) one after another, and keeps the fastest as the best settings.
 
-    `without_input` says whether candidates are now measured without the input. `seconds` is the measured time of a
-    trial. `conflict` returns why a preset cannot be trained here, or an empty text.
+    The candidates are recorded in `search`, and `report` writes the record, with the present work in words. `baseline`
+    is the preset without changes. `without_input` says whether candidates are now measured without the input. `seconds`
+    is the measured time of a trial. `conflict` returns why a preset cannot be trained here, or an empty text.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class Screening:
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
         """Measure the best settings, and return this measurement. Raises BaselineFailed if it fails.
 
-        Candidates are measured in the same way from now on, with or without the input. `reason` is its text in the
-        record.
+        Candidates are measured in the same way from now on: without the input if `without_input` is True. `stage` and
+        `reason` are recorded with the measurement.
         """
         candidate = Candidate(
             stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
@@ -99,8 +100,8 @@ class Screening:
         """Measure the best settings with the changes `tried`, and return them as a candidate. They become the best
         settings if they are faster.
 
-        They are not measured if they cannot be trained here. `judge` may end the trial early. None uses the rule for
-        all candidates.
+        They are not measured if they cannot be trained here. `stage`, `reason` and `predicted_bytes` are recorded with
+        the candidate. `judge` may end the trial early. None uses the rule for all candidates.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -132,7 +133,8 @@ class Screening:
         """Train the best settings with the changes `tried` for a few steps, to measure their memory. Returns them as a
         candidate.
 
-        Their speed is not measured. The decision is `measured`, `failed`, or `left out` if they cannot be trained here.
+        `stage`, `reason` and `predicted_bytes` are recorded with the candidate. Their speed is not measured. The
+        decision is `measured`, `failed`, or `left out` if they cannot be trained here.
         """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
@@ -154,6 +156,8 @@ class Screening:
     ) -> TrialRequest | None:
         """Return the arguments of the first trial with which `attempt` would measure the changes `tried`. None if they
         cannot be trained.
+
+        `side` and `repeat` are stored in the trial's row.
         """
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
@@ -163,7 +167,7 @@ class Screening:
         return None if self._conflict(preset) else TrialRequest(measured, side, self._seconds, repeat, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
-        """Return True if the first trial of `attempt` with these changes has already been measured."""
+        """Return True if the first trial of `attempt` with the changes `tried` has already been measured."""
         asked = self.trial_request(tried)
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
@@ -174,8 +178,9 @@ class Screening:
         self._report(doing)
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
-        """Record the best settings with the changes `tried` as a candidate that is not measured, with the reason
-        `why`.
+        """Record the best settings with the changes `tried` as a candidate that is not measured, with the reason `why`.
+
+        `stage` and `predicted_bytes` are recorded as well.
         """
         self.search.candidates.append(
             Candidate(

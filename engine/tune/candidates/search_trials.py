@@ -30,7 +30,7 @@ class OutOfTime(Exception):
 
 
 class Trials:
-    """Measures the trials of a search. A trial that was measured before is returned without a measurement.
+    """Measures the trials of a search with `bench`. A trial that was measured before is returned without a measurement.
 
     `earlier` are the trials from before the search was resumed. A trial that may have failed by chance is always
     measured again. `elapsed` returns the seconds of the search so far, with those before it was resumed. `guess` is the
@@ -118,6 +118,7 @@ class Trials:
     ) -> Trial:
         """Measure one trial, or return it if it was measured before.
 
+        `side` and `repeat` (from 1) are stored in its row. `seconds` is the measured time, None for that of all trials.
         `judge` may end it early. `trained` is the preset with a GPU of its own, if several trials are measured at once.
         Raises Stopped, and OutOfTime if the trial would not end in time.
         """
@@ -130,7 +131,8 @@ class Trials:
     def learn(self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float) -> Trial:
         """Train to measure the loss, for the epochs and steps in `length`, or return the trial if it was made before.
 
-        None steps mean one pass over the data. `seconds` is the expected time. Raises Stopped and OutOfTime.
+        `side` and `repeat` (from 1) are stored in its row. None steps mean one pass over the data. `seconds` is the
+        expected time. Raises Stopped and OutOfTime.
         """
         most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
         epochs, steps = length
@@ -198,7 +200,9 @@ def _may_be_chance(trial: Trial) -> bool:
 
 
 def _key(preset: Preset, side: str, repeat: int, length: float | None = None) -> str:
-    """Return a text that identifies the settings, the side, the repeat and the measured time of a trial."""
+    """Return a text that identifies a trial by its settings, side and repeat, and by `length`, its measured time or its
+    length.
+    """
     return hashlib.sha256(f"{preset.to_yaml()} {side} {repeat} {length}".encode()).hexdigest()[:16]
 
 
@@ -237,7 +241,9 @@ class Place:
 
 
 class SideBySide:
-    """Measures several trials at once. `Trials.measure` later returns them without a second measurement."""
+    """Measures several trials at once, on GPUs of `machine`. `Trials.measure` later returns them without a second
+    measurement.
+    """
 
     def __init__(self, trials: Trials, machine: Machine) -> None:
         self._trials, self._machine = trials, machine
@@ -260,7 +266,7 @@ class SideBySide:
         return of_one and preset.options.strategy.kind == "single"
 
     def measure(self, asked: Sequence[TrialRequest], places: Sequence[Place]) -> list[Trial]:
-        """Measure all trials at once, each on its own place, and return them in the same order.
+        """Measure the trials `asked` at once, each on its own place, and return them in the same order.
 
         Raises Stopped, and OutOfTime if they would not end in time.
         """

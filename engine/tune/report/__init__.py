@@ -1,4 +1,4 @@
-"""Reports what a search has found, from its record.
+"""Reports the results of a search, from its record.
 
 search_results.py    the leaderboard, and what each option brought
 search_tables.py     the same as tables, for a terminal and in Markdown

@@ -1,4 +1,4 @@
-"""What a search has found so far, read from proof.json: its candidates in order, and what each option brought.
+"""The results of a search so far, read from proof.json: its candidates in order, and the gain of each option.
 
 search_sentences.py says the same in words.
 """

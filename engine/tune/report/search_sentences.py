@@ -1,4 +1,4 @@
-"""What is said about a search in sentences, shared by all views: candidates, memory, losses, what is next.
+"""The sentences about a search, shared by all views: candidates, memory, losses, and commands that can follow.
 
 `data` is the record of a search, the content of proof.json. search_results.py reads it.
 """
@@ -31,7 +31,9 @@ _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
 def about_gains(candidates: Sequence[Candidate]) -> str:
-    """Return an explanation of the columns of gains, for readers who see such a table for the first time."""
+    """Return an explanation of the columns of gains of these candidates, for readers who see such a table for the first
+    time.
+    """
     return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 

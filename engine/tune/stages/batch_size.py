@@ -20,7 +20,10 @@ LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a tria
 
 
 class BatchSize:
-    """Searches the batch size of the best settings. `most` is the largest batch of one replica that may be tried."""
+    """Searches the batch size of the best settings of `screening`. `memory` predicts which batches fit.
+
+    `most` is the largest batch of one replica that may be tried.
+    """
 
     def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
         self._screening, self._memory, self._most = screening, memory, most
@@ -110,7 +113,9 @@ class BatchSize:
 
 
 def rounded(batch: int) -> int:
-    """Return the next lower multiple of 8, which tensor cores need. A number below 16 is returned unchanged."""
+    """Return `batch` rounded down to a multiple of 8, which tensor cores need. A number below 16 is returned
+    unchanged.
+    """
     return batch // 8 * 8 if batch >= 16 else batch
 
 
@@ -126,8 +131,8 @@ MOST_SECONDS = 60.0  # for the steps of one probe
 class LargestBatch:
     """Searches the largest batch that fits into memory, whatever its speed.
 
-    `most` is the largest batch of one replica for which there are samples. `samples_per_second` is the speed of one
-    replica.
+    `sizes` adds the memory of each trial to `memory`. `most` is the largest batch of one replica for which there are
+    samples. `samples_per_second` is the speed of one replica.
     """
 
     def __init__(

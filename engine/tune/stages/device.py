@@ -1,4 +1,5 @@
-"""The options of the device, in an order in which none hides the gain of the next; if one still has, it is repaired.
+"""The options of the device, in an order in which none hides the gain of the next one; an option whose gain was hidden
+is tried once more.
 
 On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
 settings of the device, and if it limits the speed, none of these seem to gain. Precision and XLA come next. On a GPU
@@ -31,7 +32,7 @@ LONGEST_EXECUTION_SECONDS = 0.5
 class DeviceStages:
     """Tries the options of the device as changes of the screening's best settings, within the limits of `space`.
 
-    A stage is one option, or a few options that belong together (STAGES).
+    `memory` predicts which batches fit. A stage is one option, or a few options that belong together (STAGES).
     """
 
     def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
@@ -73,8 +74,8 @@ class DeviceStages:
             self._sizes().grow()
 
     def _stage_and_batch(self, name: str) -> None:
-        """Carry out a stage. If it has kept another precision or strategy, carry out the batch size again, as the
-        memory and the work of a step have changed.
+        """Carry out the stage `name`. If it has kept another precision or strategy, carry out the stage of the batch
+        size again, as the memory and the work of a step have changed.
         """
         kept = len(self._kept(name))
         self.stage(name)

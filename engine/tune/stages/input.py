@@ -15,7 +15,8 @@ HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline
 
 
 class InputStage:
-    """Measures the training without its input and with it again, and tries the options of the input.
+    """Measures the training without its input and with it again, and tries the options of the input as changes of the
+    screening's best settings.
 
     If `is_short` is true, there is time for a few changes only, and a trial that would show nothing new is left out.
     """

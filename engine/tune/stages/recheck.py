@@ -26,7 +26,7 @@ STAGE = "together"
 
 
 class Recheck:
-    """Measures candidates again that may have been rejected by chance, one after another.
+    """Measures candidates of `screening` again that may have been rejected by chance, one after another.
 
     `go_on_from` is called with the stage of each candidate that is kept now.
     """
@@ -156,7 +156,10 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
 
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
-    """Return True if the sum of the gains of `parts` is not below 0 by more than one standard error."""
+    """Return True if the sum of the gains of `parts` is not below 0 by more than one standard error.
+
+    `noise` is the relative spread of one trial (0.03: 3 %).
+    """
     errors = (
         max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
     )

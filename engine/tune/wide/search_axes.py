@@ -104,7 +104,8 @@ def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> 
 def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
     """Return the axes of a stage: one for each option, and one for all options that change together.
 
-    For the input there is no axis of options that change together, as the sampler combines the single ones.
+    `tried` are the settings that the stage tries. For the input there is no axis of options that change together, as
+    the sampler combines the single ones.
     """
     together = [settings for settings in tried if len(settings) > 1]
     choices = [_axis(stage, together, preset)] if together and stage != "input" else []
@@ -121,8 +122,10 @@ def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
 
 
 class Combinations:
-    """Translates the parameters of a study (a value for each axis) into settings of a preset, and settings into
-    parameters.
+    """Translates the parameters of a study (a value for each of the `axes`) into settings of `preset`, and settings
+    into parameters.
+
+    `space` limits the batch size.
     """
 
     def __init__(self, axes: Sequence[Axis], space: Space, preset: Preset) -> None:
@@ -146,7 +149,7 @@ class Combinations:
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
 
     def _most_batch(self, given: Mapping[str, Any]) -> int:
-        """Return the largest batch of one replica with these settings, whose strategy decides the number of
+        """Return the largest batch of one replica with the settings `given`, whose strategy decides the number of
         replicas.
         """
         try:

@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 def located(given: str) -> str:
-    """Return the file or URL of a study in a form that any folder can use: an absolute path or a full URL."""
+    """Return the file or URL `given` of a study in a form that any folder can use: an absolute path or a full URL."""
     if "://" not in given:
         return str(Path(os.path.expanduser(given)).absolute())
     if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
@@ -101,9 +101,10 @@ def _is_record(line: bytes) -> bool:
 
 
 def _mend(path: Path, lock: Any) -> None:
-    """Remove a last line that is incomplete because the disk of a member was full or its machine failed.
+    """Remove an incomplete last line from the journal `path`, which a full disk or a machine that failed has left.
 
-    Optuna ignores such a line, but the next member would write on the same line and so damage the file.
+    Optuna ignores such a line, but the next member would write on the same line and so damage the file. `lock` is the
+    lock of the journal, which is held meanwhile.
     """
     if not _is_torn(path):
         return
@@ -122,7 +123,7 @@ def _is_torn(path: Path) -> bool:
 
 @contextmanager
 def faults_of(location: str) -> Iterator[None]:
-    """A context that turns every error of a storage into a StudyError of one line."""
+    """A context that turns every error of the storage at this location into a StudyError of one line."""
     try:
         yield
     except StudyError:

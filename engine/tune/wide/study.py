@@ -1,8 +1,7 @@
-"""One study of Optuna: what is known already, what it proposes, and what has become of it.
+"""One study of Optuna: its known trials, its proposals, and the reports of their results.
 
 Samplers and pruners are Optuna's: TPE (Bergstra et al. 2011), which models all options together and keeps away from
 settings that other members are measuring. A trial whose speed is below a share of the best is pruned (ThresholdPruner).
-
 The result of a trial is reported so that Optuna's samplers understand it. Settings that cannot be trained, or are
 predicted to need too much memory, violate a constraint, so that these and similar settings are avoided. A failed trial
 (FAIL) teaches a sampler nothing, which is right for settings that were not measured.
@@ -75,9 +74,10 @@ class Known:
 
 
 class Study:
-    """An Optuna study that several searches use together. This object is the member whose search is in `folder`.
+    """The Optuna study `name` at `location`, which several searches use together.
 
-    Each call may raise StudyError, for example if the storage fails.
+    This object is the member whose search is in `folder`. Each call may raise StudyError, for example if the storage
+    fails.
     """
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
@@ -119,7 +119,8 @@ class Study:
 
     def finished_trials(self, common: Mapping[str, Any]) -> int:
         """Return the number of finished trials of the study, without joining it. Return 0 if there is no study yet.
-        Raises StudyError as `join` does.
+
+        Raises StudyError as `join` does if its members have other properties than `common`.
         """
         import optuna
 
@@ -293,8 +294,9 @@ def _plain(result: SettingsResult) -> dict[str, Any]:
 
 
 def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float]:
-    """Return the constraint that a result violates, and the amount, which Optuna calls infeasible above 0. Return an
-    empty dict if the settings were trained.
+    """Return the constraint that a result violates, by its name, and the amount, which Optuna calls infeasible above 0.
+
+    `excess` is the amount for settings that cannot be trained. Return an empty dict if the settings were trained.
     """
     if result.is_feasible:
         return {}
@@ -302,7 +304,7 @@ def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float
 
 
 def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
-    """Return the axes as Optuna's distributions, by their names."""
+    """Return the axes in `space` as Optuna's distributions, by their names."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {

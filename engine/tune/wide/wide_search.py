@@ -70,8 +70,10 @@ class Member:
 
 
 class WideSearch:
-    """Measures proposals of a study against the screening's best settings. `memory` has the limit and the kind of
-    memory.
+    """Measures proposals of the study of `member` against the screening's best settings.
+
+    `space` has the options that may change. `memory` has the limit and the kind of memory. `side_by_side` measures
+    several proposals at once.
     """
 
     def __init__(
@@ -214,9 +216,10 @@ class WideSearch:
         return self._study.judge(proposal, best)
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
-        """Measure settings against the best settings.
+        """Measure settings against the best settings, and return them as a candidate, with `reason` in the record.
 
-        Options that the best settings change and `settings` do not are set to the preset's values.
+        Options that the best settings change and `settings` do not are set to the preset's values. `judge` may end the
+        trial early.
         """
         predicted = self._memory_of(settings).predict(self._batch(settings))
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
@@ -305,7 +308,7 @@ SIDE = "g"  # of a trial that shows whether trials disturb each other
 
 
 class Places:
-    """The GPUs on which trials are measured at once. `count` trials run at the same time.
+    """The GPUs on which trials of `screening` are measured at once. `count` trials run at the same time.
 
     Trials are measured one after another until `find` has found several GPUs.
     """
