@@ -94,7 +94,9 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     stopped_at = (chief.result or {})["steps"]
     assert stopped_at == (other.result or {})["steps"]
 
-    (slurm,) = commands("## Slurm")
+    (script,) = documented(DOCUMENT, "## Slurm")
+    *slurm, _, limit = shlex.split(script.splitlines()[-1].removeprefix("srun "))[1:]
+    assert limit == "run.max_minutes=auto", "which the runs were not started with"
     as_srun = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2",
                "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2"}  # fmt: skip
     tasks = [opened(*slurm, cwd=tmp_path, env=os.environ | as_srun | {"SLURM_PROCID": str(n), "SLURM_LOCALID": str(n)})

@@ -1,4 +1,4 @@
-"""Trainings in jobs of a real Slurm, by the batch scripts of the documents: `make test-slurm`."""
+"""Trainings in jobs of a real Slurm, by the batch scripts of the documents and by the queue: `make test-slurm`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.slurm import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 BATCH, SIGNALLED, BY_SRUN = documented("troubleshooting.md", "### A job that goes on by itself")
-TOGETHER = documented("many-machines.md", "## Slurm")[1]
+(TOGETHER,) = documented("many-machines.md", "## Slurm")
 SHORT, LONG = "1", "30"  # time limits of a job in minutes; Slurm knows none that is shorter
 
 
