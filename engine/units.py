@@ -139,7 +139,7 @@ def clock(value: float | None) -> str:
 
 
 def idle_hours(seconds: float | None) -> int:
-    """Return the full hours for which a process is named as idle, from two on; else 0, also for None."""
+    """Return the full hours in `seconds` of idle time, if they are at least two; else 0, also for None."""
     return int(seconds // HOUR) if seconds is not None and seconds >= 2 * HOUR else 0
 
 

@@ -40,11 +40,11 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure of each run. Its value is None if a run does not have it.
+    """A figure (`key`, `label`, `unit`) of each run. Its value is None if a run does not have it.
 
-    `changes` are the differences from the first run, as a share of its value (0.05: 5 % more). For a figure of unit
-    `share` they are plain differences. `noise` is the largest spread among repeats, computed in the same way. None if
-    there are no repeats.
+    `more_is_better` is None if neither direction is better. `changes` are the differences from the first run, as a
+    share of its value (0.05: 5 % more). For a figure of unit `share` they are plain differences. `noise` is the largest
+    spread among repeats, computed in the same way. None if there are no repeats.
     """
 
     key: str

@@ -28,12 +28,15 @@ from .thresholds import (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """The figures of a run. `options` are its options by `group.name`.
+    """The figures of a run on which the diagnosis rests. `options` are its options by `group.name`.
 
     `input_wait`, `python_share` and `compute_share` are shares of the step time, `pauses` (evaluation, checkpoints) is
     a share of the time since the first step. One-time work (tracing and compiling) is not included. `seconds` is the
     time of the steps, `windows` the number of readings of the step time. `stages` are the stages of the input, from
-    source to end, with `ms_per_batch`.
+    source to end, with `ms_per_batch`. `busy_mean`, `busy_p5` and `busy_p95` are the mean and percentiles of the GPUs'
+    utilization. `sm_active`, `tensor_active` and `dram_active` are the shares of the time in which the multiprocessors,
+    tensor cores and memory of the GPUs work. `throttle` has NVML's reasons for lower clocks. The other fields have a
+    comment, or are figures that figures/declared.py declares.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -49,6 +49,7 @@ class Rule:
 
     `measurement` is a field of Measurements. Its value counts from `notable` on, and decides the verdict from `strong`
     on. With `below` it counts and decides at values below the thresholds. The rule applies only if `when` is true.
+    `text` is the sentence about it, with {value}, and `source` the origin of the thresholds.
 
     `rank` orders verdicts: faults, then lost time, then unused devices, then limits. Among lost time the largest comes
     first. A supporting rule (SUPPORTING) gives no verdict: it explains another finding and adds confidence to it.

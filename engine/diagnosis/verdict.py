@@ -1,4 +1,4 @@
-"""The verdicts: what limits the speed, in one sentence, how sure that is, on which figures it rests, and what to try.
+"""The diagnosis: the verdict on what limits the speed in one sentence, its confidence, its evidence, and the remedies.
 
 The verdicts with their labels, rules and remedies are declared in rules.py. The figures come from collector.py. The
 last part of this file writes them as sentences.

@@ -95,7 +95,7 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
 
 @dataclass(frozen=True)
 class Cause:
-    """The cause of a CUDA error, and the remedy. In the remedy, {driver} and {container} are replaced by `filled`.
+    """The cause of a CUDA error (`what`), and the remedy, in which `filled` replaces {driver} and {container}.
 
     A `vague` cause only says that CUDA does not start. An error that the driver reports about itself or a GPU is more
     exact.

@@ -9,9 +9,9 @@ LEVELS = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about a part of the machine, which `about` names. `level` is one of LEVELS.
+    """A finding about a part of the machine, which `about` names; `what` is the finding in one line.
 
-    `remedy` is empty if nothing needs to be done.
+    `level` is one of LEVELS. `remedy` says what to do, and is empty if nothing needs to be done.
     """
 
     level: str

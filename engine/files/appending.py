@@ -21,7 +21,7 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A period in which no line could be written.
+    """A period of `seconds` in which no line could be written, because of `reason`.
 
     `late` is the number of lines that were written after it, and `lost` the number of lines that were dropped.
     """

@@ -1,9 +1,9 @@
-"""Which versions of TensorFlow and Keras gputui trains with: those that its tests have been run with.
+"""The versions of TensorFlow and Keras with which gputui trains: those that its tests have been run with.
 
 Older ones are refused:
 - TensorFlow 2.17 is built for cuDNN 8 (tensorflow.org/install/source, tested build configurations), and its XLA ends
   the process on --xla_gpu_per_fusion_autotune_cache_dir, which it does not know. TensorFlow 2.16 has no
-  tf.data.experimental.get_model_proto, which tells the stages of the input pipeline.
+  tf.data.experimental.get_model_proto, which has the times of the stages of the input pipeline.
 - Keras 3.9 counts metrics over replicas wrongly (an accuracy is halved over two): since 3.10 their variables have
   synchronization="on_read" (keras/src/metrics/metric.py). Keras 3.8 takes no DistributedDatasetsFromFunction, with
   which the trainer shares batches between replicas (keras/src/trainers/data_adapters/__init__.py).
@@ -37,7 +37,9 @@ REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on an installed version. With the level `error` gputui refuses to train; a `warning` is only shown."""
+    """A remark (`what`) on an installed version, with the remedy. With the level `error` gputui refuses to train; a
+    `warning` is only shown.
+    """
 
     level: str
     what: str

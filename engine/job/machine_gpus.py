@@ -22,7 +22,9 @@ NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 
 @dataclass(frozen=True)
 class Instance:
-    """A part of a GPU that works as a GPU of its own (a MIG instance)."""
+    """A part of a GPU that works as a GPU of its own (a MIG instance). `memory_total_bytes` is None if it is not
+    known.
+    """
 
     uuid: str
     memory_total_bytes: int | None
@@ -79,7 +81,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of NVML. `reason`, `missing` and `fault` are `no_gpu_reason`, `missing` and `fault` of Machine."""
+    """The answers of NVML: the GPUs, the driver's version, and the newest CUDA version that it supports (`cuda`).
+
+    `reason`, `missing` and `fault` are `no_gpu_reason`, `missing` and `fault` of Machine.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""

@@ -29,7 +29,7 @@ TOGETHER = "set strategy.kind=multi_worker"
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on a job with several tasks. `change` is the advice.
+    """A remark on a job with several tasks. `message` is the remark, and `change` the advice.
 
     The level `error` means that several copies would be trained, `warning` that resources stay unused, and `note` is
     for information.

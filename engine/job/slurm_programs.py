@@ -48,7 +48,7 @@ def submit(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
-    """Return what Slurm knows of the jobs `ids` of this user, by their ids.
+    """Return the state of the jobs `ids` of this user in Slurm, by their ids.
 
     One call of squeue shows all jobs that have not ended, and those that ended within the last minutes. For the others
     sacct is called once, if Slurm keeps accounts; a job that is not in them has the state GONE.
@@ -86,12 +86,12 @@ def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
 
 
 def hold(job: str) -> None:
-    """Keep a job that waits from being started."""
+    """Make Slurm hold the waiting job with the id `job`, so that it is not started."""
     _answer(["scontrol", "hold", job])
 
 
 def release(job: str) -> None:
-    """Let a job that is held be started."""
+    """Make Slurm release the held job with the id `job`, so that it can be started."""
     _answer(["scontrol", "release", job])
 
 
@@ -112,7 +112,11 @@ def signal_batch(job: str, name: str) -> None:
 def _answer(
     command: Sequence[str], seconds: float = ANSWER_SECONDS, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return what a program of Slurm prints. Variables that change what squeue and sacct print are left out."""
+    """Run a program of Slurm (`command`) for at most `seconds`, and return the text that it prints.
+
+    `environment` is by default that of this process, without the variables that change what squeue and sacct print.
+    Raises RunError.
+    """
     program = command[0]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
     kept.pop("SLURM_TIME_FORMAT", None)

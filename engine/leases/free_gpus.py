@@ -1,4 +1,4 @@
-"""Which GPUs are free, and which of them a start takes: they are looked at, chosen and leased in one step.
+"""Which GPUs are free, and which of them a start gets: they are read, chosen and leased in one step.
 
 A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each reading of
 idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
@@ -35,11 +35,11 @@ DISPLAY_BYTES = 1024**3  # a driver and a display use less
 
 @dataclass(frozen=True)
 class GpuUser:
-    """A process on a GPU: its user and program, its start (Unix time), and the bytes of GPU memory that it uses. Each
-    of them is None if it cannot be read.
+    """A process on a GPU: its user and program, its start (Unix time), and the bytes of GPU memory that it uses.
 
-    `use` is the share of the last second in which it used the GPU (0 to 1), and `cpu_seconds` its CPU time in all.
-    `idle_seconds` is set by idle_notes.py.
+    Each of them is None if it cannot be read. `use` is the share of the last second in which it used the GPU (0 to 1),
+    and `cpu_seconds` its CPU time in all. `idle_seconds` is the time since it last worked, as idle_notes.py has noted;
+    None if not known.
     """
 
     pid: int
@@ -58,7 +58,9 @@ class GpuUser:
 
     @property
     def idle_hours(self) -> int:
-        """The full hours for which it is named as idle, from two on; else 0, also if that is not known."""
+        """The full hours for which the process has been idle, if they are at least two; else 0, also if that is not
+        known.
+        """
         return idle_hours(self.idle_seconds)
 
 

@@ -1,9 +1,9 @@
-"""For how long the processes on the GPUs have been idle, by notes from one look at the GPUs to the next.
+"""Finds out for how long the processes on the GPUs have been idle, by notes from one reading of the GPUs to the next.
 
-NVML has no history. A process counts as idle since the first look from which on no look has seen it use a GPU (in the
-second before the look, by the driver's samples), while it has used nearly no CPU time between the looks: without CPU
-time nothing is started on a GPU. If the driver does not report the use of each process, the whole GPU must be idle.
-Where one of these is not known, nothing is said.
+NVML has no history. A process counts as idle since the first reading from which on no reading has seen it use a GPU (in
+the second before the reading, by the driver's samples), while it has used nearly no CPU time between the readings:
+without CPU time nothing is started on a GPU. If the driver does not report the use of each process, the whole GPU must
+be idle. If one of these is not known, nothing is reported for the process.
 
 The notes of each user are a file in the folder of the leases, which is emptied when the machine is started. Only this
 user's own notes are read.
@@ -34,7 +34,10 @@ CPU_SECONDS, CPU_SHARE = 0.5, 0.003  # that an idle process may use between two 
 
 @dataclass(frozen=True)
 class _Note:
-    """A process at a look, in seconds since the start of the machine: since when it is idle, and its CPU time."""
+    """The note on a process: since when it has been idle, the time of the note, and its CPU time until then.
+
+    The two times are in seconds since the start of the machine.
+    """
 
     idle_since: float
     noted_at: float
@@ -42,14 +45,16 @@ class _Note:
 
 
 class IdleNotes:
-    """Notes which processes are idle. It may be asked often: the file is read and written about once a minute."""
+    """Keeps notes on which processes are idle. `of` may be called often: the file is read and written about once a
+    minute.
+    """
 
     def __init__(self) -> None:
         self._notes: dict[str, _Note] = {}
         self._read_at = float("-inf")
 
     def of(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
-        """Return the GPUs as they are, with `idle_seconds` of each process for which it is known."""
+        """Return the GPUs of a reading, with `idle_seconds` of each of their processes for which it is known."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         is_due = now - self._read_at >= NOTED_SECONDS
         if is_due:
@@ -87,7 +92,7 @@ def _places(gpus: Sequence[GpuUse]) -> dict[int, list[tuple[GpuUse, GpuUser]]]:
 
 
 def _is_idle(gpu: GpuUse, user: GpuUser) -> bool | None:
-    """Return True if the process does not use the GPU at this look; None if that is not known."""
+    """Return True if the process does not use the GPU in this reading, False if it does; None if that is not known."""
     if user.use is not None:
         return user.use == 0
     return None if gpu.busy is None else gpu.busy <= BUSY

@@ -46,8 +46,8 @@ class NotFree(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease: the user, the process, what it does (the title of a run, or a command), and the folder of its
-    run.
+    """The holder of a lease: the user, the process (`pid`), its work (`what`: the title of a run, or a command), and
+    the folder of its run.
 
     `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why the GPU's memory is
     still used although its run has ended; then nobody holds the lease, else it is empty. `used_bytes` is the memory
@@ -70,7 +70,10 @@ class Holder:
 
 @dataclass
 class Lease:
-    """A lease that this process holds: the name of its device, its lock, and what is written about its holder."""
+    """A lease that this process holds: the name of its device, its lock, and the recorded fields of its holder.
+
+    `used_bytes` is the memory that was in use when the lease was taken, None if not known.
+    """
 
     name: str
     lock: Lock
@@ -134,7 +137,8 @@ def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None 
 
 @contextlib.contextmanager
 def choosing() -> Iterator[None]:
-    """Hold the lock under which devices are looked at and leased. Only one process of the machine can hold it.
+    """A context that holds the lock under which devices are read, chosen and leased. Only one process of the machine
+    can hold it.
 
     Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
     """

@@ -14,7 +14,9 @@ from .workload import Workload
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """All option groups with every value resolved."""
+    """All options of a run, in their groups. Every option has its final value: defaults and presets are already
+    applied.
+    """
 
     # The order of the form and of the documents: what most people change first comes first.
     precision: Precision = dataclasses.field(default_factory=Precision)

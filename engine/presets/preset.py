@@ -18,7 +18,10 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in a preset. `place` is a file or `--set`; `line` is None if the place has no lines."""
+    """An error in a preset: a `message` about the option or other `key`.
+
+    `place` is a file or `--set`; `line` is None if the place has no lines.
+    """
 
     place: str
     line: int | None
@@ -41,7 +44,7 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A resolved preset, in which all paths are absolute.
+    """A preset with its name and description, in which every option has a value and all paths are absolute.
 
     `origins` has the place and line of each value that was set, by the option's key. `file` is the file that was read;
     None if there is none.

@@ -33,7 +33,10 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass
 class _Layers:
-    """The values that have been read up to now, and the place at which each was set."""
+    """The values that have been read up to now from files and settings, and the place and line (`origins`) of each.
+
+    `bases` has the folders from which paths are resolved, and `problems` the errors until now.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)

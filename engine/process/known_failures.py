@@ -26,7 +26,7 @@ RESUME = "gputui resume continues from the last checkpoint"
 
 @dataclass(frozen=True)
 class FailureKind:
-    """A kind of failure.
+    """A kind of failure, after which a run has this `outcome`.
 
     `pattern` is searched in a line of the log or in an exception; its named groups may be used in `message` and `hint`.
     A message may also have {tensorflow} and {cudnn}, which stand for the installed versions. A `vague` failure can have

@@ -1,8 +1,8 @@
 """Runs XProf in a process of its own: `python -P -m gputui.engine.profile.xprof_process FILE...` prints its tools'
 JSON.
 
-XProf loads a library of 80 MB that logs to stderr, writes files beside the profile, and may crash on a broken one. None
-of this may reach a viewer, the engine or the run folder. TensorFlow is not needed and not loaded.
+XProf loads a library of 80 MB that logs to stderr, writes files next to the profile, and may crash on a broken one.
+None of this may reach a viewer, the engine or the run folder. TensorFlow is not needed and not loaded.
 
 Deferred imports: XProf is an optional package, and takes seconds.
 """

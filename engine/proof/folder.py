@@ -51,7 +51,7 @@ def proofs_folder() -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof folder. Every property reads its files again."""
+    """A proof, identified by the path of its folder. Every property reads the folder's files again."""
 
     path: Path
 

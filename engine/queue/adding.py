@@ -90,14 +90,14 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
 
 
 def machine() -> Machine:
-    """Return the machine on which queued runs train, for checks: this one, or one whose GPUs are not known if Slurm
-    chooses it.
+    """Return the machine with which queued runs are checked: this machine or, if Slurm chooses it, one with unknown
+    GPUs.
     """
     return slurm_queue.unknown_machine() if slurm_queue.is_used() else this_machine.read()
 
 
 def _put(entry: Entry) -> Entry:
-    """Put an entry in the queue that the settings name: that of this machine, or Slurm's. Return the entry."""
+    """Put an entry in the queue of this machine or in Slurm's, as queue.yaml says. Return the entry as it is then."""
     return slurm_queue.submit(entry) if slurm_queue.is_used() else entries.add_entry(entry)
 
 

@@ -20,7 +20,7 @@ _OTHER = ("device.visible", "train.seed", "train.learning_rate", "run.give_way",
 class Durations:
     """The durations of earlier runs, which are read from their folders once.
 
-    `earlier` has the newest run first; those that have not completed do not count.
+    `earlier` has the newest run first; runs that have not completed do not count.
     """
 
     def __init__(self, earlier: Iterable[Run]) -> None:

@@ -136,9 +136,11 @@ class _Forecast:
         return len({name for each in going_on if each.is_queued for name in each.devices})
 
     def _depends_on_unknown(self, run: Expected, now: float, is_enough: bool, is_over: bool) -> bool:
-        """Return True if the start may be at another moment than here, because an end is not known.
+        """Return True if the start of a run may be at another moment than `now`, because the end of another run is not
+        known.
 
-        What starts at the first moment starts in any case.
+        `is_enough`: enough of its devices are free. `is_over`: it would have more devices than the queue may have at
+        once. A run that can start at the first moment starts in any case.
         """
         if is_enough and is_over:
             return any(end is None and self._begun[name].is_queued for name, end in self.ends.items())

@@ -189,7 +189,7 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
 
 
 def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
-    """Return the devices as plain values, which the runner writes for those who show the queue.
+    """Return the devices as plain values, which the runner writes into a file for the views of the queue.
 
     They change only if a device is taken or becomes free, so that the file is rarely written.
     """
@@ -207,7 +207,9 @@ def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
 
 
 def from_news(plain: Any) -> list[Device]:
-    """Return the devices that the runner has written. Their `holder` only says whether they are taken."""
+    """Return the devices from the values that the runner has written (`as_news`). Their `holder` only says whether they
+    are taken.
+    """
     return [
         Device(
             name,

@@ -105,7 +105,7 @@ def _unreadable(fault: str) -> Settings:
 
 
 def _without_effect(values: Mapping[str, Any]) -> list[str]:
-    """Return a line about the settings that the other engine alone obeys."""
+    """Return a line about each setting in `values` that only the other engine (the runner or Slurm) obeys."""
     is_slurm = values.get("engine") == SLURM
     idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
     if not idle:

@@ -26,7 +26,9 @@ HELD = "JobHeld"  # how the reason of a held job begins
 
 
 class SlurmFollower:
-    """Follows the jobs of the queue: call `follow` repeatedly. `why` has the reasons why runs wait, by their ids."""
+    """Follows the jobs in Slurm of the queue's entries: call `follow` repeatedly. `why` has the reasons why runs wait,
+    by their ids.
+    """
 
     def __init__(self) -> None:
         self.why: dict[str, str] = {}
@@ -36,7 +38,9 @@ class SlurmFollower:
         self._ended_at: dict[str, float] = {}
 
     def follow(self, listed: Sequence[Entry]) -> bool:
-        """Ask Slurm for the jobs of the entries, or act on its last answer. Returns True if it has answered."""
+        """Query Slurm for the jobs of the entries, in a thread, or act on the result of the last query. Returns True if
+        there was one.
+        """
         if not listed:
             self.why, self._call = {}, None
             return False
@@ -61,7 +65,9 @@ class SlurmFollower:
         return True
 
     def _act(self, entry: Entry, job: SlurmJob | None) -> str:
-        """Change an entry as its job in Slurm has changed. Return why the run waits; empty if it does not."""
+        """Change an entry as its job in Slurm has changed (None: Slurm has no such job). Return why the run waits;
+        empty if it does not.
+        """
         if job is None:
             if time.time() - entry.queued_at > SUBMITTED_SECONDS:
                 self._close(entry, "it was not submitted to Slurm, as its command was interrupted", False)
@@ -111,9 +117,10 @@ class SlurmFollower:
 
     @staticmethod
     def _replace(entry: Entry, after: Entry | None, first: Callable[[], None] | None = None) -> None:
-        """Replace an entry, or remove it if `after` is None, unless it has changed since the jobs were asked for.
+        """Replace an entry by `after`, or remove it if that is None, unless the entry has changed since Slurm was
+        queried.
 
-        Before, `first` is called if it is given.
+        `first` is called before that, if it is given and the run's folder exists.
         """
         with entries.locked():
             if entries.read(entry.run) != entry:

@@ -91,7 +91,10 @@ def carry_out(name: str, job: str) -> int:
 
 
 def _taken(name: str, job: str) -> Entry:
-    """Return the entry of the run, now in the state `starting`. Raises RunError if it is not to be started."""
+    """Set the entry of the run `name` to the state `starting` in the Slurm job `job`, and return it.
+
+    Raises RunError if it is not in the queue as this job, or was started as often as run.tries allows.
+    """
     with entries.locked():
         entry = entries.read(name)
         if entry is None or entry.slurm_job is None or (entry.slurm_job or job) != job:
@@ -104,7 +107,10 @@ def _taken(name: str, job: str) -> Entry:
 
 
 def _started(entry: Entry) -> subprocess.Popen[bytes]:
-    """Start the run's engine, or the process of the measurement, with the devices of this job."""
+    """Start the engine of the run, or the process of the measurement, with the devices of this job; return the process.
+
+    Raises RunError or another refusal if it cannot be started.
+    """
     if entry.kind == PROOF:
         proof = Proof(entry.job.path)
         requests.refuse(proof.request, this_machine.read())
@@ -126,7 +132,9 @@ def _refused(entry: Entry, message: str) -> None:
 
 
 def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> None:
-    """Wait for the end of the run's process, and pass each request to stop on to it."""
+    """Wait for the end of `process`, the engine or the process of the measurement, and pass each request in `stops` on
+    to it.
+    """
     left = slurm.time_left(os.environ)
     if left.problem:
         print(f"the time limit of the job is not known: {left.problem}", flush=True)
@@ -144,7 +152,9 @@ def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> No
 
 
 def _is_asked(entry: Entry, numbers: Sequence[int]) -> bool:
-    """Ask the run to stop. Return False if it cannot be asked yet, as its process has not written who it is."""
+    """Ask the run to stop by the signals `numbers`. Return False if that is not possible yet, as its process has not
+    recorded its id.
+    """
     try:
         if entry.kind == PROOF:
             folder.request_stop(Proof(entry.job.path), numbers)

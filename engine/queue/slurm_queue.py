@@ -30,8 +30,9 @@ _GPU_VARIABLES = ("SBATCH_GPUS", "SBATCH_GRES", "SBATCH_TRES_PER")
 
 
 def is_used() -> bool:
-    """Return True if Slurm starts the runs of this user's queue. Raises RunError if the settings cannot be read so that
-    it is not certain.
+    """Return True if Slurm starts the runs of this user's queue, False if the runner does.
+
+    Raises RunError if queue.yaml cannot be read, so that it is not certain.
     """
     settings = queue_settings.read()
     if settings.engine_faults:
@@ -84,7 +85,8 @@ def stop(name: str) -> bool:
 
 
 def _resources(entry: Entry, settings: Settings) -> Iterator[str]:
-    """Yield the arguments of sbatch for a run; those of the user's settings come last, and count.
+    """Yield the arguments of sbatch for a run. The arguments in the user's settings come last, so that they override
+    the others.
 
     Raises RunError if Slurm cannot follow an option of the run.
     """
@@ -116,6 +118,8 @@ def _resources(entry: Entry, settings: Settings) -> Iterator[str]:
 def _dependency(after: str | None) -> Iterator[str]:
     """Yield the argument with which a job waits for the end of the run or measurement `after`; nothing if that has
     ended.
+
+    Raises RunError if `after` is not a job of Slurm.
     """
     state = jobs.state_if_not_ended(after) if after else ""
     if after is None or not state:

@@ -172,11 +172,11 @@ Remedy = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """The training is built, and its first step follows: the options, and what the training made of them.
+    """The training is built, and its first step follows: the options, and the settings that are really in effect.
 
     Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
-    `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (what TensorFlow may take on the whole GPU),
-    `memory_total_bytes` and `mig`; each is None if unknown.
+    `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (the memory that TensorFlow may take on the
+    whole GPU), `memory_total_bytes` and `mig`; each is None if unknown.
     """
 
     type: ClassVar[str] = "started"
@@ -218,7 +218,9 @@ class Phase(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """The progress of the training; speeds are of the last few seconds."""
+    """The progress of the training at a moment; speeds are of the last few seconds. `step_ms_p50` and `step_ms_p95` are
+    the median and the 95th percentile of the step time in ms.
+    """
 
     type: ClassVar[str] = "progress"
     epoch: int  # counted from 1
@@ -304,7 +306,11 @@ class EpochEnd(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Event):
-    """What limits the speed of the training, judged by the figures so far; a later diagnosis replaces it."""
+    """The diagnosis of the training by its figures so far: the limit of its speed (`verdict`), the confidence (0 to 1),
+    the evidence and the remedies.
+
+    A later diagnosis replaces it.
+    """
 
     type: ClassVar[str] = "diagnosis"
     verdict: str  # one of VERDICTS
@@ -318,7 +324,7 @@ class Diagnosis(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Warn(Event):
-    """A warning for the user."""
+    """A warning for the user; `kind` is a word for programs, which is the same for all warnings with the same cause."""
 
     type: ClassVar[str] = "warning"
     kind: str
@@ -386,7 +392,7 @@ class GradientExchange(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(Event):
-    """The error that ended the run."""
+    """The error that ended the run: a `kind` for programs, a `message`, and a `hint` on what to do."""
 
     type: ClassVar[str] = "error"
     kind: str

@@ -86,7 +86,9 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:
-    """Return the positions (from 0) of the devices that can be used, in the list of visible devices."""
+    """Return the positions (from 0), in the list of visible devices, of the devices that replicas of this preset may
+    use.
+    """
     options = preset.options
     if options.strategy.devices != "all":
         return list(options.strategy.devices)

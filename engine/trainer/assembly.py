@@ -32,7 +32,9 @@ from .setup.devices import Devices
 
 @dataclass(frozen=True)
 class Training:
-    """A training with everything built, ready to run."""
+    """A training with everything built, ready to run: its loop, the versions of its packages, and the trainer's process
+    id.
+    """
 
     loop: TrainingLoop
     versions: dict[str, str]

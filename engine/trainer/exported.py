@@ -66,7 +66,10 @@ class EqualParts(tf.distribute.MirroredStrategy):
 
 
 def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Let fit build the model from one part of a batch. Keras takes the mean of all parts, which needs equal sizes."""
+    """Make Keras' fit build the model from the first replica's part of a batch.
+
+    Keras itself takes the mean of all parts, which needs parts of equal size.
+    """
 
     def build(iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None:

@@ -53,11 +53,14 @@ class ScalingSettings:
 
 @dataclass(kw_only=True)
 class Point:
-    """The result with one number of replicas: its trials, and medians over them.
+    """The result with one number of replicas: its trials, and medians over them (`samples_per_second`, `step_ms`,
+    `input_wait`).
 
-    `speedup` is the median over the rounds of the samples per second divided by those of one replica in the same round.
-    `efficiency` is the median over the rounds of that quotient divided by the number of replicas, and `spread` its
-    sample standard deviation over the rounds. `xla`: whether XLA compiled the step. None: not known.
+    `changes` are the changes against the preset. `speedup` is the median over the rounds of the samples per second
+    divided by those of one replica in the same round. `efficiency` is the median over the rounds of that quotient
+    divided by the number of replicas, and `spread` its sample standard deviation over the rounds. `xla`: whether XLA
+    compiled the step. None: not known. `decision` is `running`, `measured` or `failed`, and `why` the reason of a
+    failure.
     """
 
     replicas: int
@@ -127,8 +130,10 @@ class Learning:
 class Comparison:
     """A comparison of two sides: side a is the baseline, side b the baseline with `changes`.
 
-    `gain` is the median gain in speed of the pairs (0.05: b is 5 % faster), and `spread` the standard deviation of
-    log(1 + gain). `expected_gain` is a factor (1.05). None: not known.
+    `reason` says why the changes are tried, `step` is the part of the training that they change, and `verdict_before`
+    the verdict that proposed them. `gain` is the median gain in speed of the pairs (0.05: b is 5 % faster), and
+    `spread` the standard deviation of log(1 + gain). `expected_gain` is a factor (1.05). None: not known. `decision` is
+    `running` at first, and its reason is in `why`.
     """
 
     changes: Mapping[str, Any]
@@ -152,7 +157,8 @@ class Ablation:
     """The share of a step that the input costs, from trials as they are (side a) and on one repeated batch (side b).
 
     `input_cost` is 1 - time of a step on the repeated batch / time of a real step. `input_wait` is the median share
-    that the real trials measured themselves. Both are None if they are not known.
+    that the real trials measured themselves. Both are None if they are not known; `why` then has the reason. `stages`
+    are the stages of the input with their times.
     """
 
     trials: list[Trial]

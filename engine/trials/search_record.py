@@ -52,11 +52,13 @@ class Limits:
 class Candidate:
     """Settings that were measured, or left out for a reason.
 
-    `settings` are all changes against the preset. `tried` are the changes against the best settings at that time.
-    `gain` is the gain over these as a share (0.05: 5 % faster), and `spread` its standard error. `without_input`:
-    candidate and best settings were measured on one repeated batch. `gain_by_waits` is the gain that follows from the
-    times of waiting, None if nothing follows. `gain` then combines it with the gain of the speeds. `predicted_bytes` is
-    the memory that was expected.
+    `stage` is the part of the search that tried them. `settings` are all changes against the preset. `tried` are the
+    changes against the best settings at that time. `gain` is the gain over these as a share (0.05: 5 % faster), and
+    `spread` its standard error. `without_input`: candidate and best settings were measured on one repeated batch.
+    `gain_by_waits` is the gain that follows from the times of waiting, None if nothing follows. `gain` then combines it
+    with the gain of the speeds. `predicted_bytes` is the memory that was expected, and `peak_bytes` the memory that the
+    trials took. `decision` is a word such as `kept`, `rejected`, `failed`, `measured` or `left out`, with the reason in
+    `why`.
     """
 
     stage: str

@@ -89,7 +89,7 @@ class OrderedSearch:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The training with which a search begins: its measurement, how it was built, and its memory."""
+    """The training with which a search begins: its measurement, its event `started`, and the model of its memory."""
 
     measured: Candidate
     started: Started

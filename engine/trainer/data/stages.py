@@ -48,8 +48,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Timed:
-    """A stage with its own time in ms for one global batch. `parallelism` is the number of its calls that run in
-    parallel, None if it has none.
+    """A stage of the pipeline, its operation `op`, and its own time in ms for one global batch.
+
+    `parallelism` is the number of its calls that run in parallel, None if it has none.
     """
 
     name: str
@@ -60,8 +61,11 @@ class Timed:
 
 @dataclass
 class Tally:
-    """The sums for one place in the pipeline. `seen` has the time and the count of each of its nodes at the last
-    reading.
+    """The sums of the readings for one place in the pipeline: its time in `nanoseconds`, and the `elements` that it has
+    made.
+
+    `node_class` and `ratio` are TensorFlow's facts about its node, and `seen` has the time and the count of each of its
+    nodes at the last reading.
     """
 
     node_class: int = 0

@@ -13,7 +13,12 @@ from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
 
 @dataclass
 class Moment:
-    """The state of the training at a pulse: totals since the start, and the running metrics."""
+    """The state of the training at a pulse: its epoch and step (from 1), times since the start (`spent`), and the
+    running metrics.
+
+    `traces` is the number of traces of the training function, `loss_scale` and `skipped_steps` are those of
+    mixed_float16, and `window_loss` is the mean loss since the last pulse. None: unknown.
+    """
 
     epoch: int
     step: int

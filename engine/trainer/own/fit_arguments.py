@@ -28,7 +28,9 @@ KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "va
 
 @dataclass(frozen=True)
 class FitArguments:
-    """The arguments for Keras' fit. There is no `sample_weight`, because it is a part of the data."""
+    """The arguments for Keras' fit, named and meant as in Keras. There is no `sample_weight`, because it is a part of
+    the data.
+    """
 
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = 0

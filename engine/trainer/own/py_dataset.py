@@ -68,7 +68,11 @@ class Loader:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass."""
+    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass.
+
+    `batches` and `samples` are the numbers in a pass, `spec` is the type of a batch, and `loader` loads a batch by its
+    number.
+    """
 
     data: keras.utils.PyDataset
     options: Options

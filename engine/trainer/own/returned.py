@@ -23,9 +23,11 @@ KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_
 
 @dataclass(frozen=True)
 class Returned:
-    """The parts that the user's function returned.
+    """The parts that the user's function returned, named as in the dict that it returns (docs/own-code.md). None: not
+    returned.
 
-    `mapped` says that a map was given, even if the map is None. The data sets are then not batched yet.
+    `mapped` says that a map was given, even if the map is None. The data sets are then not batched yet. `fit` has the
+    arguments for Keras' fit.
     """
 
     model: keras.Model

@@ -233,9 +233,10 @@ def _require_allocated(names: list[Any]) -> None:
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
-    """Set the flags of XLA: it compiles only the step, as `compile.xla` says, and `compile.xla_flags` are added.
+    """Set the flags of XLA in the environment variables TF_XLA_FLAGS and XLA_FLAGS, as compile.xla and
+    compile.xla_flags say.
 
-    Return the key of the option and a message for each flag of the caller without effect.
+    Return the key of the option and a message for each flag of the caller, or of the option, that has no effect.
     """
     overridden, by_itself = [], []
     if options.compile.xla is not True:

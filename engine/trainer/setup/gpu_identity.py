@@ -189,7 +189,7 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class Created:
-    """A logical device that TensorFlow has opened, with CUDA's number and the PCI address of its GPU."""
+    """A logical device that TensorFlow has opened: CUDA's number (`ordinal`, from 0) and the PCI address of its GPU."""
 
     ordinal: int
     pci_bus_id: str

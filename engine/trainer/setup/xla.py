@@ -20,7 +20,7 @@ ONE_GPU = "one GPU, without a strategy"
 
 @dataclass(frozen=True)
 class Xla:
-    """Whether XLA compiles the step, and why."""
+    """The decision whether XLA compiles the training step (`compiles`), and the reason for it."""
 
     compiles: bool
     reason: str

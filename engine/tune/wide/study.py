@@ -57,7 +57,9 @@ class SettingsResult:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A combination of options to measure. `trial` is the trial object of Optuna."""
+    """A combination of options to measure: its number in the study, and its settings. `trial` is the trial object of
+    Optuna.
+    """
 
     number: int
     settings: dict[str, Any]
