@@ -28,5 +28,5 @@ def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
     assert told[1][1]["samples_per_second"] == 90.5
     assert told[2][1]["val_loss"] == pytest.approx(1.6)
     about = {value.tag: value.metadata.summary_description for event in read[1:3] for value in event.summary.value}
-    assert "samples that the training takes in a second" in about["samples_per_second"]
+    assert "samples trained in a second" in about["samples_per_second"]
     assert "a kernel ran" in about["gpu1_busy"]
