@@ -147,9 +147,10 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 def _host_memory() -> dict[str, Any]:
-    """Return the size of the host's memory as the GPU's, for GB10 and Jetson.
+    """Return the memory figures of a GPU that shares the host's memory, as on GB10 and Jetson.
 
-    On these chips the GPU shares the host's memory, and NVML reports no size or zero.
+    `memory_total_bytes` is the size of the host's memory, `memory_used_bytes` is None, and `shared_with_host` is True.
+    NVML reports no size or zero for these chips.
     """
     return {"memory_used_bytes": None, "memory_total_bytes": resource_limits.memory().total, "shared_with_host": True}
 

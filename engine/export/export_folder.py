@@ -75,6 +75,8 @@ def _umask() -> int:
 def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
     """Write all files into the folder `made`. Returns the source and target of the data if it was not copied, else
     None.
+
+    Raises EntryFault, SaveError or OSError.
     """
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
@@ -123,6 +125,8 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
     """Return the file and all files below `root` that it imports, directly or through others. The second result has the
     top-level names of the imported modules that are not below `root`.
+
+    Raises EntryFault if a file cannot be parsed.
     """
     reached: dict[Path, None] = {}
     others: set[str] = set()

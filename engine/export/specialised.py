@@ -357,7 +357,7 @@ class Specialiser(Expressions):
         """Return the new lines of a statement, and True if the statements after it are unreachable.
 
         `constants` has the known values by name. If statements are removed because of options, the keys of these
-        options are added to `keys`.
+        options are added to `keys`. Raises ValueError for a loop with `else`.
         """
         if self._binds_group(node, constants):
             return [], False

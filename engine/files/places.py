@@ -35,7 +35,7 @@ def _of_user(variable: str, default: str) -> Path:
     """Return gputui's folder in a folder that the XDG Base Directory Specification defines.
 
     The environment variable `variable` names that folder. If it is not set, the folder is `default` in the user's home
-    folder.
+    folder. Raises OSError if the folder is needed and the user has no home folder.
     """
     given = os.environ.get(variable, "").strip()
     return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"

@@ -95,7 +95,7 @@ class GrowingFile:
         """Return all new lines as one block; empty if there are none. At most `most` bytes are read if it is not
         negative.
 
-        With `most`, the block is empty also if the next line is longer.
+        With `most`, the block is empty also if the next line is longer. Raises OSError.
         """
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
@@ -106,7 +106,10 @@ class GrowingFile:
         return block
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the new lines with their newlines, one after the other, as the file may be larger than the memory."""
+        """Yield the new lines with their newlines, one after the other, as the file may be larger than the memory.
+
+        Raises OSError.
+        """
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)

@@ -159,7 +159,8 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
     """Ask the interpreter `python`, and return the fields that PROGRAM prints: `version`, `packages` (the installed
     ones of `names`), `places` and `path`.
 
-    `notice` is called with the path of the interpreter if there is no answer after 1 s. Raises NoAnswer.
+    `notice` is called with the path of the interpreter if there is no answer after 1 s. Raises NoAnswer. Raises
+    NotWaitedFor after `give_up`.
     """
     with _lock:
         if _ends:
@@ -218,7 +219,7 @@ def _read(python: str, output: str, log: str) -> dict[str, Any]:
 
 
 def _whole(answer: Any) -> dict[str, Any]:
-    """Return the answer if it has the form that PROGRAM prints; else raise TypeError."""
+    """Return `answer` if it has the form that PROGRAM prints; else raise TypeError."""
     if not isinstance(answer, dict):
         raise TypeError
     version, path, *texts = (answer.get(name) for name in ("version", "path", "packages", "places"))

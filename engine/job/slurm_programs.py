@@ -39,7 +39,10 @@ class SlurmJob:
 
 
 def submit(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Submit a job with these arguments of sbatch and from this environment. Return the id of the job."""
+    """Submit a job with these arguments of sbatch and from this environment. Return the id of the job.
+
+    Raises RunError.
+    """
     answer = _answer(["sbatch", "--parsable", *arguments], SUBMIT_SECONDS, environment).strip()
     job = answer.partition(";")[0]  # the name of the cluster may follow
     if not job.isdigit():
@@ -51,7 +54,7 @@ def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
     """Return the state of the jobs `ids` of this user in Slurm, by their ids.
 
     One call of squeue shows all jobs that have not ended, and those that ended within the last minutes. For the others
-    sacct is called once, if Slurm keeps accounts; a job that is not in them has the state GONE.
+    sacct is called once, if Slurm keeps accounts; a job that is not in them has the state GONE. Raises RunError.
     """
     form = _SEPARATOR.join(("%i", "%T", "%r", "%S", "%N"))
     command = ["squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", f"--format={form}"]
@@ -86,12 +89,12 @@ def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
 
 
 def hold(job: str) -> None:
-    """Make Slurm hold the waiting job with the id `job`, so that it is not started."""
+    """Make Slurm hold the waiting job with the id `job`, so that it is not started. Raises RunError."""
     _answer(["scontrol", "hold", job])
 
 
 def release(job: str) -> None:
-    """Make Slurm release the held job with the id `job`, so that it can be started."""
+    """Make Slurm release the held job with the id `job`, so that it can be started. Raises RunError."""
     _answer(["scontrol", "release", job])
 
 
@@ -105,7 +108,7 @@ def cancel(job: str) -> None:
 
 
 def signal_batch(job: str, name: str) -> None:
-    """Send the signal `name`, such as URG, to the process of a job's batch script alone."""
+    """Send the signal `name`, such as URG, to the process of a job's batch script alone. Raises RunError."""
     _answer(["scancel", "--batch", f"--signal={name}", job])
 
 

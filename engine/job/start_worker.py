@@ -64,7 +64,7 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
 
 
 def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
-    """Return the same as `machine_for`, for a run that is to be resumed."""
+    """Return the same as `machine_for`, for a run that is to be resumed. Raises ClusterError."""
     options = options_of(run)
     return machine_for(options.get(KEY), options.get("device.visible"), run)
 

@@ -61,7 +61,9 @@ class KnownFailure:
 
 
 def _installed() -> dict[str, str]:
-    """Return the versions that a message may name, of the interpreter that trains (interpreter/installed.py)."""
+    """Return the versions {tensorflow} and {cudnn} that a message may name, of the interpreter that trains
+    (interpreter/installed.py).
+    """
     cudnn = installed.cudnn_version()
     return {
         "tensorflow": installed.tensorflow_version() or "of unknown version",

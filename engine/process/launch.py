@@ -146,7 +146,7 @@ class Warm:
         """Start a run in the waiting engine and trainer. Return the run and the engine's process.
 
         If the waiting engine has ended, does not answer within 10 s, or has its trainer in another interpreter, a new
-        engine is started. Raises NotFree if too few GPUs are free.
+        engine is started. Raises NotFree if too few GPUs are free, or OSError if the engine cannot be started.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -270,7 +270,9 @@ def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess
 
 
 def _as_worker(run: Run) -> dict[str, str]:
-    """Return the environment variable with the cluster and this worker's index; empty for a run on one machine."""
+    """Return the environment variable that passes the cluster and this worker's index to the engine; empty for a run on
+    one machine.
+    """
     joined = run_cluster.of_run(run)
     return {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
 

@@ -85,7 +85,10 @@ def resume(
 
 
 def take_new_code(run: Run, options: Options) -> None:
-    """Copy the user's code as it is now to the run, and record the files that have changed since the run used them."""
+    """Copy the user's code as it is now to the run, and record the files that have changed since the run used them.
+
+    Raises OSError if the copy cannot be recorded.
+    """
     code_copy.make(run, options)
     code_files.accept(run, code_copy.trained(run, options))
 
@@ -204,8 +207,8 @@ def _of_this_worker() -> Callable[[Run], bool]:
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """Return the values of all options at the launch of the run, before the engine changed any; None if its preset
-    cannot be read.
+    """Return the values of all options, by `group.name`, at the launch of the run, before the engine changed any; None
+    if its preset cannot be read.
     """
     try:
         values = _values(presets.resolve(str(run.file("preset.yaml"))), preset)

@@ -70,7 +70,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
     Until the trainer reads the lifeline, the kernel kills it if this process ends. `python` is its interpreter, by
     default the interpreter in the run's options. For a trainer that waits for a run, `run_folder` is WARM and `python`
-    is needed.
+    is needed. Raises OSError if the trainer cannot be started.
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
@@ -132,7 +132,7 @@ def own_lock(path: Path) -> Lock:
     """Return the lock that the parent has passed to this process; if it has passed none, take the lock of the file
     `path`.
 
-    Raises locks.Taken if another process holds it.
+    Raises locks.Taken if another process holds it. Raises OSError if it cannot be opened.
     """
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)

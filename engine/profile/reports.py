@@ -180,7 +180,9 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Return the stages of the input as the run reported them last. Empty if the run ended before its first report."""
+    """Return the stages of the input (mappings with `name` and `op`) as the run reported them last. Empty if the run
+    ended before its first report.
+    """
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 

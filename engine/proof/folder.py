@@ -211,7 +211,7 @@ def start(proof: Proof, among: Collection[str] | None = None) -> subprocess.Pope
     returned process.
 
     `among` names the devices that the queue allows. Raises NotFree with `among`, else ProofError, if the devices are
-    not free, and locks.Taken if the proof is running.
+    not free, and locks.Taken if the proof is running. Raises OSError if the lock cannot be opened.
     """
     request = proof.request
     module = PROCESSES.get(request.kind, "gputui.engine.proof")

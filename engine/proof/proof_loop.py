@@ -68,7 +68,10 @@ class Prover:
     # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline and diagnose it. If the request has an ablation or a profile, measure these as well."""
+        """Measure the baseline and diagnose it. If the request has an ablation or a profile, measure these as well.
+
+        Raises Stopped and BaselineFailed.
+        """
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:

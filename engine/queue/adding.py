@@ -92,17 +92,25 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
 def machine() -> Machine:
     """Return the machine with which queued runs are checked: this machine or, if Slurm chooses it, one with unknown
     GPUs.
+
+    Raises RunError if queue.yaml cannot be read.
     """
     return slurm_queue.unknown_machine() if slurm_queue.is_used() else this_machine.read()
 
 
 def _put(entry: Entry) -> Entry:
-    """Put an entry in the queue of this machine or in Slurm's, as queue.yaml says. Return the entry as it is then."""
+    """Put an entry in the queue of this machine or in Slurm's, as queue.yaml says. Return the entry as it is then.
+
+    Raises RunError if that is not possible.
+    """
     return slurm_queue.submit(entry) if slurm_queue.is_used() else entries.add_entry(entry)
 
 
 def _entry_of(request: Request) -> Entry:
-    """Return the entry of a measurement, still without id, place and time. It needs the devices of all trials."""
+    """Return the entry of a measurement, still without id, place and time. It needs the devices of all trials.
+
+    Raises NotFree if the memory that a trial needs is not known.
+    """
     options = request.baseline().options
     visible = "all" if "device.visible" in request.changes else options.device.visible
     shares = entries.needs_of(visible).startswith("fits:")

@@ -148,7 +148,8 @@ class Runner:
     def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:
         """Replace an entry by the result of `act`, or remove it if that is None. Returns True.
 
-        Nothing is done if another process has removed the entry, started it again or put it back.
+        Nothing is done if another process has removed the entry, started it again or put it back. Raises RunError if
+        the queue cannot be locked.
         """
         with entries.locked():
             current = entries.read(entry.run)
@@ -377,7 +378,7 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
 
 
 def _waits_for_another(entry: Entry) -> str:
-    """Return in words for the end of which run or measurement an entry waits; empty if it waits for none."""
+    """Return in words the run or measurement that has to end before the entry can start; empty if there is none."""
     state = jobs.state_if_not_ended(entry.after) if entry.after else ""
     return f"after {entry.after}, which is {state}" if state else ""
 

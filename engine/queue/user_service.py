@@ -44,7 +44,10 @@ def _quoted(word: str) -> str:
 
 
 def install() -> str:
-    """Write and enable the unit. Return an empty text, or the commands that the user has to give if systemctl fails."""
+    """Write and enable the unit. Return an empty text, or the commands that the user has to give if systemctl fails.
+
+    Raises OSError.
+    """
     path().parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path(), text())
     return _systemctl("daemon-reload") or _systemctl("enable", NAME)

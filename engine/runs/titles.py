@@ -134,7 +134,8 @@ def _brief(value: Any) -> str:
 def add_change(run: Run, key: str, before: Any, after: Any) -> None:
     """Put an option that was changed after the launch first among the changes in the run's title.
 
-    `before` and `after` are its values. A run without a record of its origin is not changed.
+    `before` and `after` are its values. A run without a record of its origin is not changed. Raises OSError if the
+    record cannot be written.
     """
     origin = dict(read_object(run.file(FILE)).value)
     if not origin:
@@ -148,7 +149,8 @@ def add_change(run: Run, key: str, before: Any, after: Any) -> None:
 def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
     """Record in the run's origin.json which changed options have no effect. The title does not name these options.
 
-    `unapplied` has the reason for each key. Reasons of other options that were recorded earlier are removed.
+    `unapplied` has the reason for each key. Reasons of other options that were recorded earlier are removed. Raises
+    OSError if the record cannot be written.
     """
     origin = dict(read_object(run.file(FILE)).value)
     changes = {key: dict(mapping(change)) for key, change in mapping(origin.get("changes")).items()}

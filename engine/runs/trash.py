@@ -179,7 +179,8 @@ class Trash:
     def _own(self, parent: Path) -> Path:
         """Return the trash folder of this process.
 
-        The first call creates it in `parent` and locks it; later calls ignore `parent`.
+        The first call creates it in `parent` and locks it; later calls ignore `parent`. Raises OSError if it cannot be
+        made.
         """
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))

@@ -88,7 +88,10 @@ class GpuTotals:
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, float | None]:
-        """Return the figures of a run about the work of its GPUs, by their keys (figures/declared.py)."""
+        """Return the figures of a run about the work of its GPUs, by their keys (figures/declared.py).
+
+        A figure that is not known is None.
+        """
         return {
             "gpu_busy_mean": self.mean("busy"),
             "gpu_power_mean_w": self.power_w,

@@ -84,7 +84,10 @@ class Host:
         return int(self._trainer.memory_info().rss) if self._trainer else None
 
     def _trainer_read(self) -> int | None:
-        """Return the bytes that the trainer has read from the disk, without reads from the page cache."""
+        """Return the bytes that the trainer has read from the disk, without reads from the page cache.
+
+        None if the kernel does not provide it.
+        """
         return int(self._trainer.io_counters().read_bytes) if self._trainer else None
 
     def _received(self) -> int:

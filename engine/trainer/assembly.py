@@ -59,7 +59,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
     """Meet the other workers of a training on several machines.
 
-    Returns the options, with the seed that all workers share, and the cluster.
+    Returns the options, with the seed that all workers share, and the cluster. Raises TrainerError.
     """
     options, joined = tensorflow_cluster.meet(
         options, report.run, lambda what: report.phase("configuring", what), stop.check
@@ -71,7 +71,10 @@ def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Option
 def build(
     options: Options, devices: Devices, report: RunReport, stop: StopSwitch, joined: Joined | None = None
 ) -> TrainingLoop:
-    """Return the training loop, with data and model. The devices must be configured already."""
+    """Return the training loop, with data and model. The devices must be configured already.
+
+    Raises TrainerError.
+    """
     keras.mixed_precision.set_global_policy(options.precision.policy)
     distribution = device_setup.build_strategy(options, devices)
     if options.workload.entry is not None:
@@ -109,7 +112,10 @@ def _own(
     distribution: tf.distribute.Strategy | None,
     joined: Joined | None,
 ) -> TrainingLoop:
-    """Return the loop of a user's own training (workload.entry). Its model and data come from the user's code."""
+    """Return the loop of a user's own training (workload.entry). Its model and data come from the user's code.
+
+    Raises UserError for a fault in the user's code, or another TrainerError.
+    """
     from .own import building  # only needed for a user's code
 
     stop.check()

@@ -180,8 +180,8 @@ def _announce(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """Return the environment variables that give an engine the process id of its trainer, which already runs, and the
-    pipes to it.
+    """Return the environment variables that pass an engine the process id of its trainer, which already runs, and its
+    pipes to the trainer.
     """
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:

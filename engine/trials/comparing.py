@@ -94,7 +94,10 @@ class Comparing:
                 break
 
     def _add(self, repeat: int) -> None:
-        """Measure the pair with the number `repeat` (from 1), and add its gain to `gains`."""
+        """Measure the pair with the number `repeat` (from 1), and add its gain to `gains`.
+
+        Raises Stopped, BaselineFailed and _ChangedFailed.
+        """
         speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
         self.gains.append(gain(speeds["a"], speeds["b"]))
         self.comparison.gain, self.comparison.spread = gain_and_spread(self.gains)

@@ -162,7 +162,7 @@ class TrialRunner:
 
         `side` (such as `a` or `b`) and `repeat` (from 1) are stored in the returned row. `seconds` is the measured
         time. None means that of all trials. `profile` is the range of steps to profile, or `off`. `judge` may end the
-        trial early, with the outcome `slower`.
+        trial early, with the outcome `slower`. Raises OSError if the disk refuses the trial's folder.
         """
         measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
@@ -177,7 +177,8 @@ class TrialRunner:
         1).
 
         `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The seed depends
-        on `repeat`. The trial ends after `most_seconds` at the latest.
+        on `repeat`. The trial ends after `most_seconds` at the latest. Raises OSError if the disk refuses the trial's
+        folder.
         """
         seed = self.seed + repeat - 1
         return self._carried_out(

@@ -139,7 +139,7 @@ class Deciding:
         return self._nearer(losses, best, started)
 
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
-        """Return settings nearer to the preset that do not learn worse.
+        """Return settings (by `group.name`) nearer to the preset that do not learn worse.
 
         If there are none, the settings that do not affect what the model learns. Empty if there are none of these
         either.

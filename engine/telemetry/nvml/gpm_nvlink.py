@@ -203,7 +203,9 @@ class NvLink:
         self._before: tuple[float, list[int]] | None = None
 
     def read(self) -> Values:
-        """Return the bytes per second since the last reading. Both are None at the first reading."""
+        """Return the bytes per second that were received and sent over NVLink since the last reading. Both are None at
+        the first reading.
+        """
         counters = self._fields(
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),

@@ -256,7 +256,10 @@ def _mig(gpu: Handle) -> Values:
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:
-    """Return the id of the GPU instance. It is asked only once for each UUID, as the UUID is made from the id."""
+    """Return the id of the GPU instance. It is asked only once for each UUID, as the UUID is made from the id.
+
+    None if it is not known.
+    """
     if uuid not in _GPU_INSTANCES:
         _GPU_INSTANCES[uuid] = or_none(lambda: int(pynvml.nvmlDeviceGetGpuInstanceId(instance)))
     return _GPU_INSTANCES[uuid]

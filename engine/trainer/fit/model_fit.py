@@ -199,7 +199,9 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the function takes. The others are added later, when the function calls Keras' fit."""
+    """Return those of the named `arguments` that the function takes. The others are added later, when the function
+    calls Keras' fit.
+    """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments

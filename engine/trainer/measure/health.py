@@ -54,7 +54,7 @@ class Health:
     def check_by_steps(self, step: int) -> None:
         """Check the weights if the number of steps between two checks has passed. To be called after each execution.
 
-        Does nothing if their cost decides when they are checked.
+        Does nothing if their cost decides when they are checked. Raises TrainerError as `check` does.
         """
         if self._every is not None and step >= self._next_step:
             self.check(step)
@@ -63,7 +63,8 @@ class Health:
         """Check the weights if the last check was long enough ago for its cost, or if the loss in `metrics` is NaN. To
         be called at a pulse.
 
-        With several workers it only sets `wants_check`, so that all workers check at the same step.
+        With several workers it only sets `wants_check`, so that all workers check at the same step. Raises TrainerError
+        as `check` does.
         """
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             if self.together:

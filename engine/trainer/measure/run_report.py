@@ -200,7 +200,8 @@ class RunReport:
         """Return the figures of the training GPUs: their means while they train, and their energy since the last start
         of the run.
 
-        `readings` are all readings of the run. The energy of a sample follows from `samples_per_second`.
+        `readings` are all readings of the run. The energy of a sample follows from `samples_per_second`. A figure that
+        is not known is None.
         """
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])

@@ -142,7 +142,9 @@ class WatchedFit:
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """Return the running metrics, for which the host waits. If the training step returns other figures, those."""
+        """Return the running metrics by their names, for which the host waits. If the training step returns other
+        figures, return those.
+        """
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 

@@ -106,7 +106,7 @@ class Own:
         return overrides_fit(self.model)
 
     def create_variables(self, spec: Any) -> None:
-        """Create the model's variables. `spec` is the type of the batches that Keras' fit gets."""
+        """Create the model's variables. `spec` is the type of the batches that Keras' fit gets. Raises UserError."""
         with _scope(self.distribution):
             variables.create(self.model, spec, self.distribution, self.code)
 

@@ -204,6 +204,7 @@ def _stream(
     """Return the data of one role (train or validation) as a stream for all `replicas`.
 
     `stamp` identifies the user's code for a cache on disk. `length` is the number of elements if they were counted.
+    Raises UserError.
     """
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples

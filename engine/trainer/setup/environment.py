@@ -60,8 +60,11 @@ def warn_of_backend(asked: str, report: RunReport) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state of the environment variables after `prepare`: the caller's variables that have no option, and messages
-    about the caller's values that options have overridden.
+    """The state of the environment variables after `prepare`.
+
+    `environment` has the caller's variables that have no option. `overridden` has the key of an option and a message
+    about each of the caller's values that an option has overridden. `numa` says on which CPUs the trainer runs, and
+    `cache` is XLA's cache.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)

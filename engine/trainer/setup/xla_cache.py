@@ -300,7 +300,7 @@ def _times_emptied(folder: Path) -> int:
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
-    """Return the marks of this machine's trainings, and whether a running training holds each.
+    """Return the path of each mark of this machine's trainings, and True if a running training holds it.
 
     Marks of other machines are removed if they are older than a day.
     """

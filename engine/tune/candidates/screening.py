@@ -101,7 +101,8 @@ class Screening:
         settings if they are faster.
 
         They are not measured if they cannot be trained here. `stage`, `reason` and `predicted_bytes` are recorded with
-        the candidate. `judge` may end the trial early. None uses the rule for all candidates.
+        the candidate. `judge` may end the trial early. None uses the rule for all candidates. Raises Stopped and
+        OutOfTime.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -118,6 +119,8 @@ class Screening:
     def repeat(self, candidate: Candidate) -> None:
         """Measure a candidate once more and decide about it again. It must have been measured as a change of the
         present best settings.
+
+        Raises Stopped and OutOfTime.
         """
         preset = with_changes(self.baseline, candidate.settings)
         good = self._trial(candidate, preset).good
@@ -134,7 +137,7 @@ class Screening:
         candidate.
 
         `stage`, `reason` and `predicted_bytes` are recorded with the candidate. Their speed is not measured. The
-        decision is `measured`, `failed`, or `left out` if they cannot be trained here.
+        decision is `measured`, `failed`, or `left out` if they cannot be trained here. Raises Stopped and OutOfTime.
         """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
@@ -227,6 +230,7 @@ class Screening:
         """Measure trials of a candidate until one is successful, at most CHANCES.
 
         There is no further trial if one ran out of memory, ended with an error, took too long, or was clearly slower.
+        Raises Stopped and OutOfTime.
         """
         for _ in range(CHANCES):
             trial = self._trial(candidate, preset, judge)

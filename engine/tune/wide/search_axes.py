@@ -167,8 +167,9 @@ class Combinations:
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """Return the parameters of the study for these settings. None if an option has no axis, or its value is not on
-        its axis.
+        """Return the parameters of the study for these settings: a value for each axis by its name.
+
+        None if an option has no axis, or its value is not on its axis.
         """
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
