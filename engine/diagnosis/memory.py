@@ -1,4 +1,4 @@
-"""The share of the memory available to TensorFlow on a GPU that it has taken, and the growth of that share.
+"""The share of its available GPU memory that TensorFlow has taken, and the growth of that share.
 
 The memory available to TensorFlow is less than that of the GPU: at its start it leaves out the memory of other
 programs, and 0.5 to 1.8 GB for the driver (`MinSystemMemory` in TensorFlow's gpu_device.cc). If it takes memory only as

@@ -70,8 +70,8 @@ def _gap(values: Sequence[float | None]) -> float | None:
 
 
 def _clock(readings: Collection[Reading]) -> float | None:
-    """Return the mean clock in MHz in the readings in which the GPU works. None if there are fewer than
-    LEAST_CLOCKS.
+    """Return the mean clock in MHz over the readings in which the GPU works. None if fewer than LEAST_CLOCKS of them
+    have a clock.
     """
     clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
               and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
@@ -79,9 +79,9 @@ def _clock(readings: Collection[Reading]) -> float | None:
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """Return the share (0 to 1) by which the lowest clock is below the median of the other clocks.
+    """Return the share (0 to 1) by which the lowest of the GPUs' clocks is below the median of the other clocks.
 
-    None if there are fewer than two clocks, or if one is not known.
+    None if there are fewer than two clocks, or if one is not known (None).
     """
     measured = sorted(clock for clock in clocks if clock)
     if len(measured) < 2 or len(measured) < len(clocks):

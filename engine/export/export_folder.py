@@ -145,7 +145,7 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
 
 
 def _names(path: Path, root: Path) -> Iterator[str]:
-    """Yield the full names of the modules that a file imports. For `from a import b` both a and a.b. Raises
+    """Yield the full names of the modules that a file imports; for `from a import b`, both a and a.b. Raises
     EntryFault.
     """
     package = path.relative_to(root).parts[:-1]

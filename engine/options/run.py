@@ -174,6 +174,6 @@ class Run(Group):
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:
-        """First and last step (counted from 1) that are profiled; None if run.profile is off."""
+        """The first and the last step (counted from 1) that are profiled; None if run.profile is off."""
         match = STEP_RANGE.fullmatch(self.profile)
         return (int(match[1]), int(match[2])) if match else None

@@ -387,8 +387,8 @@ class Supervisor:
         return max(0.0, self.gives_up_at - time.monotonic())
 
     def _has_result(self) -> bool:
-        """Return True if the trainer has written a result, or if the result exists but stays unreadable until the time
-        is over.
+        """Return True if the trainer has written a result, or if the result exists but stays unreadable for `_patience`
+        seconds.
         """
         asked = self.stop_requests
         result = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
@@ -401,8 +401,8 @@ class Supervisor:
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write `summary` as the result. If the disk refuses it, try again until the time is over or another request to
-        stop comes.
+        """Write `summary` as the result. If the disk refuses it, try again for `_patience` seconds or until another
+        request to stop.
 
         A failure is only printed into the log.
         """

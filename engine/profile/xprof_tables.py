@@ -212,8 +212,9 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """Return the time of the input. None if XProf recorded no stage that works. `distributed`: a strategy trains, with
-    stages of its own that do not count.
+    """Return the times of the input by kind of work. None if XProf recorded no stage that works.
+
+    `distributed`: a strategy trains, with stages of its own that do not count.
     """
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:

@@ -419,16 +419,13 @@ def _refuse_begun(entry: Entry) -> None:
 
 
 def pause() -> None:
-    """Let the runner start no more runs until `resume_queue`. Runs that have begun continue.
-
-    Raises RunError if the queue cannot be locked.
-    """
+    """Let the runner start no more runs until `resume_queue`; runs that have begun continue. Raises RunError."""
     with locked():
         (queue_folder() / PAUSED).touch()
 
 
 def resume_queue() -> None:
-    """Let the runner start runs again after `pause`. Raises RunError as `pause` does."""
+    """Let the runner start runs again after `pause`. Raises RunError."""
     with locked(), contextlib.suppress(FileNotFoundError):
         (queue_folder() / PAUSED).unlink()
     ensure_runner()

@@ -1,4 +1,4 @@
-"""A systemd user unit for the runner, so that the queue goes on after a restart of the machine without a login."""
+"""A systemd user unit for the runner, so that the queue continues after a restart of the machine without a login."""
 
 from __future__ import annotations
 

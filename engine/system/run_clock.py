@@ -1,7 +1,7 @@
 """The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set.
 
-The wall clock may be set forwards or back while a run goes on. Engine and trainer are given the moment of the launch
-and count from it; every date in a run's files and every duration comes from this clock.
+The wall clock may be set forwards or back during a run. Engine and trainer are given the moment of the launch and count
+from it; every date in a run's files and every duration comes from this clock.
 """
 
 from __future__ import annotations

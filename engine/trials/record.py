@@ -1,8 +1,9 @@
-"""proof.json: everything known of a proof so far, replaced as a whole after every change so that viewers can follow it.
+"""The record of a proof, proof.json: it is replaced as a whole after every change, so that viewers can follow the
+proof.
 
-Only the proof's process writes it. Readers get the same dataclasses (`of_plain`), which they do not change, and
-treat an unknown value as null. Shares are 0 to 1, gains are relative (0.42: 42 % more samples per second), and
-`gain_total` is a factor (3.4: 3.4 times as fast).
+Only the proof's process writes it. Readers get the same dataclasses (`of_plain`), which they do not change, and treat
+an unknown value as null. Shares are 0 to 1, gains are relative (0.42: 42 % more samples per second), and `gain_total`
+is a factor (3.4: 3.4 times as fast).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what a search has found: which settings learn well enough, and whether pairs of trials prove their gain.
+"""Decides about the results of a search: which settings learn well enough, and if pairs of trials prove their gain.
 
 A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
 user allows it. Settings nearer to the preset are checked next, and in the end those that do not affect what the model

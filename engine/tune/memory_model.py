@@ -270,9 +270,9 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """Return the line over the measured batches, if their memory differs by more than chance. Otherwise None.
+        """Return the line over the measured batches. None if their memory differs by no more than chance.
 
-        Only then does it predict larger batches.
+        Such a line would not predict larger batches.
         """
         taken, line = self._taken(), through(self._taken())
         if line is None:

@@ -62,7 +62,10 @@ class Flow:
             or_none(self._gpm.reader.close)
 
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
-        """Return the NVLink traffic reported by GPM; if GPM refuses, the traffic from the NVLink counters."""
+        """Return `nvlink`, the traffic that GPM reports (`received` and `sent`, bytes per second).
+
+        If GPM refuses, it is the traffic by the NVLink counters. It is a Reason if there is neither.
+        """
         if received in REFUSED or sent in REFUSED:
             answer = self._links.ask(NvLink.read)
         elif Reason.ERROR in (received, sent):

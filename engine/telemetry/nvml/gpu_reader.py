@@ -251,7 +251,7 @@ class Device:
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
-        """Return values, or Reasons in their place. Raises _Lost.
+        """Return the figures that answer the question by their keys, or Reasons in their place. Raises _Lost.
 
         A question that was refused is not asked again before the next slow reading.
         """

@@ -108,7 +108,10 @@ def _memory_v2(gpu: Handle) -> Values:
 
 
 def _memory_v1(gpu: Handle) -> Values:
-    """Return the memory as older drivers report it: memory that the driver reserves counts as used."""
+    """Return `memory_used_bytes` and `memory_total_bytes` as older drivers report them: reserved memory counts as used.
+
+    `memory_used_counts_reserved` is then True, and `memory_reserved_bytes` is not available.
+    """
     values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
     return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
 
@@ -143,7 +146,7 @@ def _default_power_limit(gpu: Handle) -> Values:
 
 
 def _energy(gpu: Handle) -> Values:
-    """Return the energy in joules since the driver was loaded. Chips have the counter from Volta on."""
+    """Return `energy_j`, the energy in joules since the driver was loaded. Chips have the counter from Volta on."""
     millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
     return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
 
@@ -198,8 +201,9 @@ def _pstate(gpu: Handle) -> Values:
 
 
 def _ecc(gpu: Handle) -> Values:
-    """Return the numbers of memory errors since the driver was loaded. An uncorrected error has ended the program that
-    ran.
+    """Return `ecc_errors`, the numbers of `corrected` and `uncorrected` memory errors since the driver was loaded.
+
+    An uncorrected error has ended the program that ran.
     """
     kinds = {
         "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
@@ -212,7 +216,8 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Return the process ids and their bytes of memory, by this `version` of NVML's functions.
+    """Return `processes`, each with `pid` and `memory_used_bytes` (None if unknown), by this `version` of NVML's
+    functions.
 
     The driver lists a process that both computes and draws twice; here it is listed once.
     """
@@ -226,7 +231,7 @@ def _processes(gpu: Handle, version: int) -> Values:
 
 
 def computing(gpu: Handle) -> list[dict[str, Any]]:
-    """Return the processes with a CUDA context; processes that only draw are not included."""
+    """Return the processes with a CUDA context, as mappings with `pid`; processes that only draw are not included."""
     asked = or_none(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu))
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
     return [{"pid": process.pid} for process in listed]
@@ -241,7 +246,10 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """Return the instances of a GPU in MIG mode, which may be none; None if the mode is off."""
+    """Return `mig`, a list of the instances of a GPU in MIG mode, which may be empty; it is None if the mode is off.
+
+    Each instance has `uuid`, `gpu_instance` (its id), `memory_used_bytes` and `memory_total_bytes`.
+    """
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     instances = []
@@ -256,9 +264,9 @@ def _mig(gpu: Handle) -> Values:
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:
-    """Return the id of the GPU instance. It is asked only once for each UUID, as the UUID is made from the id.
+    """Return the id of the GPU instance with this UUID, None if it is not known.
 
-    None if it is not known.
+    NVML is asked only once for each UUID, as the UUID is made from the id.
     """
     if uuid not in _GPU_INSTANCES:
         _GPU_INSTANCES[uuid] = or_none(lambda: int(pynvml.nvmlDeviceGetGpuInstanceId(instance)))
@@ -271,8 +279,9 @@ def _instance_memory(instance: Handle) -> Values:
 
 
 def _pcie(gpu: Handle) -> Values:
-    """Return the PCIe throughput in bytes per second. Each of the two calls blocks for the 20 ms in which it
-    measures.
+    """Return `pcie_rx_bytes_per_second` and `pcie_tx_bytes_per_second`, the bytes received and sent.
+
+    Each of the two calls of NVML blocks for the 20 ms in which it measures.
     """
     received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)

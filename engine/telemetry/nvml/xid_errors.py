@@ -1,4 +1,4 @@
-"""The errors of GPUs that the driver reports while a run goes on, by their Xid numbers (NVML's events).
+"""The errors of GPUs that the driver reports during a run, by their Xid numbers (NVML's events).
 
 The same numbers are in the kernel's log, which a user may not be allowed to read. Platforms without events (WSL, most
 virtual GPUs, old drivers) have no such errors; nothing else changes there.

@@ -1,4 +1,4 @@
-"""Describes a watched fit by what Keras knows of it: its preset, its started event, and its devices."""
+"""Describes a watched fit by the facts that Keras has of it: its preset, its started event, and its devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks a user's model before it trains: whether batches fit it, whether Keras can evaluate it, what it overrides.
+"""Checks a user's model before it trains: if batches fit it, if Keras can evaluate it, and which methods it overrides.
 
 A model that would fail in its first step, or in the evaluation after the first epoch, is refused here with a hint.
 """

@@ -1,1 +1,1 @@
-"""Sets up what a training needs: environment, devices, strategy, model, optimizer."""
+"""Sets up the parts of a training: environment, devices, strategy, model, optimizer."""

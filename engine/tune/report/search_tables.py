@@ -16,7 +16,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """Return a row for each candidate, the best first.
+    """Return a table with a row for each candidate, the best first.
 
     `in_report`: the trials of each candidate are named, and only its measured memory is shown, as the report has a
     table of the predictions.
@@ -64,8 +64,8 @@ def memory(candidate: Candidate) -> str:
 
 
 def options(data: Record, together: bool = False) -> Table:
-    """Return the gain of each option: a row for each stage of the search. With `together`, one more row for all of them
-    together.
+    """Return a table of the gain of each option: a row for each stage of the search. With `together`, one more row for
+    all of them together.
     """
     rows = [
         [
@@ -85,7 +85,7 @@ def options(data: Record, together: bool = False) -> Table:
 
 
 def batches(data: Record) -> Table:
-    """Return the predicted and the measured memory of each batch size that was trained."""
+    """Return a table of the predicted and the measured memory of each batch size that was trained."""
     rows = [
         [
             count(point.batch_size),
@@ -98,7 +98,7 @@ def batches(data: Record) -> Table:
 
 
 def losses(data: Record) -> Table:
-    """Return the losses with and without the settings, for each comparison of them."""
+    """Return a table of the losses with and without the settings: a row for each comparison of them."""
     rows = [
         [
             settings(check.settings),
