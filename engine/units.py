@@ -45,7 +45,7 @@ def count(value: float | None) -> str:
 def abbreviated(value: float | None) -> str:
     """Return a large number in a short form: 23.5 M, 1.2 G; below 1,000 as by `count`."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value is not None and value >= 0.9995 * limit:  # what is 1,000 of the smaller unit once it is rounded
+        if value is not None and value >= 0.9995 * limit:  # also a value that is rounded to 1,000 of the smaller unit
             return f"{value / limit:.3g} {letter}"
     return count(value)
 

@@ -24,7 +24,7 @@ from ..units import clock, counted, estimate
 from .option_finding import Finding
 
 LONG_SECONDS = 600.0
-MANY_EPOCHS = 100  # of a training whose time is not known
+MANY_EPOCHS = 100  # much for a training whose time is not known
 LOOKED_AT = 20  # runs, the newest first
 CHECKPOINT = "run.checkpoint"
 # Groups of options, and single ones, on which the time of an epoch does not depend.
@@ -75,7 +75,7 @@ def _times(run: Run) -> tuple[float, float] | None:
 
     None if the result has no duration or no completed epoch.
     """
-    result = run.whole_result  # of all sittings, as the epochs are
+    result = run.whole_result  # over all launches, as the epochs are counted
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
     if not whole or not epochs:
         return None

@@ -56,7 +56,7 @@ class Gpus:
                 continue
             trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
             series = self._mine if trains else self._others
-            if gpu.get("missing"):  # it does not answer, so no training can use it
+            if gpu.get("missing"):  # the GPU does not answer, so no training can use it
                 self._others.pop(name, None)
                 continue
             series.setdefault(name, deque(maxlen=READINGS)).append(

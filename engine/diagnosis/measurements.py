@@ -101,7 +101,7 @@ class Measurements:
     sm_clock_mhz: float | None = None
     max_sm_clock_mhz: float | None = None
     power_capped: float | None = None  # share of the time in which the power limit holds the clock down
-    power_limit_w: float | None = None  # of the GPU whose limit is lowest beside its default
+    power_limit_w: float | None = None  # of the GPU whose limit is lowest in relation to its default
     power_limit_default_w: float | None = None
     clocks_set_by: tuple[str, ...] = ()  # application clocks and others that a person has set
     gpu_indexes: tuple[int, ...] = ()  # NVML's, of the GPUs that train

@@ -51,6 +51,6 @@ SCREEN_BYTES = 1024**3  # a screen and its programs take less of a GPU's memory
 
 FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
 ROOM_FOR_BATCH = 0.45  # share of the memory that TensorFlow may take: below it a batch of twice the size fits
-ROOM_FOR_CACHE = 0.5  # of the free host memory
+ROOM_FOR_CACHE = 0.5  # share of the free host memory that a cache may take
 STAGE_WORTH = 0.05  # share of the input's time from which a stage is worth a remedy
 BYTE_SHARE = 0.25  # of float32: the size of a sample that is copied as bytes

@@ -30,7 +30,7 @@ LIBRARIES = {
 }
 LIBCUDA = "libcuda.so.1"
 CUPTI = "libcupti.so.12"  # only a profile opens it (xprof's profiler for GPUs)
-MOST_PACKAGES = 2  # that are named one by one if they are missing
+MOST_PACKAGES = 2  # missing packages are named one by one up to this number
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from .gpu_findings import usable
 from .machine_finding import Finding
 from .nvml_query import NvmlAnswers
 
-HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpose
+HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
 
 
 def expected(seen: NvmlAnswers, value: str | None) -> int:

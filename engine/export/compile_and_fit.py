@@ -163,7 +163,7 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
     with ` or `. Writes nothing for the mirrored strategy, which copies batches itself.
     """
     if options.strategy.kind == "mirrored":
-        return  # by the strategy itself
+        return  # the strategy itself copies the batches
     key, count = "input.prefetch_to_device", options.input.device_batches
     single = options.strategy.kind == "single"
     if single and not count:

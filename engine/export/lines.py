@@ -34,7 +34,7 @@ class Script:
 
     def __init__(self, base: Path | None = None) -> None:
         self.base = base
-        self.paths: list[str] = []  # of this machine
+        self.paths: list[str] = []  # paths of this machine
         self._lines: list[str] = []
         self._defined: set[str] = set()
         self._named: set[str] = set()

@@ -178,7 +178,7 @@ def _no_notice(python: str) -> None:
     pass
 
 
-# Called, in whatever thread, when the answer of an interpreter has been waited for a second.
+# Called, in any thread, if an interpreter has not answered for a second.
 notice: Callable[[str], None] = _no_notice
 
 
@@ -289,7 +289,7 @@ class _Answer:
     fault: tuple[str, str] = ("", "")
 
 
-_known: dict[str, _Answer] = {}  # by path
+_known: dict[str, _Answer] = {}  # by the path of the interpreter
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:

@@ -63,7 +63,7 @@ def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bo
 
     `reason` and `code` are NVML's, as for `of_driver`; `bus` has the GPUs' addresses, None if the bus cannot be seen.
     """
-    if bus is None:  # it is hidden, or the GPUs are not on it
+    if bus is None:  # the bus cannot be seen, or the GPUs are not on a PCI bus
         return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
     return bool(bus)
 

@@ -19,7 +19,7 @@ from ..runs.events import EVENT_FILES, EVENTS_FILE, Event, GpuReadings, Progress
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
-APART = 0.10  # of the step: by so much longer than the others the slowest worker waits for its input
+APART = 0.10  # share of the step by which the slowest worker waits longer for its input than the others
 NOT_SHARED = "its run folder cannot be read from the chief's machine"
 NOTHING_YET = "it has no figures yet"
 

@@ -339,7 +339,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
     while left:
         try:
             uses = read()
-        except NotFree:  # nobody can say whether they are free
+        except NotFree:  # it is not known whether they are free
             uses = []
         for name in [name for name, each in left.items() if _is_back(name, each, uses)]:
             left.pop(name).release()

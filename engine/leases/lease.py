@@ -268,7 +268,7 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
             place = Place.read(fields)
             process = Process.read(fields) if place is not None and place.is_here else None
             if place is not None and not place.shares_kernel:
-                continue  # of before the machine was started again
+                continue  # a record from before the last start of the machine
             yield Holder(
                 name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0),
                 fields.get("what", "")[:LONGEST_WHAT], fields.get("run", ""),

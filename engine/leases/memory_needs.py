@@ -12,7 +12,7 @@ from .lease import NotFree
 
 MARGIN = 1.1  # memory differs from run to run, and cuDNN may choose other algorithms
 CONTEXT_BYTES = 768 * 1024**2  # CUDA and cuDNN themselves, which TensorFlow's count leaves out
-MOST_RUNS = 500  # that are read, the newest first
+MOST_RUNS = 500  # runs that are read, the newest first
 # Settings that do not change what a step takes of a GPU's memory.
 _OTHER = ("device.visible", "train.epochs", "train.steps_per_epoch", "train.seed", "train.learning_rate",
           "strategy.devices")  # fmt: skip

@@ -26,7 +26,7 @@ _DOING = {"starting": "starting", "importing": "being imported", "configuring": 
 # Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
 LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of its memory
-QUOTED_LETTERS = 200  # of a line of the log
+QUOTED_LETTERS = 200  # letters of a log line that a message quotes
 LIMIT_OF_JOB = "run.max_minutes=auto"
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"

@@ -42,7 +42,7 @@ class Answer:
     after: Any
     event: OptionChanged
     hint: str = ""
-    kind: str = MEMORY  # of the warning
+    kind: str = MEMORY  # the kind of the warning
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:

@@ -24,7 +24,7 @@ OPTIONS = "options.json"  # in a run folder, as options_json.FILE; importing tha
 WARM = "--warm"  # argument in place of a run folder, which is then sent later
 FORK_SERVER = "--fork-server"  # last argument of a process that forks the trainers of all runs in a folder
 DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log
-MOST_LEASES = 64  # of a run
+MOST_LEASES = 64  # leases that a run can have
 LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
 FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer already runs: its pid, and descriptors
 

@@ -208,7 +208,7 @@ def _peaks(summary: Mapping[str, Any]) -> Iterator[int]:
 HOST_ON_CPU = "Python, outside the graph"
 PLACES = {"GPU": "operations on the GPU", "GPU kernels": "kernels on the GPU", "CPU": "operations on the CPU"}
 MOST = 3  # operations in brief
-LEAST_SHARE = 0.005  # of the step's parts
+LEAST_SHARE = 0.005  # smaller parts of the step are left out
 
 
 def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:

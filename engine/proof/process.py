@@ -117,7 +117,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     `record`. Failed trials do not count if the proof itself had failed.
     """
     before = read_record(path)
-    if not before.is_read or (before.pid is None and not before.all_trials):  # it has never begun
+    if not before.is_read or (before.pid is None and not before.all_trials):  # the proof has never begun
         return []
     for run in Proof(path).trials:  # several may still run, if they were measured at once
         _end(run)

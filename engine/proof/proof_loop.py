@@ -37,7 +37,7 @@ class Prover:
         self._fresh: Trial | None = None  # a trial of `best` that is in no comparison yet
         self._planned = duration.sure_trials(request)
         self._most_planned = duration.most_trials(request)
-        self._guessed_seconds = duration.of_request(request)  # of a trial
+        self._guessed_seconds = duration.of_request(request)  # expected time of a trial
 
     def prove(self) -> None:
         """Carry out the whole request. Raises Stopped and BaselineFailed."""

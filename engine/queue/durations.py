@@ -11,7 +11,7 @@ from ..files.reading import read_object
 from ..files.values import mapping, number, text
 from ..runs import Run, titles
 
-MOST_RUNS = 200  # that are looked at, the newest first
+MOST_RUNS = 200  # runs that are read, the newest first
 MOST_COMPARED = 9
 # Changed options with which a run takes as long as without.
 _OTHER = ("device.visible", "train.seed", "train.learning_rate", "run.give_way", "run.tries", "run.code", "run.on_oom")

@@ -77,7 +77,7 @@ class _Forecast:
 
     def __init__(self, begun: Sequence[Begun], most: int | None) -> None:
         self._begun, self._most = {each.run: each for each in begun}, most
-        self.ends: dict[str, float | None] = {each.run: each.seconds_left for each in begun}  # of what has not ended
+        self.ends: dict[str, float | None] = {each.run: each.seconds_left for each in begun}  # of runs that still run
         self.starts: dict[str, float | None] = {}
         self._never: set[str] = set()  # the runs that are held, wait for such a run, or lack devices
         # The devices that may become free, or be taken, at a moment that is not known.

@@ -396,7 +396,7 @@ def carry_out(descriptor: int | None) -> int:
     while True:
         try:
             if not runner.tick():
-                with entries.locked():  # what is added from now on finds no runner, and starts one
+                with entries.locked():  # an entry that is added from now on starts another runner
                     if not entries.listing().entries:
                         runner.close()
                         lock.release()

@@ -33,7 +33,7 @@ class SlurmFollower:
     def __init__(self) -> None:
         self.why: dict[str, str] = {}
         self._call: BackgroundCall[dict[str, SlurmJob]] | None = None
-        self._asked: Mapping[str, Entry] = {}  # as the entries were when the jobs were asked for
+        self._asked: Mapping[str, Entry] = {}  # the entries at the last query of Slurm
         self._asked_at = -INTERVAL_SECONDS
         self._ended_at: dict[str, float] = {}
 

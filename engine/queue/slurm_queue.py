@@ -66,7 +66,7 @@ def submit(entry: Entry) -> Entry:
         current = entries.read(entry.run)  # the job may have begun already
         if current is not None:
             entries.write(replace(current, slurm_job=job))
-    if current is None:  # it was taken out meanwhile
+    if current is None:  # the entry was removed meanwhile
         with contextlib.suppress(RunError):
             slurm_programs.cancel(job)
     entries.ensure_runner()

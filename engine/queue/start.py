@@ -52,7 +52,7 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     run = entry.folder
     preset = presets.resolve(str(run.file("preset.yaml")))
     _refuse(run, preset)
-    with entries.locked():  # what looks at the entry later sees the lock of the engine
+    with entries.locked():  # a process that reads the entry later sees the lock of the engine
         entry = _still(name, started_at)
         launch_run(entry, preset, among)
         entries.write(replace(entry, state="running", devices=tuple(among), code=""))

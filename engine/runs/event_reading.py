@@ -186,7 +186,7 @@ class Follower:
         self._silence = Silence(run.path)
         self._finished: Finished | None = None
         self.ended = False
-        self.outcome = ""  # when it has ended
+        self.outcome = ""  # the outcome of a run that has ended
 
     def poll(self) -> list[Event]:
         """Return the events since the last poll, and warnings about damaged files and a disk that refuses writing.

@@ -417,7 +417,7 @@ class TrialFigures:
     gpu_power_mean_w: float | None = None
     sm_clock_mean_mhz: float | None = None  # while the GPUs work
     slowed_by_power: float | None = None  # the share of the time in which the power limit lowered the clock
-    slowed_by_heat: float | None = None  # the same for heat
+    slowed_by_heat: float | None = None  # share of the time in which heat has lowered the clock
     sample_energy_j: float | None = None  # of all GPUs that train, per sample
     sample_energy_estimated_j: float | None = None  # the same without counters
 
@@ -459,4 +459,4 @@ class Finished(Event):
 
     type: ClassVar[str] = "finished"
     outcome: Outcome
-    summary: Annotated[Mapping[str, Any], Fields(Summary)]  # what `result.json` holds
+    summary: Annotated[Mapping[str, Any], Fields(Summary)]  # the content of `result.json`

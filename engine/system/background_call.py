@@ -21,7 +21,7 @@ class BackgroundCall(Generic[T]):
     def _put(self) -> None:
         try:
             self._outcome.put(self._call())
-        except Exception as fault:  # noqa: BLE001 - raised again where the result is read
+        except Exception as fault:  # noqa: BLE001 - raised again by `result`
             self._outcome.put(fault)
 
     def result(self, seconds: float) -> T:
@@ -76,5 +76,5 @@ class BackgroundCalls:
             call, outcome = self._calls.get()
             try:
                 outcome.put(call())
-            except Exception as fault:  # noqa: BLE001 - raised again where the result is read
+            except Exception as fault:  # noqa: BLE001 - raised again by `result`
                 outcome.put(fault)

@@ -60,7 +60,7 @@ def binding() -> Callable[[], None] | None:
 
     def bind() -> None:
         _set_death_signal(signal.SIGKILL)
-        if os.getppid() != this:  # it has ended meanwhile
+        if os.getppid() != this:  # the parent has ended meanwhile
             os._exit(1)
 
     return bind

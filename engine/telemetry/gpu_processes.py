@@ -184,7 +184,7 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
         process = psutil.Process(pid)
         command = command_of(process) or seen(process.name)
         return Branch(pid, user_of(process), command, seen(process.create_time), uses_gpu)
-    except psutil.Error:  # it has ended meanwhile
+    except psutil.Error:  # the process has ended meanwhile
         return None
 
 

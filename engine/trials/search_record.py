@@ -187,7 +187,7 @@ class Search:
     study: StudyState | None = None  # of a wide search
     losses: list[LossCheck] = field(default_factory=list)
     unproved: dict[str, Any] = field(default_factory=dict)
-    learning: str = ""  # what the search did because of the losses
+    learning: str = ""  # the consequences that the search has drawn from the losses
     rate_fixed: str = ""  # why the learning rate cannot be scaled
 
     @property

@@ -128,7 +128,7 @@ PAIRS = 2  # at most, with different seeds: the result of one pair may be chance
 WORSE = 0.05
 LEAST_OF_FALL, MOST_OF_FALL = 0.01, 0.1
 FALL_IS_OVER = 0.5  # share of a part of a pass; only the losses after it count
-SLACK = 1.2  # of the expected time
+SLACK = 1.2  # the time that is planned for a training, relative to its expected time
 
 
 class Losses:

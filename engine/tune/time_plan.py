@@ -15,8 +15,8 @@ from ..trials import STAGES
 from ..trials.search_record import Limits
 from ..trials.significance import FEW
 
-DECISION_SHARE = 0.5  # of the minutes, at most, for losses and pairs
-LEARNING_SHARE = 0.2  # of the minutes, for comparing losses
+DECISION_SHARE = 0.5  # largest share of the minutes for losses and pairs
+LEARNING_SHARE = 0.2  # share of the minutes for comparing losses
 SLACK = 1.1  # of the time of the pairs: some of their trials take longer than others
 GRACE_SHARE = 0.1  # of the minutes, by which pairs may take longer than planned
 LEARNT = {"batch_size", "precision", "strategy"}  # stages whose options change what is learnt

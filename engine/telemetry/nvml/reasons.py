@@ -21,7 +21,7 @@ class Reason(StrEnum):
     UNSUPPORTED = "unsupported"  # this chip, driver or platform does not have it
     LOST = "lost"  # the GPU no longer answers
     NO_PERMISSION = "no_permission"
-    ERROR = "error"  # it should be available, but asking failed
+    ERROR = "error"  # the value should be available, but the call failed
     NOT_ASKED = "not_asked"  # switched off, or not read yet
 
 

@@ -17,7 +17,7 @@ import pynvml
 from .queries import Handle
 from .reasons import or_none
 
-WAIT_MS = 1  # what is waiting is there at once
+WAIT_MS = 1  # errors that the driver has already reported are returned at once
 MOST_AT_ONCE = 100
 # From NVIDIA's list of Xid errors ("XID Errors"), those that a training is likely to meet, in a few words.
 XIDS = {

@@ -69,7 +69,7 @@ def _notify(connections: list[socket.socket]) -> None:
             connection.settimeout(PATIENCE_SECONDS)
             connection.sendall(CONNECTED)
         except OSError:
-            continue  # that worker has ended
+            continue  # the worker has ended
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class ProcessExit:
 
         Destructors run next, and some of TensorFlow's destructors wait for other workers.
         """
-        with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` sees to that
+        with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` ends the process
             _end_after(LEAVING_SECONDS, code)
 
     def at_the_end(self, code: int) -> None:

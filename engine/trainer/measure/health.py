@@ -21,7 +21,7 @@ from ..common.training_errors import TrainerError
 from .run_report import RunReport
 
 COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"
-FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace a graph of it takes 50 ms
+FEW_WEIGHTS = 32  # so few weights are checked one by one within a millisecond; tracing a graph takes 50 ms
 
 
 class Health:

@@ -79,7 +79,7 @@ class Monitor(keras.callbacks.Callback):
             if watched:
                 watched.failed(why)
             elif self.run is not None:
-                shutil.rmtree(self.run.path, ignore_errors=True)  # it has not begun
+                shutil.rmtree(self.run.path, ignore_errors=True)  # the run has not begun
                 self.run = None
 
     @_harmless

@@ -83,7 +83,7 @@ class WatchedFit:
         self._first_evaluation = FirstEvaluation(self.report)
         self._loss = LossWindow(model)
         self._executions, self._began = 0, 0.0  # when the last one began
-        self._logs: Any = None  # what the last one returned
+        self._logs: Any = None  # the logs of the last execution
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
         description.warn_of_gpus(self.report, devices, obstacle)

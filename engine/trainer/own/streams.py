@@ -234,7 +234,7 @@ def as_tuples(nest: Any) -> Any:
             items = items[:-1]
         return items
     if isinstance(nest, np.ndarray) and nest.dtype == np.float64:
-        return nest.astype("float32")  # what Keras does with arrays
+        return nest.astype("float32")  # as Keras converts arrays
     return nest
 
 

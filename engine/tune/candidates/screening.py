@@ -23,8 +23,8 @@ from .judgement import Best, speed
 from .search_space import value_of
 from .search_trials import OutOfTime, TrialRequest, Trials
 
-MOST_TRIALS = 2  # of a candidate
-SIDE = "s"  # of a trial that screens
+MOST_TRIALS = 2  # trials of a candidate
+SIDE = "s"  # the side of a trial that measures a candidate
 Report = Callable[[str], None]  # writes the record; the text is the present work
 Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty if it can
 

@@ -81,7 +81,7 @@ class BatchSize:
         while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
             _, fits = self._try(middle)
             if self.size != middle and fits:
-                return  # it fits and is not faster
+                return  # the batch fits and is not faster
             too_large = too_large if fits else middle
 
     def _between(self, too_large: int) -> int:
@@ -124,7 +124,7 @@ def rounded(batch: int) -> int:
 
 STEP = 1.0625  # factor; a batch that is larger by less is not searched
 MOST_TRIALS = 8
-STEPS_OF_A_PROBE = 8  # if a step takes long
+STEPS_OF_A_PROBE = 8  # steps of a probe if a step takes long
 MOST_SECONDS = 60.0  # for the steps of one probe
 
 

@@ -304,7 +304,7 @@ class WideSearch:
 # ---- the GPUs -------------------------------------------------------------------------------------
 
 
-SIDE = "g"  # of a trial that shows whether trials disturb each other
+SIDE = "g"  # the side of a trial that shows whether trials disturb each other
 
 
 class Places:
