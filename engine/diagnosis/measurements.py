@@ -1,4 +1,4 @@
-"""The few figures of a run that a diagnosis is based on.
+"""The figures of a run on which its diagnosis is based.
 
 An unknown figure is None. Shares are 0 to 1. The figures are collected from events in collector.py. The rules are in
 rules.py, the thresholds of the properties here in thresholds.py.

@@ -26,10 +26,11 @@ class Output:
 
 
 class Child:
-    """A Python process that runs `program`, the text of a program. It starts when the object is created.
+    """A Python process of the interpreter `python` that runs `program`, the text of a program. It starts when the
+    object is created.
 
     `environment` is added to the environment of this process, and `flags` are options of Python. `seconds` is how long
-    it ran. Any thread may call `end` at any time.
+    the process ran. Any thread may call `end` at any time.
     """
 
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:

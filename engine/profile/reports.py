@@ -44,7 +44,12 @@ class ProfileError(Exception):
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """The figures that XProf has computed from a profile. A figure that is missing is None."""
+    """The figures that XProf has computed from a profile. A figure that is missing is None.
+
+    `path` is the folder that XProf and TensorBoard read. `step_ms` is the mean time of the complete steps, and `shares`
+    has its parts. `operations_on` says where the `operations` ran. `slowest_stage` and `input_time` are about the input
+    pipeline.
+    """
 
     path: Path  # the log folder to give to XProf or TensorBoard
     device: str  # GPU or CPU

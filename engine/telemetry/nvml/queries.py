@@ -152,7 +152,7 @@ def _energy(gpu: Handle) -> Values:
 
 
 def _slowed(policies: Mapping[str, int]) -> Question:
-    """Return the question for how many seconds each cause has slowed the GPU since the driver was loaded.
+    """Return a Question to NVML: for how many seconds each cause has slowed the GPU since the driver was loaded.
 
     `policies` has NVML's number for each cause (nvml.h, "violationTime").
     """

@@ -33,7 +33,7 @@ class Exchange:
         """Return the numbers of every worker: an array (workers, numbers) of float64, one row for each worker, by
         index.
 
-        All workers pass as many numbers.
+        All workers must pass sequences of the same length.
         """
         table = np.zeros((self.workers, len(numbers)), np.float64)
         table[self.index] = numbers

@@ -82,10 +82,10 @@ class GraphClock:
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Add the times of an execution to the sums, once at its end: the time at which it has `begun`, and the seconds
+        """Add the times of an execution to the sums of the clock: the time at which it has `begun`, and the seconds
         `waited`.
 
-        Until then the wait is summed up in the loop, which costs least.
+        This is done only once, at the end of the execution, as it costs time.
         """
         if self._all:
             self._add(begun, waited)
