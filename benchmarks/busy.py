@@ -1,10 +1,11 @@
-"""Keys typed at once on a machine that is busy: nothing may fail, and no key may act where it was not typed for.
+"""Measures how keys are handled on a busy machine: no key may be an error, act on the wrong screen or be lost silently.
 
     python benchmarks/busy.py [--starts 200] [--bursts 300] [--burners 16] [--seed 1] [--two-imports-at-once]
 
-A start is a new process that shows the form in a home whose latest run has eight GPUs. Within half a second of the
-first paint random keys arrive; first imports, threads and mounts take longer by chance. Bursts are typed at random
-splits into every place that takes text. What a start or a burst did is told with its seed, which repeats it.
+A start is a new process that shows the form. Its home has a latest run with eight GPUs. Random keys arrive within half
+a second of the first paint, while first imports, threads and mounts are delayed at random. A burst is a text that is
+typed into one of the places that take text, in pieces that are divided at random. Each start and each burst is printed
+with its seed, with which it can be repeated. The exit code is 1 if one of them was wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ STARTS = (
 
 
 def slow_down(chance: random.Random, one_import: bool) -> None:
-    """Let first imports, threads and mounts of this process take longer."""
+    """Delay some of the first imports, threads and mounts of this process, from now on, by times drawn from `chance`.
+
+    If `one_import` is False, several threads may import at once, as Python does without gputui's lock.
+    """
     from gputui.tui.base import base_app
     from textual.message_pump import MessagePump
 
@@ -74,7 +78,11 @@ def slow_down(chance: random.Random, one_import: bool) -> None:
 
 @contextmanager
 def nothing_done() -> Iterator[list[str]]:
-    """What would be done to trainings, instead of doing it."""
+    """A context in which no run is started, stopped or deleted. The list gets `start`, `stop` or `delete` for each
+    attempt.
+
+    Each attempt raises OSError.
+    """
     from gputui.engine import runs
     from gputui.engine.process import launch
     from gputui.engine.runs import trash
@@ -93,7 +101,11 @@ def nothing_done() -> Iterator[list[str]]:
 
 
 async def one_start(seed: int, one_import: bool) -> dict[str, Any]:
-    """Keys within half a second of the first paint; what came of them."""
+    """Start the application, and type random keys after at most half a second. Return the seed, the keys, the messages
+    that were shown (`said`) and the class of the screen at the end.
+
+    `one_import` is that of `slow_down`.
+    """
     from gputui.tui.app import GputuiApp
 
     from tests.support.bursts import burst
@@ -113,7 +125,7 @@ async def one_start(seed: int, one_import: bool) -> dict[str, Any]:
 
 
 async def rest(app: Any) -> None:
-    """Until keys are taken and nothing is read for the first time."""
+    """Wait until the application takes keys and its first readings are done, at most LONGEST_SECONDS."""
     until = time.monotonic() + LONGEST_SECONDS
     still = 0
     while still < 10 and time.monotonic() < until:
@@ -124,7 +136,11 @@ async def rest(app: Any) -> None:
 
 
 def start_here(seed: int, one_import: bool) -> None:
-    """In a process of its own: one start, and what it left as one line of JSON."""
+    """Carry out one start in this process, which GPUTUI_HOME gives a home of its own. Print its outcome as one line of
+    JSON, and end the process.
+
+    The outcome has `fault` if an exception was raised or logged, and `changed` if files of the home have changed.
+    """
     home = Path(os.environ["GPUTUI_HOME"])
     before = files(home)
     outcome: dict[str, Any] = {"seed": seed}
@@ -142,7 +158,7 @@ def start_here(seed: int, one_import: bool) -> None:
 
 
 def files(home: Path) -> set[str]:
-    """Runs, proofs and presets that there are."""
+    """Return the paths of the runs, proofs and presets of a home, relative to the folder that contains the home."""
     found = [*(home / "runs").glob("*"), *(home / "proofs").glob("*"), *home.parent.glob("config/**/*.yaml")]
     return {str(path.relative_to(home.parent)) for path in found}
 
@@ -162,7 +178,9 @@ PLACES: dict[str, tuple[tuple[str, ...], str, str]] = {
 
 
 async def all_bursts(count: int, seed: int) -> Counter[str]:
-    """Each at another place with another split; each place begins at the form."""
+    """Type `count` bursts, each into the next place of PLACES, beginning at the form. Return the number of bursts by
+    place and outcome, such as `palette: right`.
+    """
     from gputui.tui.app import GputuiApp
     from gputui.tui.form.form_state import FormState
 
@@ -226,7 +244,9 @@ def measured(wanted: argparse.Namespace, folder: Path) -> int:
     from tests.support import recorded
 
     def start(seed: int) -> dict[str, Any]:
-        """In a home of its own."""
+        """Run one start in a process with a home of its own. Return its outcome (`start_here`), or its seed and a
+        `fault` if the process failed or took too long.
+        """
         home = folder / str(seed) / "home"
         recorded.write(home, name="20260921-100000-cnn", gpus=8, seconds=60)
         words = [sys.executable, str(Path(__file__).resolve()), "--start-here", str(seed)]

@@ -52,7 +52,10 @@ print(json.dumps(clock.seconds[1:]))
 
 
 def plain(model: str, together: int) -> float:
-    """Median epoch seconds of the Keras script."""
+    """Return the median duration of an epoch of the Keras script, in seconds, without the first epoch.
+
+    `model` is a key of STEPS, and `together` the number of steps in one call of the graph (steps_per_execution).
+    """
     import gputui.engine
 
     digits = Path(gputui.engine.__file__).parent / "trainer/data/digits.npz"
@@ -64,7 +67,11 @@ def plain(model: str, together: int) -> float:
 
 
 def through_gputui(model: str, together: int) -> float:
-    """Median epoch seconds of the same training by the command."""
+    """Return the median duration of an epoch of the same training by `gputui --preset`, in seconds, without the first
+    epoch.
+
+    The parameters are those of `plain`.
+    """
     settings = {
         "workload.model": model,
         "compile.steps_per_execution": together,

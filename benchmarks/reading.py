@@ -23,7 +23,7 @@ REPEATS = 7
 
 
 def write(path: Path, count: int) -> list[str]:
-    """A file of so many progress events; its lines."""
+    """Write a file with `count` progress events, and return its lines."""
     writer = EventWriter(path, "benchmark")
     for step in range(count):
         writer.emit(events.Progress(

@@ -52,7 +52,7 @@ class Rounds:
     wrong: list[str] = field(default_factory=list)
 
     def carry_out(self, number: int, arguments: argparse.Namespace) -> None:
-        """Carry out one round, and judge it."""
+        """Carry out the round `number`, count its starts, and add a line to `wrong` for each fault."""
         stranger = subprocess.Popen(["sleep", "3600"]) if random.random() < arguments.strangers else None
         gate, opened = os.pipe()
         children = [self._start(gate, opened, at) for at in range(arguments.starts)]
@@ -75,7 +75,9 @@ class Rounds:
         self._judge(number, stranger, appeared)
 
     def _prepared_use(self) -> Path:
-        """Return a file that says that a process uses the first GPU, not yet where the stand-in looks for it."""
+        """Return a file that says that a process uses the first GPU. The stand-in for NVML finds it only after it was
+        renamed.
+        """
         path = self.folder / "prepared"
         path.write_text("0 600 0\n")
         return path
@@ -99,7 +101,10 @@ class Rounds:
             (self.folder / f"use.{stranger.pid}").unlink()
 
     def _start(self, gate: int, opened: int, at: int) -> int:
-        """Fork a start, which begins when the gate is closed. Return its process id."""
+        """Fork a start, which begins when all writers of the pipe `gate` are closed. Return its process id.
+
+        `opened` is the writing end of the pipe. Starts with an odd number `at` belong to the second user.
+        """
         seed = random.random()
         if pid := os.fork():
             return pid
@@ -117,7 +122,13 @@ class Rounds:
         os._exit(code)
 
     def _train(self, witnesses: dict[str, int]) -> dict[str, object]:
-        """Take GPUs, hold and release them; return what happened."""
+        """Take GPUs, hold them for a random time and release them. Return what happened: `what` is `trained`, `not
+        free` or `twice` (another start had one of the GPUs too).
+
+        If GPUs were taken, `gpus` has their names, and `looked` the time of the last reading before the choice
+        (monotonic; 0 if GPUs are shared). `witnesses` has an open file for each GPU by name, which is locked while the
+        GPU is held.
+        """
         choice = gpu_choice.parse(random.choice(CHOICES))
         assert choice is not None
         looks, read = list[float](), free_gpus.read
@@ -151,7 +162,10 @@ class Rounds:
 
 
 def carry_out(folder: Path, arguments: argparse.Namespace) -> int:
-    """Carry out all rounds; return the exit code."""
+    """Carry out all rounds and print the results. Return 1 if anything was wrong, else 0.
+
+    `folder` is that of the stand-in's files, `arguments` those of the command line.
+    """
     names = tuple(subprocess.check_output([sys.executable, "-P", "-c", NAMES], text=True).split())
     for name in names:
         (folder / f"witness.{name}").touch()

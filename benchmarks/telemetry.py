@@ -40,7 +40,7 @@ time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 36_000)
 
 
 def compiled(folder: Path) -> Path:
-    """The folder with the stand-in; the machine's own NVML is left alone."""
+    """Compile the stand-in for NVML into `folder`, and return the folder. The machine's own NVML is not changed."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         sys.exit("a C compiler is needed (cc or gcc)")
@@ -54,11 +54,12 @@ def environment(library: Path, words: str) -> dict[str, str]:
 
 
 def group_ratios(library: Path, groups: int, seconds: float) -> list[float]:
-    """Throughput with reading / without, of neighbouring windows of one training, each of four.
+    """Return for each group of windows the throughput with reading divided by the throughput without reading.
 
-    The engine of the training hardly reads; a process beside it reads as an engine does, and is halted and let go on
-    by turns. So both kinds of window are of the same process, seconds apart: two trainings differ by more than what
-    is looked for.
+    A group is four neighbouring windows of one training: with, without, without, with reading, each of `seconds`. The
+    training's own engine hardly reads. A second process reads as an engine does, and is paused in the windows without
+    reading. So both kinds of window are of one training and seconds apart, as two trainings would differ by more than
+    the effect of reading. `library` is the folder with the stand-in for NVML.
     """
     with tempfile.TemporaryDirectory() as home:
         known = environment(library, "slow_ms=1") | {"GPUTUI_HOME": home}
@@ -97,7 +98,7 @@ def has_trained(run: Run) -> bool:
 
 
 def window(reader: subprocess.Popen[bytes], on: bool, seconds: float) -> tuple[float, float]:
-    """Unix times between which the reader read, or did not."""
+    """Let the reader read (`on`) or pause for `seconds`. Return the Unix times of the begin and the end."""
     reader.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
     begin = time.time()
     time.sleep(seconds)
@@ -105,14 +106,18 @@ def window(reader: subprocess.Popen[bytes], on: bool, seconds: float) -> tuple[f
 
 
 def step_at(steps: Sequence[tuple[float, int]], t: float) -> float:
-    """The step at a time, between two progress events."""
+    """Return the step at the Unix time `t`, interpolated between two of the progress events `steps` (Unix time, step)."""
     after = next(i for i, (at, _) in enumerate(steps) if at >= t)
     (t0, step0), (t1, step1) = steps[after - 1], steps[after]
     return step0 + (step1 - step0) * (t - t0) / (t1 - t0)
 
 
 def calls_per_gpu_second(library: Path, seconds: float) -> float:
-    """All calls that reach the driver, counted by the stand-in, the opening left out."""
+    """Return the number of NVML calls per GPU and second while a reader reads for `seconds`, as counted by the
+    stand-in.
+
+    Calls that open NVML are not counted. `library` is the folder with the stand-in.
+    """
     log = library / "calls"
     known = environment(library, f"log={log}")
     subprocess.run([sys.executable, "-P", "-c", READER, str(os.getpid()), str(seconds)], env=known, check=True)

@@ -99,7 +99,7 @@ class Terminal:
         self.process = psutil.Process(self.pid)
 
     def read(self, seconds: float) -> bytes:
-        """What is written in so much time."""
+        """Return the bytes that the program writes in the next `seconds`."""
         written, until = b"", time.perf_counter() + seconds
         while (left := until - time.perf_counter()) > 0:
             if select.select([self._fd], [], [], left)[0]:
@@ -107,7 +107,11 @@ class Terminal:
         return written
 
     def first_paint_seconds(self) -> float:
-        """Until the first screenful of text has been written and nothing follows for a while."""
+        """Return the seconds from the start of the program until it has written a screenful of text; 0 if it has not
+        within 20 s.
+
+        Returns after a pause of 0.15 s in the output.
+        """
         last, seen = 0.0, 0
         while time.perf_counter() - self.began < 20:
             if select.select([self._fd], [], [], 0.15)[0]:
@@ -125,7 +129,7 @@ class Terminal:
 
 @dataclass
 class Goal:
-    """A measured figure beside what it must not exceed."""
+    """A measured figure with its goal: `limit` is the greatest value that reaches the goal."""
 
     name: str
     value: float
@@ -138,7 +142,10 @@ class Goal:
 
 
 def watching(home: Path, seconds: float, readings_a_second: float) -> tuple[float, float]:
-    """Share of a core and bytes a second while a run with eight GPUs is played at its own pace."""
+    """Return the CPU use (share of a core) and the output (bytes per second) of a live view, measured for `seconds`.
+
+    The recorded run has eight GPUs, is replayed at its own pace, and has `readings_a_second`.
+    """
     name = f"watched-{readings_a_second:g}"
     long = int(seconds) + 60
     run = recorded.write(home, name=name, gpus=8, seconds=long, readings_a_second=readings_a_second, epoch_seconds=20)
@@ -146,7 +153,10 @@ def watching(home: Path, seconds: float, readings_a_second: float) -> tuple[floa
 
 
 def measured(terminal: Terminal, seconds: float) -> tuple[float, float]:
-    """Share of a core and bytes a second, once the screen and the recorded run have started."""
+    """Return the CPU use (share of a core) and the output (bytes per second) of the program, measured for `seconds`.
+
+    The measurement begins after 16 s, when the screen and the replay of the run have started. The program is ended.
+    """
     terminal.read(16)
     before, began = sum(terminal.process.cpu_times()[:2]), time.perf_counter()
     written = len(terminal.read(seconds))
@@ -157,7 +167,11 @@ def measured(terminal: Terminal, seconds: float) -> tuple[float, float]:
 
 
 def large(home: Path, seconds: float) -> dict[str, tuple[float, float]]:
-    """The same on a large terminal: the live view with all its charts, then two runs compared over it."""
+    """Return the CPU use (share of a core) and the output (bytes per second), by the name of the view, on a terminal of
+    200x60.
+
+    The views are the live view with all its charts, and the comparison of two running runs over it.
+    """
     kinds: dict[str, Any] = {"gpus": 8, "seconds": int(seconds) + 60, "readings_a_second": 5.0, "epoch_seconds": 20}
     watched = recorded.write(home, name="large", **kinds)
     going_on: dict[str, Any] = {"outcome": None, "engine_pid": os.getpid()}
@@ -179,7 +193,11 @@ def first_paint(home: Path, code: str, *arguments: str) -> float:
 
 
 def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
-    """Interleaved medians of gputui and of a bare application with as many widgets, and their ratio."""
+    """Return the median times to the first paint in seconds, of gputui and of a bare application with as many widgets,
+    and their ratio.
+
+    The two are started in turn, `repeats` times.
+    """
     counted = subprocess.run([sys.executable, "-P", "-c", COUNT], capture_output=True, text=True, check=True)
     widgets = counted.stdout.strip()
     pairs = [(first_paint(home, FORM), first_paint(home, BARE, widgets)) for _ in range(repeats)]
@@ -188,7 +206,11 @@ def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
 
 
 def opening(home: Path, events: int) -> tuple[float, float, int]:
-    """Seconds and megabytes to open a finished run of so many events with eight GPUs."""
+    """Return the seconds and the megabytes of memory to open a finished run with eight GPUs, and the number of its
+    events.
+
+    `events` is about the number of events that the run is to have.
+    """
     run = recorded.write(home, name="long", gpus=8, seconds=events // 4, epoch_seconds=300)
     count = sum(run.file(name).read_bytes().count(b"\n") for name in ("events.jsonl", "telemetry.jsonl"))
     command = [sys.executable, "-P", "-c", OPEN, str(run.path)]

@@ -1,11 +1,11 @@
-"""Whether `gputui tune` finds what an exhaustive grid finds, and in which part of its time, on four workloads.
+"""Measures whether `gputui tune` finds the settings that an exhaustive grid finds, and in which part of the grid's
+time.
 
-The grid measures every combination of the reduced space once, as long as the search measures a candidate; the search
-gets the same space through its limits. The search also compares losses and proves its gain in pairs, which no grid
-does: its share of the grid's time is told without and with these. The best
-of both are then compared in pairs, in turn, because the fastest of many single trials is partly luck, and because the
-machine's speed drifts between the two. What was measured is kept in a folder, so that a long benchmark can be gone on
-with.
+The grid measures every combination of a reduced space once, each as long as the search measures a candidate. The search
+gets the same space through its limits. It also compares losses and proves its gain in pairs of trials, which a grid
+does not, so its share of the grid's time is given without and with these. The best settings of both are then compared
+in pairs of trials in turn, because the fastest of many single trials is partly luck, and because the machine's speed
+drifts. The trials are kept in a folder, from which a later call continues.
 
     python benchmarks/tune.py [--folder DIR] [--pairs 3] [WORKLOAD ...]
 """
@@ -51,7 +51,11 @@ ONE_OR_FEW = STEPS[:2]  # of steps of 30 ms and more, more than 4 gain nothing
 
 @dataclass(frozen=True)
 class Workload:
-    """A preset with settings, and the dimensions of its grid, each a list of settings; the first are the preset's."""
+    """A preset with settings, and the space that the grid and the search try.
+
+    `batches` are the batch sizes. Each of the other `dimensions` is a list of alternative settings, of which the first
+    are those of the preset. `only` are the words of `gputui tune --only` for the same space.
+    """
 
     preset: str
     settings: tuple[str, ...]
@@ -95,7 +99,9 @@ WORKLOADS = {
 
 
 class Measured:
-    """The grid's trials of one workload, in a file that a later call goes on with."""
+    """The trials of one workload: of its grid, of the search, and the pairs of both results. They are kept in files,
+    from which a later call continues.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.workload = name, WORKLOADS[name]
@@ -123,14 +129,18 @@ class Measured:
                 out.write(json.dumps(row) + "\n")
 
     def search(self) -> Mapping[str, Any]:
-        """The search's record."""
+        """Return the record of the search, as `gputui tune --json` prints it. The search is carried out only if none is
+        kept.
+        """
         kept = self.folder / "search.json"
         if not kept.exists():
             kept.write_text(json.dumps(searched(self.workload, max(self.workload.batches))))
         return dict(json.loads(kept.read_text()))
 
     def compare(self, found: Mapping[str, Any], best: Mapping[str, Any], pairs: int) -> tuple[float, float]:
-        """The speed of the search's best divided by that of the grid's, and the spread of the pairs."""
+        """Return the speed of the settings `found` by the search divided by that of the grid's `best`, and the spread
+        of the pairs (a share). `pairs` is the number of pairs that are measured.
+        """
         one, other = (with_changes(self.preset, settings) for settings in (best, found))
         if one.options == other.options:
             return 1.0, 0.0
@@ -143,7 +153,10 @@ class Measured:
 
 
 def searched(workload: Workload, most: int) -> dict[str, Any]:
-    """`gputui tune` in the same space, in a home of its own."""
+    """Search the workload's space with `gputui tune` in a new home. Return the search's record.
+
+    `most` is the largest batch size to try.
+    """
     command = [str(Path(sys.executable).parent / "gputui"), "tune", "--json", "--anyway", "--minutes", str(MINUTES),
                "--preset", workload.preset, "--largest-batch", str(most), "--precision", "mixed_bfloat16",
                "--seconds", str(PAIR_SECONDS), "--allow-worse-loss"]  # fmt: skip
@@ -179,12 +192,12 @@ def row(name: str, measured: Measured, pairs: int) -> str:
 
 
 def took(measured: list[dict[str, Any]]) -> float:
-    """Seconds of all trials of checks of the loss, or of comparisons in pairs."""
+    """Return the seconds that the trials of several records took together: of comparisons of the loss, or of pairs."""
     return sum(float(trial["seconds"]) for one in measured for trial in one["trials"])
 
 
 def error_of_predictions(data: Mapping[str, Any]) -> str:
-    """The relative errors of the memory predictions, where there were any."""
+    """Return the median relative error of the memory predictions as text, such as `3%`; empty without a prediction."""
     points = (data["search"]["memory"] or {}).get("points") or ()
     errors = [one["predicted_bytes"] / one["peak_bytes"] - 1 for one in points
               if one["peak_bytes"] and one["predicted_bytes"]]  # fmt: skip

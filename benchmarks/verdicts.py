@@ -1,12 +1,13 @@
-"""Whether the verdicts on the shipped presets are true: short runs of each, held against what taking things away shows.
+"""Measures whether the verdicts on the shipped presets are true: short runs, compared with the results of ablations.
 
-TRUE says which verdicts may be told of which preset on a machine without a GPU, and why: each rests on an ablation, the
-same training in turn with its input prepared once (`input.one_batch`), with 16 steps in one call, and without
-evaluation and checkpoints. `undecided` may always be told. Every verdict counts, those told while a run goes on too.
+TRUE has the verdicts that are true for each preset on a machine without a GPU, with the reason: an ablation, that is
+the same training in turn with its input prepared once (`input.one_batch`), with 16 steps in one call, and without
+evaluation and checkpoints. The verdict `undecided` is always allowed. Every verdict counts, also those before the end.
 
     python benchmarks/verdicts.py [--runs 50] [--seed 1] [--only quickstart ...]
 
-Prints preset x verdict x allowed, and each sentence that was not; the exit code is 1 where one was false.
+Prints a row for each preset and verdict, and the sentence of each false verdict. The exit code is 1 if a verdict was
+false.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Truth:
-    """`verdicts` that may be told of the preset, each with what was measured; `settings` it needs without a GPU."""
+    """The true `verdicts` on a preset, each with the measurement that shows it, and the `settings` that the preset
+    needs without a GPU.
+    """
 
     verdicts: Mapping[str, str]
     settings: tuple[str, ...] = ()
@@ -63,7 +66,7 @@ ALWAYS = ("undecided",)
 
 @dataclass(frozen=True)
 class Told:
-    """A verdict that a run has told."""
+    """A verdict of a run with its sentence. `last` is True for the run's last verdict."""
 
     preset: str
     verdict: str
@@ -76,7 +79,7 @@ class Told:
 
 
 def run(preset: str, epochs: int, seed: int) -> list[Told]:
-    """All that one run tells, the last at the end."""
+    """Train a preset for `epochs`, and return the verdicts of the run in their order. A failed run ends the program."""
     settings = (f"epochs={epochs}", f"seed={seed}", *TRUE[preset].settings)
     command = [str(Path(sys.executable).parent / "gputui"), "--preset", preset, "--json"]
     command += [word for setting in settings for word in ("--set", setting)]
@@ -88,7 +91,10 @@ def run(preset: str, epochs: int, seed: int) -> list[Told]:
 
 
 def plan(runs: int, seed: int, presets: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Preset, epochs and seed of each run: all presets equally often, in an order that is drawn."""
+    """Return preset, epochs (1 to 3) and seed for each of `runs` runs: all presets equally often, in a random order.
+
+    The same `seed` gives the same plan.
+    """
     drawn = random.Random(seed)
     found = [(presets[i % len(presets)], drawn.randint(1, 3), drawn.randrange(1000)) for i in range(runs)]
     drawn.shuffle(found)
@@ -96,7 +102,9 @@ def plan(runs: int, seed: int, presets: Sequence[str]) -> list[tuple[str, int, i
 
 
 def show(told: Sequence[Told]) -> None:
-    """The table: how often each verdict was told, and how often it was the last word."""
+    """Print a table with a row for each preset and verdict: how often the verdict was given, how often as the last, and
+    whether it is allowed.
+    """
     counts = Counter((one.preset, one.verdict, one.allowed) for one in told)
     last = Counter((one.preset, one.verdict) for one in told if one.last)
     print(f"\n{'preset':<14}{'verdict':<20}{'told':>6}{'last word':>11}  allowed")

@@ -31,14 +31,17 @@ READINGS = 50
 
 
 def queue_runs(count: int) -> None:
-    """Queue so many runs, of three presets in turn; the first of them starts the runner."""
+    """Put `count` runs of three presets in the queue, the presets in turn. The first of them starts the runner."""
     kinds = [presets.resolve(name, ["visible=free:1"]) for name in ("quickstart", "input-heavy", "safe-memory")]
     for number in range(count):
         adding.queue_preset(kinds[number % len(kinds)])
 
 
 def the_runner(count: int) -> psutil.Process:
-    """The process of the runner, as soon as it has said why each entry waits."""
+    """Return the process of the queue's runner, as soon as it has reported why each of `count` entries waits.
+
+    Ends the program if that takes more than 120 s.
+    """
     until = time.monotonic() + 120
     while len(entries.news().get("why", ())) < count:
         if time.monotonic() > until:
@@ -66,7 +69,7 @@ def measure_runner(process: psutil.Process, seconds: float) -> None:
 
 
 def measure_reading() -> None:
-    """Print the CPU time of what the header of the screens reads every 3 s."""
+    """Print the CPU time of one reading of runs and queue, as the header of the screens makes it every 3 s."""
     running, taken = run_list.RunningRuns(), []
     for _ in range(READINGS):
         began = time.thread_time()

@@ -42,7 +42,7 @@ RUNS = (
 
 
 def record() -> list[Run]:
-    """Train, one after the other."""
+    """Train the runs of RUNS, one after the other, and return them."""
     done = []
     for name, settings in RUNS:
         run, engine = launch.start(presets.resolve(name, settings))
@@ -53,7 +53,9 @@ def record() -> list[Run]:
 
 
 def prove(anyway: bool) -> Proof:
-    """Improve the slow preset, remedy by remedy; `anyway` beside other trainings of this machine, too."""
+    """Measure the remedies of the slow preset, and return the proof. With `anyway`, other trainings may run at the same
+    time.
+    """
     asked = request.of_preset("loop", "input-heavy", (), ablation_repeats=1, measure_seconds=3.0)
     proof, process = proof_start.begin(asked, anyway)
     process.wait()
@@ -62,7 +64,7 @@ def prove(anyway: bool) -> Proof:
 
 
 async def screenshot(app: GputuiApp, arrange: Callable[[Pilot[None]], Awaitable[None]]) -> str:
-    """Opens the application, brings it to a screen, and returns that as SVG."""
+    """Open the application, bring it to a screen by `arrange`, and return the picture of the screen as SVG."""
     async with app.run_test(size=SIZE) as pilot:
         app.theme = "gputui"  # a test terminal reports no colours
         await pilot.pause(1.5)
@@ -118,7 +120,10 @@ async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
 
 
 def smaller(pictures: Sequence[bytes], milliseconds: int = 0) -> bytes:
-    """The RGBA pictures, all of one size, as one PNG with a palette; several are its frames, each shown for so long."""
+    """Return the pictures, RGBA PNGs of one size, as one PNG with a palette of 256 colours.
+
+    Several pictures become an animation (APNG), each shown for `milliseconds`.
+    """
     frames = [_pixels(picture) for picture in pictures]
     width, height, _ = frames[0]
     counts = Counter(pixel for _, _, pixels in frames for pixel in pixels)
@@ -153,7 +158,7 @@ def _distance(one: bytes, other: bytes) -> int:
 
 
 def _pixels(png: bytes) -> tuple[int, int, list[bytes]]:
-    """Width, height and the pixels of an RGBA picture."""
+    """Return width, height and the pixels (four bytes each, row by row) of an RGBA PNG."""
     parts = list(_chunks(png))
     width, height, depth, kind = struct.unpack(">IIBB", dict(parts)[b"IHDR"][:10])
     assert (depth, kind) == (8, 6), "no RGBA"
@@ -166,7 +171,7 @@ def _pixels(png: bytes) -> tuple[int, int, list[bytes]]:
 
 
 def _unfiltered(kind: int, row: bytearray, above: bytearray) -> bytearray:
-    """A row of bytes from the differences of PNG's filter `kind`; `above` is the row above it."""
+    """Undo PNG's filter of the type `kind` in a row of bytes, and return the row. `above` is the row above it."""
     for place in range(len(row)) if kind else ():
         left, corner = (row[place - RGBA], above[place - RGBA]) if place >= RGBA else (0, 0)
         up = above[place]
@@ -180,7 +185,7 @@ def _unfiltered(kind: int, row: bytearray, above: bytearray) -> bytearray:
 
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The parts of a PNG: the type of each, and its data."""
+    """Yield the type and the data of each chunk of a PNG."""
     place = len(PNG)
     while place < len(png):
         (length,) = struct.unpack(">I", png[place : place + 4])

@@ -1,6 +1,7 @@
-"""Writes the generated tables of the documents, and the form's first preset, from what they describe: `make docs`.
+"""Writes the generated tables of the documents, and the form's first preset, from the code: `make docs`.
 
-A document marks the place of a table with a pair of comments that name it; TABLES says which function makes which.
+A document marks the place of a table with a pair of comments that name the table. TABLES has the function that makes
+each table.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; a vertical bar in a cell would end it."""
+    """Return a table in Markdown. Vertical bars in cells are escaped, as they would end the cell."""
     lines = [list(head), ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -71,12 +72,12 @@ def code(*words: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring as one paragraph."""
+    """Return a docstring as one paragraph."""
     return " ".join(inspect.cleandoc(text).split())
 
 
 def paragraphs(text: str) -> str:
-    """A docstring with its paragraphs."""
+    """Return a docstring with one line for each of its paragraphs."""
     return "\n\n".join(map(prose, inspect.cleandoc(text).split("\n\n")))
 
 
@@ -84,7 +85,7 @@ def paragraphs(text: str) -> str:
 
 
 def options() -> str:
-    """All options, a section and a table for each group."""
+    """Return all options: for each group a section with a table."""
     parts = []
     for name, group in GROUPS.items():
         about = prose(group.__doc__ or "")
@@ -104,13 +105,13 @@ def _option(info: OptionInfo) -> list[str]:
 
 
 def own() -> str:
-    """Which options apply to a user's own training: a row for each answer."""
+    """Return a table of the conditions on which options apply to a user's own training, with the options of each."""
     keys = {kind: [info.key for info in OPTIONS if info.about.own == kind] for kind in OWN_CODE_LABELS}
     return table(["applies", "options"], [[words, code(*keys[kind])] for kind, words in OWN_CODE_LABELS.items()])
 
 
 def shipped() -> str:
-    """The presets that ship, with their own descriptions."""
+    """Return a table of the presets that ship, with their descriptions."""
     paths = sorted(presets.SHIPPED.glob("*.yaml"))
     return table(["preset", "what it is for"], [[code(p.stem), presets.resolve(str(p)).description] for p in paths])
 
@@ -119,7 +120,7 @@ def shipped() -> str:
 
 
 def event_types() -> str:
-    """Every type of event with its fields, in the order of their declaration."""
+    """Return a section for each type of event with a table of its fields, in the order of declaration."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
     kinds = [kind for kind in kinds if kind is not events.Event]
     return "\n\n".join(
@@ -128,12 +129,12 @@ def event_types() -> str:
 
 
 def summary() -> str:
-    """The fields of `result.json`."""
+    """Return the description and the table of the fields of `result.json`."""
     return f"{_said(paragraphs(events.Summary.__doc__ or ''))}\n\n{_declared(events.Summary)}"
 
 
 def run_figures() -> str:
-    """What the figures of a run mean, and where they come from."""
+    """Return a table of the figures of a run: their meaning, their unit and their source."""
     better = {True: "more", False: "less", None: ""}
     rows = [
         [figure.label, code(figure.key), figure.unit, better[figure.more_is_better], figure.about, figure.source]
@@ -143,7 +144,9 @@ def run_figures() -> str:
 
 
 def gpu_readings() -> str:
-    """What a reading of a GPU may hold beside the declared fields."""
+    """Return a table of the fields that a reading of a GPU may have in addition to its declared fields, with their
+    units.
+    """
     keys = [key for question in (*queries.QUESTIONS, queries.PCIE) for key in question.keys]
     return table(["field", "unit"], [[code(key), unit(key)] for key in keys])
 
@@ -156,14 +159,14 @@ def _declared(kind: type) -> str:
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """The comment behind the declaration of a field."""
+    """Return the comment at the end of the line that declares a field, by the field's name."""
     declared = "".join(inspect.getsource(part) for part in kind.__mro__ if part is not object)
     found = re.findall(r"^    (\w+): .*?  # (.+)$", declared, re.MULTILINE)
     return {name: _said(words) for name, words in found}
 
 
 def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
-    """A field, and below it what is declared of the entries of a mapping."""
+    """Return the row of a field and, for a mapping with declared entries, a row for each entry."""
     inner = _entries(hint)
     dots = f"{name}[]." if get_origin(hint) is not Annotated else f"{name}."
     about = _entry_comments(inner)
@@ -172,14 +175,19 @@ def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
 
 
 def _entry_comments(inner: Mapping[str, Any]) -> dict[str, str]:
-    """The comments behind the entries of a mapping that events.py declares."""
+    """Return the comments at the end of the lines that declare the entries of a mapping, by the entry's name.
+
+    `inner` is a mapping that events.py declares. Empty for another mapping.
+    """
     name = next((name for name, hint in vars(events).items() if inner and _entries(hint) is inner), "")
     found = re.search(rf"^{name} = .*?^\]", inspect.getsource(events), re.MULTILINE | re.DOTALL)
     return {key: _said(words) for key, words in re.findall(r'"(\w+)": .*?,  # (.+)$', found[0] if found else "", re.M)}
 
 
 def _said(words: str) -> str:
-    """A text of the declaration in the words of JSON, with the words of a list in place of its name."""
+    """Return a text of the declaration with `null` in place of None, and with the words of PHASES and VERDICTS in place
+    of these names.
+    """
     lists = {"None": "null", "PHASES": code(*events.PHASES), "VERDICTS": code(*VERDICTS)}
     for name, listed in lists.items():
         words = words.replace(name, listed)
@@ -194,7 +202,7 @@ def _entries(hint: Any) -> Mapping[str, Any]:
 
 
 def typed(hint: Any) -> str:
-    """A type hint in words."""
+    """Return a type hint in words, such as `list of text`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return typed(parts[0])
@@ -210,7 +218,7 @@ def typed(hint: Any) -> str:
 
 
 def unit(name: str) -> str:
-    """The unit of a field by its name, or nothing."""
+    """Return the unit of a field, by its declaration as a figure or by the end of its name; empty if there is none."""
     of_figure = NO_FIGURES.get(name) or (figures.measurement(name).unit if figures.is_declared(name) else "")
     if of_figure in UNITS_OF_FIGURES:
         return UNITS_OF_FIGURES[of_figure]
@@ -222,7 +230,7 @@ def unit(name: str) -> str:
 
 
 def diagnosis_rules() -> str:
-    """Every rule with its thresholds and where they come from."""
+    """Return a table of the rules of the diagnosis with their thresholds and the sources of these."""
     head = ["verdict", "figure", "what it says", "counts", "decides", "source"]
     return table(head, [_rule(rule) for rule in rules.RULES])
 
@@ -235,7 +243,7 @@ def _rule(rule: rules.Rule) -> list[str]:
 
 
 def verdicts() -> str:
-    """The words of `verdict` in events, and how they are shown."""
+    """Return a table of the words of `verdict` in events, and the labels with which they are shown."""
     return table(["verdict", "shown as"], [[code(verdict), kind.label] for verdict, kind in VERDICTS.items()])
 
 
@@ -243,7 +251,7 @@ def verdicts() -> str:
 
 
 def failures() -> str:
-    """Every failure that is known by its text and has advice of its own."""
+    """Return a table of the failures that are recognized by their text and have a hint."""
     rows = [
         [_ellipsis(one.message), code(one.name), code(one.outcome), _ellipsis(one.hint)] for one in FAILURES if one.hint
     ]
@@ -251,7 +259,7 @@ def failures() -> str:
 
 
 def _ellipsis(text: str) -> str:
-    """What is filled in from the log, as three dots."""
+    """Return the text with three dots in place of each field such as `{path}`."""
     return re.sub(r"\{\w+\}", "...", text)
 
 
@@ -259,7 +267,7 @@ def _ellipsis(text: str) -> str:
 
 
 def goes_together() -> str:
-    """What each part of an installation needs, with the sources."""
+    """Return a table of what each part of an installation needs, with the sources."""
     rows = [
         [
             row.what,
@@ -277,7 +285,11 @@ def goes_together() -> str:
 
 
 def layers(package: str) -> str:
-    """The layers of a package by its import contract, from the top: each folder or module, and what it is for."""
+    """Return a table of the layers of a package by its import contract, from the top: each folder or module with its
+    purpose.
+
+    `package` is the package's name without `gputui.`, such as `engine.trainer`.
+    """
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     found = next(contract for contract in contracts if contract.get("containers") == [f"gputui.{package}"])
     folder = ROOT.joinpath(*package.split("."))
@@ -290,13 +302,13 @@ def layers(package: str) -> str:
 
 
 def _place(path: Path) -> str:
-    """A folder or a module by its path in the repository."""
+    """Return the path of a folder or a module in the repository. `path` is that of the module without `.py`."""
     place = path.relative_to(ROOT).as_posix()
     return f"{place}/" if path.is_dir() else f"{place}.py"
 
 
 def _purpose(path: Path) -> str:
-    """The first sentence of a module, of a folder that of its `__init__.py`."""
+    """Return the first sentence of a module's docstring or, for a folder, of the docstring of its `__init__.py`."""
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     about = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return re.split(r"(?<=\.)\s", prose(about).replace(" What others use is named here.", ""))[0]
@@ -306,7 +318,7 @@ def _purpose(path: Path) -> str:
 
 
 def settings_of_screens() -> str:
-    """The settings of the screens, each with what it takes."""
+    """Return a table of the settings of the screens, with their defaults, meanings and possible values."""
     rows = [
         [code(key), code(settings.shown(one.metadata["default"])), one.metadata["meaning"], settings.takes(one)]
         for key, one in settings.declared()
@@ -345,7 +357,7 @@ KEYS_OF_SCREENS = {
 
 
 def keys_of_screens() -> str:
-    """The screens, each with its most needed keys and what they do there."""
+    """Return a table of the screens, each with its most important keys and their effect there."""
     rows = []
     for entry in catalogue.SCREENS:
         declared = [binding for binding in entry.screen_class.BINDINGS if isinstance(binding, Binding)]
@@ -359,7 +371,7 @@ def keys_of_screens() -> str:
 
 
 def grammar() -> str:
-    """The verbs with their keys, by the places in which they work."""
+    """Return a table of the verbs with their keys, by the places in which they work."""
     places: dict[str, list[str]] = {}
     for verb in keys.GRAMMAR:
         verbs = places.setdefault(verb.place or verb.group, [])
@@ -389,12 +401,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 
 def marks(name: str) -> tuple[str, str]:
-    """What stands before and behind a table."""
+    """Return the comments before and after the table `name` in a document."""
     return f"<!-- {name}: begin (made by `make docs`) -->", f"<!-- {name}: end -->"
 
 
 def replaced(text: str) -> str:
-    """A document with the tables between their markers made anew."""
+    """Return the text of a document in which each table between its comments is made again."""
     for name, make in TABLES.items():
         begin, end = marks(name)
         before, begun, rest = text.partition(begin)

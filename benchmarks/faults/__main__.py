@@ -1,9 +1,9 @@
-"""A campaign of faults: each kind is injected many times, and what must hold is judged from outside.
+"""A campaign of faults: each kind of fault is injected many times, and the outcome is judged from outside.
 
     python -m benchmarks.faults [--only WORD ...] [--times N] [--at-once N] [--seed S]
 
-From the repository's root. Kinds that need root (mounts, namespaces) are left out without it, and said so. A row of the
-table is a kind: how often it was tried, and how often it held. The exit code is 1 where one did not.
+To be run in the repository's root. Kinds that need root (mounts, namespaces) are left out without it, and named. A row
+of the table is a kind: the number of cases, and of cases without a violation. The exit code is 1 after a violation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """All of them, the cheapest first."""
+    """Yield all kinds of fault, the cheapest first."""
     yield Kind("files", "presets changed at random", CHEAP, reading.presets(PRESETS), alone=True)
     for file in ("status.json", "result.json", "events.jsonl", "telemetry.jsonl", "preset.yaml"):
         yield Kind("files", f"damaged {file}, each kind", DAMAGED_ROUNDS, reading.damaged_file(file), alone=True)
@@ -119,7 +119,7 @@ def _around() -> Iterator[Kind]:
 
 
 def tried(kind: Kind, seed: int) -> str:
-    """What was wrong, or nothing; the same seed tries the same."""
+    """Carry out one case of a kind. Return what was wrong, empty if nothing was. The same `seed` gives the same case."""
     try:
         kind.case(random.Random(f"{kind.group} {kind.name} {seed}"))
     except Violation as violation:
@@ -130,7 +130,7 @@ def tried(kind: Kind, seed: int) -> str:
 
 
 def outcomes(kind: Kind, seeds: range, at_once: int) -> list[str]:
-    """What `tried` says for each seed."""
+    """Carry out a case for each seed, `at_once` at a time. Return for each what was wrong, empty if nothing was."""
     if kind.alone:
         return [tried(kind, seed) for seed in seeds]
     with ThreadPoolExecutor(at_once) as pool:

@@ -1,4 +1,7 @@
-"""What a run stands in: limits of the shell, variables, terminals that close or block."""
+"""Faults around a run: limits of the shell, environment variables, terminals that close or block.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ TRAIN = ("--preset", "quickstart", *settings(*SHORT))
 
 
 def named(word: str, *, codes: tuple[int, ...], shell: str = "", **variables: str) -> Callable[[random.Random], None]:
-    """Under a limit or with a variable: an exit code of these, and where it is not 0 a text that names the cause."""
+    """Return a case that trains under a limit of the shell or with environment variables. The exit code must be one of
+    `codes` and, unless it is 0, the output must contain `word`.
+
+    `shell` is a shell command such as `ulimit -v 1000000`, which is given before the training.
+    """
 
     def case_of(_chance: random.Random) -> None:
         with lab() as case:
@@ -29,7 +36,10 @@ def named(word: str, *, codes: tuple[int, ...], shell: str = "", **variables: st
 
 
 def descriptors_closed(redirection: str) -> Callable[[random.Random], None]:
-    """The run goes on and ends well; the exit code is that of the run."""
+    """Return a case in which the shell closes a standard stream. The run must end well, with the exit code 0.
+
+    `redirection` is that of the shell, such as `2>&-`.
+    """
 
     def case_of(_chance: random.Random) -> None:
         with lab() as case:
@@ -42,7 +52,9 @@ def descriptors_closed(redirection: str) -> Callable[[random.Random], None]:
 
 
 def reader_gone(_chance: random.Random) -> None:
-    """`gputui ... | head -1`: the run goes on; the exit code does not say that the training failed."""
+    """Close the pipe that reads the output, as `gputui ... | head -1` does. The run must end well, and the exit code
+    must not be that of a failed training.
+    """
     with lab() as case:
         reader, writer = os.pipe()
         viewer = case.open(*TRAIN, "--json", stdout=writer)
@@ -56,7 +68,7 @@ def reader_gone(_chance: random.Random) -> None:
 
 
 def blocked(_chance: random.Random) -> None:
-    """Ctrl-C while nobody reads what is printed."""
+    """Send Ctrl-C while the pipe of the output is full. The run must stop within 40 s."""
     with lab() as case:
         reader, writer = os.pipe()
         viewer = case.open("--preset", "quickstart", *settings(*LONG, "epochs=100000"), "--json", stdout=writer)
@@ -71,7 +83,9 @@ def blocked(_chance: random.Random) -> None:
 
 
 def relative_clock_free(_chance: random.Random) -> None:
-    """A preset.yaml from the future, as a file server whose clock is ahead makes: the run can be deleted or resumed."""
+    """Give preset.yaml a time in the future, as a file server does whose clock is ahead. A run without status and
+    result must still count as crashed, so that it can be deleted or resumed.
+    """
     with lab() as case:
         run = case.detached(*SHORT)
         case.end(run)

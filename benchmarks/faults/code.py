@@ -1,4 +1,8 @@
-"""A user's own code that misbehaves, or only does what programs do: children, open files, signals, exits."""
+"""Runs of a user's own code that does unusual things: it leaves processes, opens files, handles signals, changes
+folder.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +76,9 @@ def _nothing_in(folder: Path) -> None:
 
 
 def elsewhere(_chance: random.Random) -> None:
-    """A relative home, and code that lies in another folder and changes it."""
+    """Train own code of another folder, which changes the current folder, with a relative GPUTUI_HOME. The run must end
+    well and write a checkpoint into this home.
+    """
     with lab() as case:
         code = case.folder / "code"
         code.mkdir()
@@ -89,7 +95,9 @@ def elsewhere(_chance: random.Random) -> None:
 
 
 def odd_home(name: str) -> Callable[[random.Random], None]:
-    """A home whose name has odd bytes: it works, or is refused before anything starts."""
+    """Return a case with a home whose `name` has unusual bytes. The training must end well, or be refused with a
+    message.
+    """
 
     def case_of(_chance: random.Random) -> None:
         with lab() as case:

@@ -1,4 +1,7 @@
-"""Signals and kills: at any moment, to anyone; a killed run resumes to the very same losses."""
+"""Signals to the engine and the trainer at random moments. A killed run must be resumed to exactly the same losses.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def send(case: Lab, number: int, who: str) -> None:
 
 @functools.cache
 def undisturbed() -> dict[int, float]:
-    """The losses of the run that nobody disturbs."""
+    """Return the loss of each epoch of a run without a fault. The run is trained only at the first call."""
     with lab() as case:
         run = case.detached(*LONG)
         check(case.end(run).get("outcome") == "ok", "the undisturbed run does not end well")
@@ -35,7 +38,11 @@ def undisturbed() -> dict[int, float]:
 
 
 def disturbed(number: int, who: str) -> Callable[[random.Random], None]:
-    """At a random step, then resumed."""
+    """Return a case that sends the signal `number` at a random step and then resumes the run. Its losses must be those
+    of an undisturbed run.
+
+    `who` is a key of WHO: the processes that get the signal.
+    """
 
     def case_of(chance: random.Random) -> None:
         with lab() as case:
@@ -60,7 +67,11 @@ def _resumes(case: Lab, run: Path) -> None:
 
 
 def stopped_early(number: int, who: str) -> Callable[[random.Random], None]:
-    """While Python starts, TensorFlow is imported or the model is built."""
+    """Return a case that sends the signal `number` in the first four seconds, before training begins. The run must end
+    as stopped.
+
+    `who` is a key of WHO: the processes that get the signal.
+    """
 
     def case_of(chance: random.Random) -> None:
         with lab() as case:
@@ -75,7 +86,7 @@ def stopped_early(number: int, who: str) -> Callable[[random.Random], None]:
 
 
 def hang_up(chance: random.Random) -> None:
-    """SIGHUP to everyone stops nothing."""
+    """Send SIGHUP to the engine and the trainer. The run must end well, with the losses of an undisturbed run."""
     with lab() as case:
         run = case.detached(*LONG)
         until(lambda: step(run) >= chance.randrange(1, 300), 90, "it trains")
@@ -85,7 +96,7 @@ def hang_up(chance: random.Random) -> None:
 
 
 def interrupted_at_start(chance: random.Random) -> None:
-    """Ctrl-C in the first second: the run stops, or the viewer says which one goes on."""
+    """Send Ctrl-C in the first 1.2 s. The run must stop, or the command must name the run that continues."""
     with lab() as case:
         viewer = case.open("--preset", "quickstart", *settings(*SHORT, "epochs=100000"))
         time.sleep(chance.uniform(0, 1.2))
@@ -102,7 +113,7 @@ def interrupted_at_start(chance: random.Random) -> None:
 
 
 def twice(chance: random.Random) -> None:
-    """A second Ctrl-C ends it at once."""
+    """Send Ctrl-C twice. The run must end as stopped, and the command with the exit code 130."""
     with lab() as case:
         viewer = case.open("--preset", "quickstart", *settings(*SHORT, "epochs=100000"), "--json")
         run = until(lambda: next(iter((case.home / "runs").glob("2*")), None), 30, "a run")
@@ -116,7 +127,7 @@ def twice(chance: random.Random) -> None:
 
 
 def is_one(run: Path) -> bool:
-    """Whether the events are those of one training at a time: no step goes back within a sitting."""
+    """Return True if the events are those of one training at a time: the step never decreases, except by a resume."""
     last = 0
     for event in events(run, "started", "progress"):
         if event["type"] == "started":

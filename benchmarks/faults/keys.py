@@ -1,4 +1,7 @@
-"""Keys that arrive together, in a real terminal: what is typed goes where it is meant to, or nowhere."""
+"""Keys that arrive in bursts in a real terminal (tmux): each must go where it was meant to go, or have no effect.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .lab import COMMAND, SHORT, Lab, Violation, check, lab, until
 
 
 class Terminal:
-    """tmux with gputui in it."""
+    """A tmux server in which gputui shows the form, in the home of a case."""
 
     def __init__(self, case: Lab) -> None:
         self._tmux = ["tmux", "-L", f"faults-{case.mark}"]
@@ -39,7 +42,7 @@ class Terminal:
         return subprocess.run([*self._tmux, *words], capture_output=True, text=True, check=True).stdout
 
     def burst(self, text: str, chance: random.Random) -> None:
-        """All at once, or in pieces at random places; "\\r" is Enter."""
+        """Type the text at once, or divided at random places with short pauses. "\\r" is Enter."""
         cuts = sorted(chance.sample(range(1, len(text)), chance.randrange(min(3, len(text)))))
         for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
             self._run("send-keys", "-H", *(f"{ord(key):x}" for key in text[begin:end]))
@@ -74,7 +77,9 @@ def no_run(case: Lab) -> None:
 
 
 def form(text: str, *shown: str) -> Callable[[random.Random], None]:
-    """Typed in the form: the search takes it, and nothing is started or saved."""
+    """Return a case that types the text in the form, four times. The screen must show each text of `shown`, and no run
+    may be started.
+    """
 
     def case_of(chance: random.Random) -> None:
         with terminal() as (case, window):
@@ -92,7 +97,7 @@ def form(text: str, *shown: str) -> Callable[[random.Random], None]:
 
 
 def value(chance: random.Random) -> None:
-    """A number typed on an option's row is that number."""
+    """Type a number on the row of an option. The row must show this number, and no run may be started."""
     with terminal() as (case, window):
         window.burst("/batch_size\r", chance)
         window.shows("batch_size")
@@ -105,7 +110,9 @@ def value(chance: random.Random) -> None:
 
 
 def runs_filter(chance: random.Random) -> None:
-    """`/diverge` and Enter in the list of runs filters; no run is deleted, whatever letters it has."""
+    """Type `/diverge` and Enter in the list of runs. The list must be filtered, and no run deleted, although `d`
+    deletes.
+    """
     with lab() as case:
         run = case.detached(*SHORT)
         case.end(run)

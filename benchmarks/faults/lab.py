@@ -1,7 +1,8 @@
-"""A home of its own for each case, the command as a user runs it, and what every case is judged by.
+"""What all cases share: a home of its own for each case, the command as a user runs it, and functions that wait and
+check.
 
 A case is judged by what can be seen from outside: exit codes, what the terminal shows, the files of the run, and the
-processes that are left. Every process that a case starts carries a mark in its environment, by which it is found again.
+processes that are left. Every process that a case starts is found by a mark in its environment.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Violation(Exception):
-    """What a case has shown that must not be."""
+    """A case has shown a wrong behaviour of gputui, which the text describes."""
 
 
 def settings(*options: str) -> list[str]:
@@ -49,7 +50,9 @@ def settings(*options: str) -> list[str]:
 
 
 class Lab:
-    """One case: a folder with a home, the environment of its processes, and helpers that wait and look."""
+    """One case: a folder with a home, the environment of its processes, and functions that run commands and read
+    results.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.mark = uuid.uuid4().hex
@@ -64,7 +67,11 @@ class Lab:
     # ---- commands -----------------------------------------------------------------------------
 
     def gputui(self, *arguments: str, before: tuple[str, ...] = (), timeout: float = 180, **more: Any) -> Done:
-        """Run the command to its end; `before` are commands that wrap it. No traceback, ever."""
+        """Run the command until it ends, and return its exit code and output. Raises Violation if it prints a
+        traceback.
+
+        `before` are words of a command that runs it. `more` are arguments of subprocess.run.
+        """
         told: dict[str, Any] = {"env": self.environment, "cwd": self.folder} | more
         done = subprocess.run(
             [*before, COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, errors="replace",
@@ -75,13 +82,15 @@ class Lab:
         return done
 
     def open(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
-        """Start the command and leave it running."""
+        """Start the command and return its process, without waiting for its end. `more` are arguments of
+        subprocess.Popen.
+        """
         pipe = subprocess.PIPE
         told: dict[str, Any] = {"env": self.environment, "cwd": self.folder, "stdout": pipe, "stderr": pipe} | more
         return subprocess.Popen([COMMAND, *arguments], stdin=subprocess.DEVNULL, text=True, **told)
 
     def detached(self, *options: str, preset: str = "quickstart") -> Path:
-        """Start a run in the background; its folder."""
+        """Start a run in the background with these options (KEY=VALUE), and return its folder."""
         done = self.gputui("--preset", preset, *settings(*options), "--detach")
         check(done.returncode == 0, f"a run cannot be started: {done.stderr}")
         return self.home / "runs" / done.stdout.strip()
@@ -89,7 +98,9 @@ class Lab:
     # ---- looking ------------------------------------------------------------------------------
 
     def states(self, before: tuple[str, ...] = ()) -> dict[str, str]:
-        """What `runs` says of each run."""
+        """Return the state of each run by its id, as `gputui runs` prints them. `before` are words of a command that
+        runs it.
+        """
         done = self.gputui("runs", "--json", before=before)
         check(done.returncode == 0, f"runs: exit code {done.returncode}: {done.stderr}")
         return {run["id"]: run["state"] for run in map(json.loads, done.stdout.splitlines())}
@@ -98,7 +109,7 @@ class Lab:
         return self.states(before).get(run.name, "not listed")
 
     def processes(self, module: str = "") -> list[int]:
-        """Those of this case that still live; `module` is part of their command line."""
+        """Return the ids of the case's processes that are alive and have `module` in their command line."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -117,7 +128,9 @@ class Lab:
         return self.processes("-m gputui.engine.trainer ")
 
     def end(self, run: Path, seconds: float = 120) -> dict[str, Any]:
-        """Wait until nothing of the run lives; its result, or nothing."""
+        """Wait at most `seconds` until no engine and no trainer of the case is alive. Return the run's result, empty
+        without one.
+        """
         until(lambda: not self.engines() and not self.trainers(), seconds, "the run has ended")
         return result(run)
 
@@ -139,7 +152,7 @@ def lab() -> Iterator[Lab]:
 
 
 def lives(pid: int) -> bool:
-    """Whether the process has not ended yet, whether or not somebody has waited for it."""
+    """Return True if the process has not ended. A zombie process has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
@@ -166,7 +179,7 @@ def result(run: Path) -> dict[str, Any]:
 
 
 def events(run: Path, *types: str, name: str = "events.jsonl") -> list[dict[str, Any]]:
-    """What has happened so far; a half-written last line does not count."""
+    """Return the events of the given types in the file `name` of a run. An incomplete last line is left out."""
     try:
         lines = (run / name).read_text(errors="replace").split("\n")[:-1]
     except OSError:
@@ -183,5 +196,5 @@ def step(run: Path) -> int:
 
 
 def losses(run: Path) -> dict[int, float]:
-    """The loss of each epoch, the last that was told."""
+    """Return the loss of each epoch by its number. If a resumed run has repeated an epoch, the last loss counts."""
     return {event["epoch"]: event["metrics"]["loss"] for event in events(run, "epoch")}

@@ -1,4 +1,7 @@
-"""Who lives and who may act: stepped clocks, other machines, several resumes at once, a foreign status.json."""
+"""Whether a run is alive and who may act on it: changed clocks, other machines, resumes at once, a foreign status.json.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ time.time = _moved
 
 @contextmanager
 def running(*options: str) -> Iterator[tuple[Lab, Path]]:
-    """A run that trains and has a checkpoint."""
+    """A context with a case and the folder of its run, which is training and has written a checkpoint. `options` are
+    KEY=VALUE.
+    """
     with lab() as case:
         run = case.detached(*(options or ENDLESS))
         until(lambda: any((run / "checkpoints").glob("step-*")), 120, "a checkpoint")
@@ -54,7 +59,9 @@ def running(*options: str) -> Iterator[tuple[Lab, Path]]:
 
 
 def boot_time_moved(case: Lab, seconds: int) -> tuple[str, ...]:
-    """A command's view of /proc/stat after the clock was set: the boot time moves with it."""
+    """Return the words of a command for `before`: the command sees a /proc/stat whose boot time has moved by `seconds`,
+    as after a change of the clock. Needs root.
+    """
     stat = case.folder / "stat"
     text = Path("/proc/stat").read_text()
     stat.write_text(re.sub(r"(?m)^btime (\d+)$", lambda found: f"btime {int(found[1]) + seconds}", text))
@@ -88,7 +95,9 @@ def _comes_to(run: Path, at: int) -> Callable[[], Any]:
 
 
 def clock_set(*steps: float) -> Callable[[random.Random], None]:
-    """The clock is set while the run trains, with a limit of its time; durations stay true."""
+    """Return a case that moves the clock of a run by each of `steps` (seconds), one after the other. The durations that
+    the run reports must stay true.
+    """
 
     def case_of(chance: random.Random) -> None:
         with lab() as case:
@@ -115,7 +124,9 @@ def clock_set(*steps: float) -> Callable[[random.Random], None]:
 
 
 def other_machine(_chance: random.Random) -> None:
-    """From another process namespace, as a second container or node on a shared home."""
+    """Look at a running run from another process namespace, as a second container or node on a shared home does. The
+    run must count as running, and a stop or a resume from there must be refused.
+    """
     view = ("unshare", "-pf", "--mount-proc", "--uts", "sh", "-c", 'hostname elsewhere && exec "$0" "$@"')
     with running() as (case, run):
         for _ in range(3):
@@ -156,7 +167,11 @@ def resumes_at_once(number: int) -> Callable[[random.Random], None]:
 
 
 def foreign_status(how: str) -> Callable[[random.Random], None]:
-    """A status.json that names a process which is no engine: it must live on."""
+    """Return a case with a status.json that names a process which is no engine. `gputui stop` must be refused, and the
+    process must continue.
+
+    If `how` is `of another user`, the file belongs to another user.
+    """
 
     def case_of(_chance: random.Random) -> None:
         with lab() as case:
@@ -178,7 +193,9 @@ def foreign_status(how: str) -> Callable[[random.Random], None]:
 
 
 def _name(run: Path, pid: int, how: str) -> None:
-    """Write the process into status.json in every way that one could be named."""
+    """Write the process `pid` into status.json as the engine and as the trainer, and delete the result. `how` is that
+    of `foreign_status`.
+    """
     file = run / "status.json"
     status = json.loads(file.read_text())
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -200,7 +217,7 @@ def _boot_time() -> int:
 
 
 def private(_chance: random.Random) -> None:
-    """Nobody else can look into runs."""
+    """Check that other users can neither list the runs nor read one."""
     with lab() as case:
         os.umask(0o022)
         run = case.detached(*SHORT)
@@ -210,7 +227,11 @@ def private(_chance: random.Random) -> None:
 
 
 def warm_killed(role: str) -> Callable[[random.Random], None]:
-    """What waits warm behind the form is killed; a run is started with it all the same."""
+    """Return a case that kills a process of the warm engine before a run is started with it. The run must end well all
+    the same.
+
+    `role` is `engine` or `trainer`.
+    """
     program = (
         "import sys, time\n"
         "from gputui.engine import presets\nfrom gputui.engine.process import launch\n"

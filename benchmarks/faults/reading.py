@@ -1,4 +1,7 @@
-"""What lies on the disk, damaged: files of runs, and presets that somebody has written by accident."""
+"""Damaged files: those of runs, and presets that were changed by accident.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def _template() -> Path:
 
 
 def damaged_file(file: str) -> Callable[[random.Random], None]:
-    """One file of a run, with each kind of damage; every command and the screens' reading answer."""
+    """Return a case that damages the `file` of a run in each way. No command and no screen may fail because of it."""
 
     def case_of(chance: random.Random) -> None:
         found = []
@@ -35,7 +38,9 @@ def damaged_file(file: str) -> Callable[[random.Random], None]:
 
 
 def presets(number: int) -> Callable[[random.Random], None]:
-    """So many presets changed at random: each answer is one line with file, line and key, and never a traceback."""
+    """Return a case that changes `number` presets at random. Each answer must be one line with file, line and key, and
+    never a traceback.
+    """
 
     def case_of(chance: random.Random) -> None:
         found = []

@@ -1,4 +1,7 @@
-"""What is written: damaged checkpoints, and disks that are full, read-only or limited."""
+"""Faults of the storage: damaged checkpoints, and disks that are full, read-only or limited.
+
+A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ FOREIGN = ("step-abc", "step-0000000096 (copy)", "step-0000000100.tar", "step-00
 
 @functools.cache
 def _stopped_run() -> Path:
-    """The home of a run with two checkpoints that was killed."""
+    """Return a folder whose `home` has a run with at least two checkpoints that was killed. The run is trained only at
+    the first call.
+    """
     home = Path(tempfile.mkdtemp(prefix="faults-template-"))
     with lab() as case:
         run = case.detached(*LONG)
@@ -90,7 +95,7 @@ def _stopped_run() -> Path:
 
 @contextmanager
 def copied() -> Iterator[tuple[Lab, Path, list[Path]]]:
-    """A case with a copy of the killed run, and its checkpoints, the newest last."""
+    """A context with a case, the folder of a copy of the killed run, and the copy's checkpoints, the newest last."""
     with lab() as case:
         shutil.copytree(_stopped_run() / "home", case.home)
         run = next((case.home / "runs").glob("2*"))
@@ -98,7 +103,9 @@ def copied() -> Iterator[tuple[Lab, Path, list[Path]]]:
 
 
 def damaged(damage: Damage) -> Callable[[random.Random], None]:
-    """The newest is damaged: the run goes on from the older one, says so, and learns the same."""
+    """Return a case that damages the newest checkpoint and resumes the run. The run must continue from the checkpoint
+    before it with a warning, and have the losses of an undisturbed run.
+    """
 
     def case_of(chance: random.Random) -> None:
         from .ends import undisturbed
@@ -117,7 +124,9 @@ def damaged(damage: Damage) -> Callable[[random.Random], None]:
 
 
 def foreign(name: str) -> Callable[[random.Random], None]:
-    """Something that is no checkpoint lies among them."""
+    """Return a case with a file or a folder `name` among the checkpoints that is no checkpoint. The run must be resumed
+    from its newest checkpoint, and the foreign file must stay.
+    """
 
     def case_of(_chance: random.Random) -> None:
         with copied() as (case, run, checkpoints):
@@ -136,7 +145,7 @@ def foreign(name: str) -> Callable[[random.Random], None]:
 
 
 def all_damaged(chance: random.Random) -> None:
-    """None is whole: refused, and nothing is lost."""
+    """Damage all checkpoints. A resume must be refused with exit code 2, and no file of the run may be lost."""
     with copied() as (case, run, checkpoints):
         for checkpoint in checkpoints:
             _cut("*.data-*", 0.5)(checkpoint, chance)
@@ -149,7 +158,7 @@ def all_damaged(chance: random.Random) -> None:
 
 
 def draft_left(_chance: random.Random) -> None:
-    """What a killed trainer has left half-written goes."""
+    """Leave an incomplete checkpoint, as a killed trainer does. A resume must delete it."""
     with copied() as (case, run, checkpoints):
         draft = run / "checkpoints" / ".draft-99999"
         shutil.copytree(checkpoints[-1], draft)
@@ -162,7 +171,9 @@ def draft_left(_chance: random.Random) -> None:
 
 @contextmanager
 def small_disk(options: str = "size=8m") -> Iterator[tuple[Lab, Path]]:
-    """A case whose home is a small file system of its own; needs root."""
+    """A context with a case and its home, which is a file system (tmpfs) of its own with the mount `options`. Needs
+    root.
+    """
     with lab() as case:
         case.home.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(case.home)], check=True)
@@ -176,7 +187,7 @@ def small_disk(options: str = "size=8m") -> Iterator[tuple[Lab, Path]]:
 
 
 def fill(home: Path) -> Path:
-    """Leave no byte."""
+    """Fill the file system of the home to the last byte, and return the file that fills it."""
     filler = home / "filler"
     with filler.open("ab", buffering=0) as stream:
         for size in (2**20, 2**12, 1):
@@ -189,7 +200,11 @@ def fill(home: Path) -> Path:
 
 
 def full_for_a_while(seconds: float, *options: str) -> Callable[[random.Random], None]:
-    """In mid-run: the training outlives it, and nothing is missing afterwards."""
+    """Return a case whose disk is full for `seconds` during the training. The run must end well, and no epoch may be
+    missing.
+
+    `options` are those of the run (KEY=VALUE).
+    """
 
     def case_of(chance: random.Random) -> None:
         with small_disk() as (case, home):
@@ -214,7 +229,7 @@ _TYPES = ("started", "phase", "progress", "input_stages", "allocator", "epoch", 
 
 
 def full_to_the_end(chance: random.Random) -> None:
-    """Never any room again: the end names the disk, and nobody hangs."""
+    """Fill the disk during the training, for good. All processes must end, and the output must name the full disk."""
     with small_disk() as (case, home):
         viewer = case.open("--preset", "quickstart", *settings(*LONG))
         run = until(lambda: next(iter((home / "runs").glob("2*")), None), 30, "a run")
@@ -253,7 +268,9 @@ def no_inodes(chance: random.Random) -> None:
 
 
 def immutable(chance: random.Random) -> None:
-    """For a while the folder of the run takes no new files, as on a file system that has become read-only."""
+    """Prevent new files in the run folder for 3 s, as on a file system that has become read-only. The run must end
+    well.
+    """
     with lab() as case:
         run = case.detached(*LONG)
         until(lambda: step(run) >= chance.randrange(20, 300), 90, "it trains")
@@ -264,7 +281,9 @@ def immutable(chance: random.Random) -> None:
 
 
 def file_size_limit(_chance: random.Random) -> None:
-    """ulimit -f: checkpoints do not fit; the training goes on without them."""
+    """Limit the size of files (ulimit -f), so that checkpoints do not fit. The run must end well, or the output must
+    name the reason.
+    """
     with lab() as case:
         limited = ("sh", "-c", 'ulimit -f 60; exec "$0" "$@"')
         done = case.gputui("--preset", "quickstart", *settings(*LONG), before=limited)

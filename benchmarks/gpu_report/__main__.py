@@ -42,7 +42,9 @@ PLUGIN = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 
 
 class Step(NamedTuple):
-    """`quick` and `whole` say as many trainings of the image model take about as long as the step in these forms."""
+    """A step of the report. `do` returns its text. `quick` and `whole` are its durations in the short and the full
+    report, in trainings of the image model.
+    """
 
     title: str
     do: Callable[[Lab], str]
@@ -70,7 +72,9 @@ STEPS: Mapping[str, Step] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A step that was done: how it ended, and its part of the report."""
+    """A step that was carried out: its title, its result (`ok`, or `failed: ...`, or `not measured here: ...`), its
+    duration and its part of the report.
+    """
 
     title: str
     result: str
@@ -84,7 +88,9 @@ class Row:
 
 
 def done(lab: Lab, name: str, needs_seconds: float = 0.0) -> Row:
-    """Do one step, whatever happens in it; it is left out if it would end after the report's time."""
+    """Carry out the step `name`, and return its row, also if it fails. It is left out if less than `needs_seconds` are
+    left to the report.
+    """
     step, text, began = STEPS[name], "", time.monotonic()
     try:
         if began + needs_seconds > lab.deadline:
@@ -100,7 +106,9 @@ def done(lab: Lab, name: str, needs_seconds: float = 0.0) -> Row:
 
 
 def estimate(lab: Lab, names: Sequence[str], rows: Sequence[Row] = ()) -> float:
-    """How long these steps will take, in seconds, by how long those that are done have taken."""
+    """Return the expected duration of the named steps in seconds. It is estimated from the durations of the steps in
+    `rows`.
+    """
     timed = [row for row in rows if row.result == "ok"]
     seconds = (START_SECONDS + lab.size.seconds) * GUESSED + sum(row.seconds for row in timed)
     trainings = sum(STEPS[name].quick if lab.quick else STEPS[name].whole for name in names)
@@ -152,7 +160,7 @@ def _versions() -> Iterator[str]:
 
 
 def no_gpu() -> str:
-    """Why there is nothing to report; empty if there is a GPU."""
+    """Return the reason why there is no GPU to report on; empty if there is a GPU."""
     here = this_machine.read()
     if here.gpus or not here.missing:
         return "" if here.gpus else here.no_gpu_reason
@@ -178,7 +186,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(lab: Lab, names: Sequence[str], output: Path) -> int:
-    """Do the steps, and write the report after each; the exit status."""
+    """Carry out the named steps, and write the report to `output` after each. Return the exit code."""
     print(f"{len(names)} steps, {about(lab, estimate(lab, names))}", flush=True)
     rows: list[Row] = []
     try:

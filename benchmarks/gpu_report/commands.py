@@ -24,16 +24,16 @@ STOPPING_SECONDS = 30.0  # that an ended command has for its own end
 
 
 class Failed(Exception):
-    """A step could not be done; the text, one line, is its row in the report."""
+    """A step could not be carried out. The text is the reason, in one line for the report."""
 
 
 class Skipped(Failed):
-    """What cannot be measured here, with the reason."""
+    """A step that cannot be measured on this machine or in the time that is left. The text is the reason."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended."""
+    """A command that has ended: its exit code, its output, its error output and its duration."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ class Done:
 
 
 def call(command: Sequence[str], limit_seconds: float, environment: Mapping[str, str] = {}) -> Done:
-    """Run a command to its end; raises Failed where it takes longer, with all that it started ended."""
+    """Run a command until it ends. Raises Failed if it takes more than `limit_seconds`; then its processes are ended."""
     began = time.monotonic()
     pipe = subprocess.PIPE
     process = subprocess.Popen(
@@ -71,7 +71,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True)
 class Training:
-    """A finished run: its events in their order, and its folder."""
+    """A finished run: its events in their order, its folder, the duration of the command, and the error output.
+    `summary` is that of its last event, empty without one.
+    """
 
     events: tuple[Mapping[str, Any], ...]
     folder: Path
@@ -83,11 +85,14 @@ class Training:
         object.__setattr__(self, "summary", dict(self.only("finished").get("summary") or {}))
 
     def only(self, kind: str) -> Mapping[str, Any]:
-        """The last event of a type, empty where there is none."""
+        """Return the last event of the type `kind`; empty if there is none."""
         return next((event for event in reversed(self.events) if event.get("type") == kind), {})
 
     def readings(self, index: int | None = None, steps_only: bool = False) -> Iterator[Mapping[str, Any]]:
-        """Readings of the GPUs that train, or of the one with this index; of the whole run, or while it makes steps."""
+        """Yield the readings of the GPUs that train or, with `index`, of the GPU with this number.
+
+        With `steps_only`, only readings during training are yielded, without start, evaluation and saving.
+        """
         mine, phase = set(self.only("started").get("gpus") or ()), ""
         for event in self.events:
             phase = str(event["phase"]) if event.get("type") == "phase" else phase
@@ -98,7 +103,9 @@ class Training:
                     yield gpu
 
     def value(self, key: str) -> Any:
-        """A figure of the result, such as `mfu` or `step_ms.p50`; or the mean of a reading while it made steps."""
+        """Return a figure of the result, such as `mfu` or `step_ms.p50`. If the result has no such figure, return the
+        mean of this reading of the GPUs during training; None if it is not known.
+        """
         here: Any = self.summary
         for part in key.split("."):
             here = here.get(part) if isinstance(here, Mapping) else None
@@ -108,7 +115,7 @@ class Training:
         return here
 
     def end(self) -> str:
-        """How it ended, with the error's message."""
+        """Return the outcome of the run with the error's message."""
         error = self.summary.get("error") or {}
         return f"{self.summary.get('outcome', 'no result')}: {error.get('message') or last_line(self.errors)}"
 
@@ -120,7 +127,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: each is an option of the command."""
+    """The amount of work of the report. Each field is an option of the command."""
 
     model: str = "resnet50"
     pixels: int = 224
@@ -141,7 +148,7 @@ QUICK = Size(seconds=4.0, steps=60, rounds=1, proof_minutes=2.0, hang_seconds=30
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the report's runs are kept, how large they are, and when they must have ended."""
+    """The settings of the report: the folder of its runs, their size, and the time at which the report must end."""
 
     folder: Path
     size: Size = field(default_factory=Size)
@@ -152,7 +159,9 @@ class Lab:
     def call(
         self, command: Sequence[str], limit_seconds: float, environment: Mapping[str, str] = {}, home: str = "home"
     ) -> Done:
-        """Run a command with a home of the report's own; raises Skipped if the report's time ends before it does."""
+        """Run a command with the home `home` of the report. Raises Skipped if the report's time ends before the command
+        does, and Failed if it takes more than `limit_seconds`.
+        """
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise Skipped("the time of the report was over")
@@ -165,7 +174,9 @@ class Lab:
             raise
 
     def answer(self, *words: str, limit_seconds: float = 300.0) -> dict[str, Any]:
-        """What a command of gputui prints with --json, however it ends."""
+        """Return the JSON object that a command of gputui prints with --json, whatever its exit code. Raises Failed
+        without one.
+        """
         done = self.call([GPUTUI, *words, "--json"], limit_seconds)
         with contextlib.suppress(ValueError):
             return dict(json.loads(done.out))
@@ -180,7 +191,10 @@ class Lab:
         preset: str = "quickstart",
         may_fail: bool = False,
     ) -> Training:
-        """Train a preset with these settings; raises Failed if it does not end well. `around` runs the command."""
+        """Train a preset with these settings. Raises Failed if it does not end well, unless `may_fail` is set.
+
+        `around` are words of a command that runs the training.
+        """
         began = time.time()
         command = [*around, GPUTUI, "--preset", preset, *given(settings), "--json"]
         try:
@@ -198,7 +212,10 @@ class Lab:
         return training
 
     def _stop_all(self, home: Path, since: float) -> None:
-        """A run goes on by itself when its command is ended: stop it, and the second time at once."""
+        """Stop the runs of a home that have begun since the Unix time `since`, and end them at once a second later.
+
+        A run continues if its command is ended.
+        """
         fresh = [run.name for run in home.glob("runs/*") if run.stat().st_mtime >= since - 1]
         for _ in range(2):
             for run in fresh:
@@ -207,7 +224,9 @@ class Lab:
             time.sleep(1)
 
     def image_model(self, **more: Any) -> dict[str, Any]:
-        """Settings of the image model on data in memory, with every batch full."""
+        """Return the settings of the image model with data in memory. `more` are further settings, which override
+        these.
+        """
         size = self.size
         return {
             "workload.model": size.model,
@@ -229,12 +248,14 @@ class Lab:
         } | more
 
     def small_model(self, **more: Any) -> dict[str, Any]:
-        """Settings of a network that is compiled at once."""
+        """Return the settings of a small network that is compiled quickly. `more` are further settings, which override
+        these.
+        """
         small = {"workload.model": "cnn", "workload.shape": "[16, 16, 3]", "workload.classes": 10, "compile.xla": False}
         return self.image_model(**small | {"run.sample_seconds": 0.2} | more)
 
 
 def given(settings: Mapping[str, Any]) -> list[str]:
-    """The settings as words of a command."""
+    """Return the settings as words of the command line: `--set KEY=VALUE` for each."""
     texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
     return [word for key, value in texts.items() for word in ("--set", f"{key}={value}")]

@@ -137,7 +137,7 @@ def build(context):
 
 
 def results(lab: Lab, runs: Iterable[tuple[str, Training]]) -> str:
-    """A row for each training. A figure that none of them has is left out, and named where the report ends."""
+    """Return a table with a row for each named training. A figure that none has is named in `lab.missing` instead."""
     runs = list(runs)
     known = [title for title, (key, *_) in COLUMNS.items() if any(run.value(key) is not None for _, run in runs)]
     for title, (*_, why) in COLUMNS.items():
@@ -183,7 +183,7 @@ def tests(lab: Lab) -> str:
 
 
 def beside(lab: Lab) -> str:
-    """Our readings of a training, each with that of nvidia-smi nearest to it in time."""
+    """Return a table that compares gputui's readings of a training with those of nvidia-smi at the same time."""
     _needs("nvidia-smi")
     command = ["nvidia-smi", f"--query-gpu=index,{','.join(BESIDE)}", "--format=csv,noheader,nounits",
                f"--loop-ms={1000 * BESIDE_SECONDS:.0f}"]  # fmt: skip
@@ -206,7 +206,7 @@ def beside(lab: Lab) -> str:
 
 
 def pairs(place: int, name: str, run: Training, theirs: Sequence[tuple[float, list[str]]]) -> list[Any]:
-    """A row: how far our readings of a figure are from those of nvidia-smi, in this place of its lines."""
+    """Return a row that compares the figure `name` of gputui with that in the column `place` of nvidia-smi's lines."""
     key, unit = BESIDE[name]
     both: list[tuple[float, float]] = []
     for event in run.events:
@@ -233,13 +233,13 @@ def strategies() -> dict[str, dict[str, Any]]:
 
 
 def first() -> Any:
-    """The first GPU that this process may use, as an option."""
+    """Return the number of the first GPU that this process may use, as a value of device.visible, else `all`."""
     shown = this_machine.visible_gpus()
     return shown[0].index if shown else "all"
 
 
 def by_strategy(lab: Lab) -> str:
-    """Each strategy, with the shares of its steps by XProf."""
+    """Return tables with the results of each strategy, and with the shares of a step by XProf."""
     kinds = strategies()
     if not lab.quick:
         kinds["one_device"] = kinds["single"] | {"strategy.kind": "one_device"}
@@ -262,7 +262,7 @@ def _profile(lab: Lab, run: Training) -> tuple[str, str]:
 
 
 def copies(lab: Lab) -> str:
-    """Batches that are copied ahead of their step, and within it: what of the copying is hidden."""
+    """Return the results with batches copied before their step and within it, and how much of the copying is hidden."""
     ways = {"copied ahead": "auto", "copied within the step": "off"}
     settings = lab.image_model(**strategies()["single"])
     runs = {name: lab.train(settings | {"input.prefetch_to_device": value}) for name, value in ways.items()}
@@ -276,7 +276,7 @@ def copies(lab: Lab) -> str:
 
 
 def _gaps(lab: Lab, settings: Mapping[str, Any]) -> str:
-    """Idle time between kernels, and copies beside them, by Nsight Systems."""
+    """Return a table of idle time between kernels, and of copies at the same time as kernels. Empty without nsys."""
     if shutil.which("nsys") is None:
         lab.missing["kernels and copies side by side"] = "nsys (Nsight Systems) is not installed"
         return ""
@@ -294,7 +294,7 @@ def _gaps(lab: Lab, settings: Mapping[str, Any]) -> str:
 
 
 def plain(lab: Lab) -> str:
-    """The same training by the script that `gputui export` writes, and by gputui, in turn."""
+    """Return a table that compares an exported script with the same training by gputui, in turn."""
     each = max(2, lab.size.steps // EPOCHS)
     length = {"train.epochs": EPOCHS, "train.steps_per_epoch": each, "run.measure_seconds": "null"}
     settings = lab.image_model(**strategies()["single"] | length)
@@ -332,7 +332,7 @@ def _without_clock(lab: Lab, settings: Mapping[str, Any]) -> Sequence[float]:
 
 
 def precisions(lab: Lab) -> str:
-    """Precision and XLA on one batch that is prepared once, in turn, round by round."""
+    """Return the results of each precision with and without XLA, on one batch that is prepared once, in turn."""
     on = lab.image_model(**strategies()["single"]) | {"input.one_batch": True}
     chosen = list(PRECISIONS.items())[: OF_QUICK if lab.quick else None]
     runs = []
@@ -347,7 +347,7 @@ def _xla_aborts() -> bool:
 
 
 def xla(lab: Lab) -> str:
-    """XLA for the first time, and in a new process with what it has kept in gputui's home, as `xla_cache` lets it."""
+    """Return the results with XLA for each value of `xla_cache`: the first time, and again in a new process."""
     if _xla_aborts():
         raise Skipped("XLA of this TensorFlow has no code for this chip and would end the process")
     settings = lab.image_model(**strategies()["single"]) | {"compile.xla": True}
@@ -359,7 +359,7 @@ def xla(lab: Lab) -> str:
 
 
 def proof(lab: Lab) -> str:
-    """A search by `gputui tune`, with the pairs of trials that prove its gain."""
+    """Return the trials and the proved gain of a search by `gputui tune`."""
     minutes = lab.size.proof_minutes
     only = ("--only", "precision", *(() if lab.quick else ("--only", "xla")), "--minutes", f"{minutes:g}")
     settings = lab.image_model(**strategies()["single"])
@@ -400,7 +400,7 @@ def _starts(lab: Lab, proof_id: str) -> str:
 
 
 def batches(lab: Lab) -> str:
-    """What a large batch takes: as it was predicted, as a whole, in parts, and with too little memory for it."""
+    """Return the memory that a large batch takes: predicted, as a whole, in parts, and with too low a memory limit."""
     size = lab.size.large_batch_size
     large = {"input.batch_size": size, "workload.samples": 2 * size, "train.steps_per_epoch": 6,
              "run.measure_seconds": "null"}  # fmt: skip
@@ -427,7 +427,7 @@ def batches(lab: Lab) -> str:
 
 
 def hang(lab: Lab) -> str:
-    """A step whose GPU operation never ends must end the run, although TensorFlow polls the GPU all the time."""
+    """Return how a run is ended in which a GPU operation never ends. Raises Failed if it was not ended as hung."""
     folder = lab.folder / "hang"
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(HANGS)
@@ -446,7 +446,7 @@ def hang(lab: Lab) -> str:
 
 
 def memory(lab: Lab) -> str:
-    """What TensorFlow says that it may take, what gputui has told of it, and what the driver has seen."""
+    """Return the memory that TensorFlow says it may take, that gputui reports, and that the driver sees."""
     rows = []
     for growth in (True, False):
         run = lab.train(lab.small_model(**{"device.visible": first(), "device.memory_growth": growth}))
@@ -469,7 +469,7 @@ def _mib(values: Sequence[float | None]) -> str:
 
 
 def several(lab: Lab) -> str:
-    """`single` with several visible GPUs: one trains, and nothing is taken of the others."""
+    """Return the use of each of several visible GPUs with `single`, which trains on one GPU, and with `mirrored`."""
     shown = this_machine.visible_gpus()
     if len(shown) < 2:
         raise Skipped("there is one GPU only")

@@ -27,7 +27,9 @@ UUID = re.compile(r"\b((?:GPU|MIG)-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def anonymous(text: str) -> str:
-    """The text without names of users and hosts, addresses of mail, paths outside of the system, and UUIDs of GPUs."""
+    """Return the text without names of users and hosts, e-mail addresses, paths outside of the system's folders, and
+    UUIDs of GPUs. Each is replaced by a word such as <path>.
+    """
     text = text.replace("file://", "")
     for folder in sorted(_folders(), key=len, reverse=True):
         text = re.sub(rf"{re.escape(folder)}(?![\w.-])[^\s:;,|'\"`()<>]*", "<path>", text)

@@ -1,4 +1,4 @@
-"""Reads what Nsight Systems has recorded (`nsys --export=sqlite`): gaps between kernels, and copies beside them."""
+"""Reads a recording of Nsight Systems (`nsys --export=sqlite`): gaps between kernels, and copies at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Spans = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Timeline:
-    """One GPU, over the second half of its kernels: the first holds start-up. Times are shares of that time."""
+    """The second half of the kernels of one GPU, as the first half includes the start. Shares are of the time of this
+    half.
+    """
 
     device: int
     seconds: float
@@ -27,7 +29,7 @@ class Timeline:
 
 
 def read(path: Path) -> list[Timeline]:
-    """The GPUs in the recording; raises sqlite3.Error where it is of another form."""
+    """Return the timeline of each GPU in the recording. Raises sqlite3.Error for a recording of another format."""
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as found:
         kernels = found.execute("SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start").fetchall()
         has = found.execute("SELECT 1 FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_MEMCPY'").fetchone()
@@ -61,7 +63,7 @@ def _one(device: int, kernels: Spans, copies: Sequence[tuple[int, int, int]]) ->
 
 
 def _merged(spans: Spans) -> Spans:
-    """Spans that touch or overlap as one, in their order."""
+    """Return the spans in their order. Spans that touch or overlap become one."""
     merged: Spans = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -72,7 +74,7 @@ def _merged(spans: Spans) -> Spans:
 
 
 def _overlap(some: Spans, others: Spans) -> int:
-    """How long both are there; each is merged."""
+    """Return the time that is in a span of both lists, in the unit of the spans. The spans of each list do not overlap."""
     total = first = second = 0
     while first < len(some) and second < len(others):
         begin = max(some[first][0], others[second][0])
