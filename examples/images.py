@@ -1,4 +1,4 @@
-"""A folder of images, decoded in a map function, augmented by a function of one's own, in a compiled model.
+"""A folder of images, decoded in a map function, augmented by its own function, with a compiled model.
 
 gputui --preset images.yaml
 """
@@ -27,13 +27,13 @@ def make_folder(folder, samples=120):
 
 
 def load(path, label):
-    """One sample from its file: runs input.parallel_calls at once, and once only where input.cache is on."""
+    """One sample from its file: input.parallel_calls run at once, and each only once if input.cache is on."""
     image = tf.io.decode_png(tf.io.read_file(path), channels=3)
     return tf.ensure_shape(tf.cast(image, tf.float32) / 255.0, (SIZE, SIZE, 3)), label
 
 
 def flip_up_down(image, label):
-    """Made anew in each pass, for training samples only."""
+    """Runs again in each pass, for training samples only."""
     return tf.image.random_flip_up_down(image), label
 
 

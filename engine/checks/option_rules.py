@@ -141,7 +141,7 @@ def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning",
             ("train.hold_steps", "train.schedule"),
-            "holding the learning rate does nothing where it is constant",
+            "holding the learning rate does nothing while it is constant",
             "set train.schedule, or remove train.hold_steps",
         )
 
@@ -236,7 +236,7 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
     is_known = here and (bool(visible_gpus(options, machine)) or on_cpu(options, machine))
     if train.learning_rate_scaling != "none" and count == 1 and is_known:
         what = f"no effect with one replica: the learning rate stays {rate}"
-        yield Finding("note", (_RATE_SCALING,), what, "it takes effect where strategy.kind trains several replicas")
+        yield Finding("note", (_RATE_SCALING,), what, "it takes effect if strategy.kind trains several replicas")
     elif factor > 1 and not train.warmup_steps:
         yield Finding(
             "note",

@@ -223,7 +223,7 @@ def memory_limit(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="device",
         reason="train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
-        "does so by itself where the memory runs out",
+        "does so by itself if memory runs out",
     )
 
 

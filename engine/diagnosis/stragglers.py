@@ -136,7 +136,7 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="gpus",
         reason=f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
-        "leave it out with strategy.devices where it costs more than it computes",
+        "leave it out with strategy.devices if it costs more than it computes",
     )
 
 

@@ -138,7 +138,7 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
-        yield Finding("note", _name(gpu), f"TensorFlow does not use it beside larger GPUs: {few}", remedy)
+        yield Finding("note", _name(gpu), f"TensorFlow does not use it if there are larger GPUs: {few}", remedy)
         return
     yield from _kernels(gpu, capability)
     if compatibility.too_old(capability):
@@ -161,7 +161,7 @@ def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
     if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
         if gpu.get("newer_beside"):
-            yield Finding("note", _name(gpu), f"{what}, and does not use it beside the others")
+            yield Finding("note", _name(gpu), f"{what}, and uses only the others")
         else:
             yield Finding("error", _name(gpu), what, "use an older TensorFlow; device.visible=none trains on the CPU")
     elif newest is not None and capability[0] > newest[0]:

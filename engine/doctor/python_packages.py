@@ -37,7 +37,7 @@ def nvml_module_findings() -> Iterator[Finding]:
         what = f"the module pynvml is {place}, not that of {RIGHT}: readings may be wrong"
         yield Finding("warning", ABOUT, what, "rename that file, or take its folder off PYTHONPATH")
     elif old is not None:
-        what = f"the deprecated package pynvml {old} is installed beside {RIGHT}: it slows down every start of Python"
+        what = f"the deprecated package pynvml {old} is installed with {RIGHT}: it slows down every start of Python"
         yield Finding("note", ABOUT, what, "pip uninstall pynvml")
     else:
         yield Finding("ok", ABOUT, f"{RIGHT} {right}")

@@ -28,7 +28,7 @@ def settings(script: Script, options: Options) -> None:
     kind, place = options.workload.source
     if kind == "digits":
         file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
-        why = ["copy the file beside this script to move it"] if script.base is None else []
+        why = ["copy the file next to this script to move it"] if script.base is None else []
         script.add(f"DATA = {script.path(str(file))}", "workload.data", *why)
     elif kind == "tfrecord" and script.base is not None:
         pattern = literal(os.path.join(FOLDER, os.path.basename(place)))

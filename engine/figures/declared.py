@@ -200,9 +200,9 @@ NOT_SHOWN = {
     "measured_seconds": "with measured_steps it gives the mean speed of a proof's trial; a person reads the step time",
     "global_batch_size": "a setting: the options show it",
     "error": "text: every view shows it as a message",
-    "memory_answers": "changes of options, of which a warning tells when they are made",
-    "xla_answer": "a change of an option, of which a warning tells when it is made",
-    "code_changes": "changes of the user's code, of which a warning tells when the run is resumed",
+    "memory_answers": "changes of options, which a warning names when they are made",
+    "xla_answer": "a change of an option, which a warning names when it is made",
+    "code_changes": "changes of the user's code, which a warning names when the run is resumed",
 }
 _BY_KEY = {figure.key: figure for figure in RUN}
 _LESS_IS_BETTER = ("loss", "error", "mae", "mse")

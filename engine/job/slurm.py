@@ -182,7 +182,7 @@ def _numbers(inside: str) -> Iterator[str]:
 VARIABLE = "SLURM_JOB_END_TIME"
 ANSWER_SECONDS = 10.0  # squeue asks a server, which may be busy or down
 MARGIN_SECONDS, MARGIN_SHARE = 120.0, 0.1  # for the last checkpoint: the smaller of the two
-MARGIN = "2 minutes less, or a tenth less where that is shorter"
+MARGIN = "2 minutes less, or a tenth less if that is shorter"
 UNLIMITED = "UNLIMITED"
 _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
 

@@ -73,7 +73,7 @@ def obstacle(own: str, handed: Handed) -> str:
     if own in ("order", "workers") and handed.data == "batched":
         return batched
     if own == "workers" and handed.data == "pydataset" and handed.workers == 1:
-        return "the PyDataset loads one batch at a time; give it workers where threads may load several at once"
+        return "the PyDataset loads one batch at a time; give it workers if threads may load several at once"
     if own == "prefetch" and handed.prefetches:
         return "your Dataset has a prefetch of its own, which stays"
     if own == "device" and handed.hosted:

@@ -268,7 +268,7 @@ def of_python(word: str) -> str:
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
-    return f"Python code: write {line} into a preset.yaml beside it; gputui guide says what build returns"
+    return f"Python code: write {line} into a preset.yaml next to it; gputui guide says what build returns"
 
 
 def _hint(path: Path, beside: Path | None) -> str:

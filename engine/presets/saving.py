@@ -267,7 +267,7 @@ def _write(path: Path, text: str, preset: Preset) -> None:
 PRESET = """\
 # What is trained, and how. Change a value here, or for one run with: gputui --preset preset.yaml --set batch_size=128
 # Options that are not named here have their defaults. gputui options lists all options, gputui options batch_size
-# explains one of them, and gputui guide says what train.py may do. For an editor that checks and completes this file:
+# explains one of them, and gputui guide says what train.py can do. For an editor that checks and completes this file:
 # gputui presets schema > schema.json, and a first line # yaml-language-server: $schema=schema.json
 schema_version: {version}
 description: My training
@@ -278,7 +278,7 @@ workload:
 
 input:
   batch_size: 32              # samples in one step, on each GPU
-  cache: memory               # keep the loaded samples in memory; off where they do not fit
+  cache: memory               # keep the loaded samples in memory; off if they do not fit
   shuffle: 2000               # size of the shuffle buffer; off: keep the order
 
 train:
@@ -287,13 +287,13 @@ train:
   learning_rate: 0.003
   seed: 1                     # the same random numbers in each run; null: others
 
-# Settings that often speed up training on a GPU; gputui diagnose latest says what holds a run back.
+# Settings that often speed up training on a GPU; gputui diagnose latest says what limits a run's speed.
 # precision: {{policy: mixed_bfloat16}}
 # compile: {{xla: true, steps_per_execution: 10}}
 # strategy: {{kind: mirrored}}  # all GPUs
 
 run:
-  checkpoint: epoch           # gputui resume goes on from the last one
+  checkpoint: epoch           # gputui resume continues from the last one
 """
 
 PROGRAM = '''\

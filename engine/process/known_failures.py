@@ -254,7 +254,7 @@ FAILURES = (
 # Printed by trainer/cluster/connection_watch.py, which watches the other workers while TensorFlow connects this one.
 _LOST_PEER = re.compile(r"^gputui: (?P<worker>worker \d+ \(\S+\)) has ended while TensorFlow connected the workers$")
 LOST_PEER_HINT = (
-    "its own run or its log says why it ended; then start all workers again, with --resume-if-any where the training "
+    "its own run or its log says why it ended; then start all workers again, with --resume-if-any if the training "
     "had begun before"
 )
 

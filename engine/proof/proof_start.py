@@ -107,7 +107,7 @@ class BlockedError(ProofError):
             super().__init__(f"{what}\nwait for it (--wait)")
         else:
             super().__init__(
-                f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway"
+                f"{what}: figures measured at the same time would be worthless; wait for it (--wait), or give --anyway"
             )
 
 

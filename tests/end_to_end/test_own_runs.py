@@ -137,7 +137,7 @@ def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_li
     assert done.stderr == ""
     assert "utils.py:4 in check: AssertionError: too small\n    assert value > 3, 'too small'\n" in done.stdout
     assert "Traceback" not in done.stdout
-    assert "warning: json.py beside train.py is not used: another module json was imported before" in done.stdout
+    assert "warning: json.py next to train.py is not used: another module json was imported before" in done.stdout
     run = runs.find("latest")
     log = run.file("engine.log").read_text()
     assert f'"{folder}" train' in log

@@ -138,7 +138,7 @@ TRIGGERS = [
     ("optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
     ("optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
     ("optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
-    ("optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
+    ("optimizer", NONE, "hold_steps=5", "warning", "does nothing while it is constant"),
     ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored", "note", "2 times the learning rate, 0.002"),
     ("scaling", ONE, "learning_rate_scaling=sqrt", "note", "no effect with one replica: the learning rate stays 0.001"),
     ("validation", NONE, "validation=test", "error", "digits has no test part"),

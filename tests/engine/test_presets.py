@@ -291,7 +291,7 @@ def test_python_code_is_told_to_need_a_preset(
         assert cli.run(words) == 2
         told = capsys.readouterr().err
         line = 'workload: {entry: "my train.py:build"}'
-        assert told.startswith(f"{code}: Python code: write {line} into a preset.yaml beside it")
+        assert told.startswith(f"{code}: Python code: write {line} into a preset.yaml next to it")
 
 
 NO_FILES = ["no.yaml", "no/such/folder/x.yaml", "a" * 5000 + ".yaml", "", ".", "a\nb.yaml", "\x1b[2J"]

@@ -308,7 +308,7 @@ def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     assert training.events("warning") == [], "nothing goes on that has not begun"
     training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
-    assert "where your code shuffles, their order is different" in told["resumed_batches"]
+    assert "if your code shuffles, their order is different" in told["resumed_batches"]
     assert "start again" in told["callbacks_anew"]
 
 
@@ -386,7 +386,7 @@ REFUSED = {
     "endless-validation": (
         "return model(), (x, y), dataset().repeat().batch(10)",
         "validation has no end",
-        "return validation_steps beside it",
+        "return validation_steps next to it",
     ),
     "option": ("return {'model': model(), 'train': (x, y), 'epochs': 3}", "epochs is an option", "set train.epochs in"),
     "class-weight": ("return {'model': model(), 'train': (x, y), 'class_weight': [1]}", "class_weight is [1]", "dict"),

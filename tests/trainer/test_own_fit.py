@@ -121,7 +121,7 @@ def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     endless = tf.data.Dataset.range(3).repeat().filter(lambda number: True)
     with pytest.raises(UserError, match=r"train has more than \d+ elements, or no end") as refused:
         counting.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
-    assert refused.value.hint == "return samples beside it, or set train.steps_per_epoch"
+    assert refused.value.hint == "return samples next to it, or set train.steps_per_epoch"
 
 
 SETS = (

@@ -313,7 +313,7 @@ async def test_a_proof_beside_another_training_waits_or_measures_anyway(
         for key in ("c", "w", "m"):
             await asked(pilot)
             await pilot.press("p")
-            shown = await wait_for(pilot, "Measure beside it?")
+            shown = await wait_for(pilot, "Measure anyway?")
             assert "The run [red]x? is running on the same devices" in " ".join(shown.replace("│", " ").split())
             assert not started
             await pilot.press(key)

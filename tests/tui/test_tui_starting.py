@@ -45,7 +45,7 @@ async def asked(pilot: Pilot[Any], *keys: str) -> str:
     """Press the keys; the question that comes."""
     await pilot.press(*keys)
     await wait_for(pilot, lambda: isinstance(pilot.app.screen, Ask))
-    return await wait_for(pilot, "Start beside it?")
+    return await wait_for(pilot, "Start anyway?")
 
 
 async def test_a_start_beside_a_run_asks_and_waits_in_the_queue(

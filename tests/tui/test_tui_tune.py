@@ -150,7 +150,7 @@ async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monke
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "R Go on")
         await pilot.press("R")
-        await wait_for(pilot, "Measure beside it?")
+        await wait_for(pilot, "Measure anyway?")
         await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("c")
         assert not going_on
@@ -324,7 +324,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await pilot.press("T")
         await wait_for(pilot, "enter starts it")
         await pilot.press("enter")
-        await wait_for(pilot, "Measure beside it?")
+        await wait_for(pilot, "Measure anyway?")
         await pilot.press("m")
         await wait_for(pilot, lambda: started)
         await pilot.press("enter", "escape", "enter")  # keys that come while it is being started

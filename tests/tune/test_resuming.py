@@ -158,7 +158,7 @@ def _is_alone(proof: Proof) -> None:
     """A second search is refused with the reason, or waits for the first."""
     second = gputui(*SEARCH)
     assert second.returncode == 2
-    assert f"the search {proof.id} is running: figures taken beside it would be worthless" in second.stderr
+    assert f"the search {proof.id} is running: figures measured at the same time would be worthless" in second.stderr
     with opened(*SEARCH, "--wait") as third:
         assert third.stdout is not None
         assert third.stdout.readline() == f"waiting: the search {proof.id} is running\n"

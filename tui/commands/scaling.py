@@ -25,7 +25,7 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
     following |= {"as_json": form == "json", "report": form == "markdown"}
     if again is not None:
         if set(given) - RESUMING:
-            raise Refused("a resumed measurement keeps its preset and replicas: leave them out beside --resume")
+            raise Refused("a resumed measurement keeps its preset and replicas: leave them out with --resume")
         return _resume(again, **following)
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")

@@ -60,7 +60,7 @@ SCREENS = (
     ScreenEntry(
         "live",
         "Live view",
-        "The running run, or the latest",
+        "The run that is training, or the latest one",
         "LiveScreen",
         "live.screen",
         "a run",
@@ -92,7 +92,7 @@ SCREENS = (
     ScreenEntry(
         "diagnosis",
         "Diagnosis",
-        "What holds a run back",
+        "What limits the speed of a run",
         "DiagnosisScreen",
         "live.diagnosis",
         "a live view",
@@ -109,7 +109,7 @@ SCREENS = (
     ScreenEntry(
         "compare",
         "Comparison",
-        "Runs side by side",
+        "What differs between runs",
         "CompareScreen",
         "compare.screen",
         "two or more runs",

@@ -34,7 +34,7 @@ from .runs.actions import RunActions
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the choices of the key, in their order
 MOST_ROWS = 5  # of the values at the cursor
-HINT = "left and right move the cursor, which tells the values; + and - choose a part of the axis"
+HINT = "left and right move the cursor, which shows the values; + and - choose a part of the axis"
 
 
 class ChartSource(Protocol):

@@ -274,7 +274,7 @@ def _question(busy: str, measures: bool) -> str:
     busy = f"{busy[0].upper()}{busy[1:]}"
     if measures:
         return (
-            f"{busy} on the same devices, and would disturb the measurements: beside it figures are worse, and the "
-            "result says so.\nMeasure beside it?"
+            f"{busy} on the same devices, and would disturb the measurements: the figures are worse, and the "
+            "result says so.\nMeasure anyway?"
         )
-    return f"{busy} on the same devices: side by side both are slower, or run out of memory.\nStart beside it?"
+    return f"{busy} on the same devices: at the same time both are slower, or run out of memory.\nStart anyway?"

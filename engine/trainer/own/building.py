@@ -39,7 +39,7 @@ from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
 
 RESUMED_BATCHES = (
-    "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "
+    "your code batches its data: after resuming, the batches already seen in this pass are skipped; if your code "
     "shuffles, their order is different"
 )
 BATCH_SIZE = "input.batch_size"
@@ -225,7 +225,7 @@ def build(
     for name in code.shadowed():
         report.warn(
             "shadowed",
-            f"{name} beside {code.file.name} is not used: another module {name[:-3]} was imported before it",
+            f"{name} next to {code.file.name} is not used: another module {name[:-3]} was imported before it",
             "rename the file",
             name,
         )

@@ -29,7 +29,7 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
     Raises UserError if the data has no end, or is not counted within `most_seconds`.
     """
-    settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
+    settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
     report.phase("building", f"counting {role}")
@@ -41,7 +41,7 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
             if number % LOOK_EVERY == 0 and time.monotonic() > deadline:
                 raise UserError(
                     f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
-                    f"return {SAMPLES[role]} beside it, or {settable}",
+                    f"return {SAMPLES[role]} next to it, or {settable}",
                 )
         return number
 

@@ -109,7 +109,7 @@ def _weighted(train: Any, weight: Any) -> Any:
     if isinstance(train, tuple | list) and len(train) == 2:
         return (*train, weight)
     if isinstance(train, tuple | list) and len(train) == 3:
-        raise UserError("sample_weight is given twice, in train and beside it", "remove one of them")
+        raise UserError("sample_weight is given twice, in train and next to it", "remove one of them")
     raise UserError("sample_weight can be used only with arrays (x, y)", hint)
 
 

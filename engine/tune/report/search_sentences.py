@@ -105,7 +105,7 @@ def ceiling_in_words(data: Record) -> str:
     if device is not None and device > ceiling:
         return f"without input {units.count(ceiling)}, now {units.count(device)}"
     if best is not None and best > ceiling:
-        return "its input no longer holds it back"
+        return "its input no longer limits the speed"
     reached = f", {units.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
     return f"ceiling without input {units.count(ceiling)}{reached}"
 
