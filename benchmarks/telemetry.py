@@ -106,7 +106,7 @@ def window(reader: subprocess.Popen[bytes], on: bool, seconds: float) -> tuple[f
 
 
 def step_at(steps: Sequence[tuple[float, int]], t: float) -> float:
-    """Return the step at the Unix time `t`, interpolated between two of the progress events `steps` (Unix time, step)."""
+    """Return the step at the Unix time `t`, interpolated between two of the progress events `steps` (time, step)."""
     after = next(i for i, (at, _) in enumerate(steps) if at >= t)
     (t0, step0), (t1, step1) = steps[after - 1], steps[after]
     return step0 + (step1 - step0) * (t - t0) / (t1 - t0)

@@ -119,7 +119,7 @@ def _around() -> Iterator[Kind]:
 
 
 def tried(kind: Kind, seed: int) -> str:
-    """Carry out one case of a kind. Return what was wrong, empty if nothing was. The same `seed` gives the same case."""
+    """Carry out one case of a kind. Return what was wrong, empty if nothing was. The same seed gives the same case."""
     try:
         kind.case(random.Random(f"{kind.group} {kind.name} {seed}"))
     except Violation as violation:

@@ -42,7 +42,7 @@ class Done:
 
 
 def call(command: Sequence[str], limit_seconds: float, environment: Mapping[str, str] = {}) -> Done:
-    """Run a command until it ends. Raises Failed if it takes more than `limit_seconds`; then its processes are ended."""
+    """Run a command until it ends. Raises Failed if it takes more than `limit_seconds`, and then ends its processes."""
     began = time.monotonic()
     pipe = subprocess.PIPE
     process = subprocess.Popen(

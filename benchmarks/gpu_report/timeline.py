@@ -74,7 +74,7 @@ def _merged(spans: Spans) -> Spans:
 
 
 def _overlap(some: Spans, others: Spans) -> int:
-    """Return the time that is in a span of both lists, in the unit of the spans. The spans of each list do not overlap."""
+    """Return the time that is in a span of both lists, in the unit of the spans. Spans of one list do not overlap."""
     total = first = second = 0
     while first < len(some) and second < len(others):
         begin = max(some[first][0], others[second][0])
