@@ -159,9 +159,9 @@ def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
     if not machine.gpus:
         yield error(KEY, f"{choice} needs a GPU ({machine.no_gpu_reason})", "set it to all, and the CPU trains")
     elif len(have := candidates(choice, machine)) < choice.count:
-        in_mig = sum(gpu.mig for gpu in machine.shown)
-        mig = f"; {in_mig} in MIG mode are not chosen: name an instance" if in_mig else ""
-        what = f"{choice} needs {choice.kind}; this process may use {len(have)} such of {len(machine.shown)}{mig}"
+        is_mig = choice.count > 1 and any(gpu.instance for gpu in machine.parts)
+        mig = "; CUDA shows one MIG instance to a process" if is_mig else ""
+        what = f"{choice} needs {choice.kind}; this process may use {len(have)} such of {len(machine.parts)}{mig}"
         yield error(KEY, what, "ask for fewer, or for another kind")
     if choice.shared and not options.device.grows and options.device.memory_limit_mb is None:
         message = f"{choice} shares a GPU with others, but TensorFlow would take nearly all of its memory"

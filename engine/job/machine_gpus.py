@@ -15,19 +15,18 @@ from . import several_tasks as jobs
 from .allocation import Allocation
 from .several_tasks import Remark as JobRemark
 from .slurm import Left
-from .visible_devices import VARIABLE, Device, find, hides_all, visible
+from .visible_devices import VARIABLE, Device, find, hides_all, named, visible
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A part of a GPU that works as a GPU of its own (a MIG instance). `memory_total_bytes` is None if it is not
-    known.
-    """
+    """A part of a GPU that works as a GPU of its own (a MIG instance). A value is None if it is not known."""
 
     uuid: str
     memory_total_bytes: int | None
+    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Gpu:
     `mig` is True in MIG mode: then only its `instances` can compute. `lost` is the reason why the GPU no longer
     answers, else empty. `prohibited` is True if its compute mode allows no process. `memory_used_bytes`, `holders` and
     `sole_holder` are values of this moment: `holders` are the processes that compute on the GPU, and `sole_holder` is
-    the process that uses it alone in exclusive mode, else empty.
+    the process that uses it alone in exclusive mode, else empty. `instance` is the UUID of a MIG instance if this
+    stands for the instance, with its memory.
     """
 
     index: int
@@ -54,6 +54,7 @@ class Gpu:
     memory_used_bytes: int | None = None
     holders: tuple[str, ...] = ()
     sole_holder: str = ""
+    instance: str = ""
 
     @property
     def is_taken(self) -> bool:
@@ -192,6 +193,12 @@ class Machine:
         """The GPUs that CUDA shows to this process, in CUDA's order; see `shown_of`."""
         return self.shown_by(self.visible_devices)
 
+    @property
+    def parts(self) -> tuple[Gpu, ...]:
+        """The GPUs and MIG instances that this process may use, of which CUDA shows only one instance at a time."""
+        by_index = {gpu.index: gpu for gpu in self.gpus}
+        return tuple(_part(by_index[each.index], each.instance) for each in named(self.visible_devices, self.devices))
+
     def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
         """Return the GPUs that CUDA would show with this value of CUDA_VISIBLE_DEVICES, in CUDA's order."""
         return shown_of(self.gpus, value)
@@ -222,4 +229,12 @@ def device_of(gpu: Gpu) -> Device:
 
 
 def _part(gpu: Gpu, instance: int | None) -> Gpu:
-    return gpu if instance is None else replace(gpu, memory_total_bytes=gpu.instances[instance].memory_total_bytes)
+    if instance is None:
+        return gpu
+    part = gpu.instances[instance]
+    return replace(
+        gpu,
+        instance=part.uuid,
+        memory_total_bytes=part.memory_total_bytes,
+        memory_used_bytes=part.memory_used_bytes,
+    )

@@ -50,20 +50,31 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """Return the UUIDs of the GPUs that the process `pid` uses, according to the driver.
+    """Return the UUIDs of the GPUs and MIG instances that the process `pid` uses, according to the driver.
 
-    Empty if it uses none or if the driver does not report it.
+    Empty if it uses none or if the driver does not report it. If the driver does not report which instance of a GPU it
+    uses, all are returned.
     """
     try:
-        readings = BackgroundCall(_readings).result(PATIENCE_SECONDS)
+        readings = BackgroundCall(lambda: _readings(processes=True)).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError):
         return frozenset()
-    seen = (gpu for gpu in readings if any(process["pid"] == pid for process in gpu.get("processes") or ()))
-    return frozenset(gpu["uuid"] for gpu in seen if gpu.get("uuid"))
+    used = [part for gpu in readings for part in _used_parts(gpu, pid)]
+    return frozenset(part["uuid"] for part in used if part.get("uuid"))
 
 
-def _readings() -> list[dict[str, Any]]:
-    nvml = Nvml()
+def _used_parts(gpu: Mapping[str, Any], pid: int) -> Sequence[Mapping[str, Any]]:
+    parts = gpu.get("mig") or [gpu]
+    used = [part for part in parts if _lists(part, pid)]
+    return used or (parts if _lists(gpu, pid) else ())
+
+
+def _lists(part: Mapping[str, Any], pid: int) -> bool:
+    return any(process["pid"] == pid for process in part.get("processes") or ())
+
+
+def _readings(processes: bool = False) -> list[dict[str, Any]]:
+    nvml = Nvml(processes=processes)
     try:
         return nvml.read()
     finally:
@@ -102,7 +113,10 @@ def _gpu(identity: Mapping[str, Any]) -> Gpu:
         compute_capability=identity.get("compute_capability"),
         memory_total_bytes=identity.get("memory_total_bytes"),
         mig=instances is not None,
-        instances=tuple(Instance(instance["uuid"], instance["memory_total_bytes"]) for instance in instances or ()),
+        instances=tuple(
+            Instance(instance["uuid"], instance["memory_total_bytes"], instance["memory_used_bytes"])
+            for instance in instances or ()
+        ),
         multiprocessors=identity.get("multiprocessors"),
         pci_bus_id=identity.get("pci_bus_id"),
         lost=identity.get("missing", "") if identity.get("lost") else "",

@@ -44,12 +44,17 @@ def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
 
 
 def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
-    """Return the GPUs from which the choice is made: those that this process is shown, of the kind of the choice,
-    working, allocated to this job, and not in MIG mode.
+    """Return the GPUs and MIG instances from which the choice is made: those that this process may use, of the kind of
+    the choice, working, and allocated to this job.
+
+    A choice of several GPUs has no instances, as CUDA shows one instance to a process.
     """
     given = machine.allocation
-    allowed = (gpu for gpu in machine.shown if given is None or given.allows(gpu.index, machine.devices))
-    usable = (gpu for gpu in used_by_tensorflow(list(allowed)) if not (gpu.mig or gpu.lost or gpu.prohibited))
+    allowed = (
+        gpu for gpu in machine.parts if given is None or given.allows(gpu.instance or gpu.index, machine.devices)
+    )
+    usable = (gpu for gpu in used_by_tensorflow(list(allowed)) if not (gpu.lost or gpu.prohibited))
+    usable = (gpu for gpu in usable if choice.count == 1 or not gpu.instance)
     return [gpu for gpu in usable if choice.allows(gpu.name, gpu.memory_total_bytes)]
 
 

@@ -62,6 +62,28 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
     return instances[:1] or shown
 
 
+def named(value: str | None, devices: Sequence[Device]) -> list[Shown]:
+    """Return the GPUs and MIG instances of which one process could be shown some: those that `value` names, None for
+    all. A GPU in MIG mode that is named as a whole stands for all its instances.
+    """
+    if value is None:
+        return [part for device in devices for part in _parts(device)]
+    names = [name.strip() for name in value.split(",")]
+    by_index = {device.index: device for device in devices}
+    pairs = zip(names, _named(names, devices), strict=False)
+    return [
+        part
+        for name, shown in pairs
+        for part in ([shown] if name.startswith("MIG-") else _parts(by_index[shown.index]))
+    ]
+
+
+def _parts(device: Device) -> list[Shown]:
+    if device.instances is None:
+        return [Shown(device.index)]
+    return [Shown(device.index, place) for place in range(len(device.instances))]
+
+
 def hides_all(value: str | None) -> bool:
     """Return True if this value of CUDA_VISIBLE_DEVICES hides all GPUs on purpose: it is or begins with an empty name,
     -1 or NoDevFiles.

@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..files.values import number, whole
@@ -66,11 +66,12 @@ class GpuUser:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """A GPU and its use at one moment.
+    """A GPU, or a MIG instance, and its use at one moment.
 
     `busy` is the share of the time (0 to 1) in which it computed, None if not known. `users` are the processes that use
     it, None if the driver does not report them. `holder` is the run or command that has leased the GPU, or whose memory
     is still on it after its end; None if there is neither. `fault` is the reason why the GPU does not work, else empty.
+    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`.
     """
 
     index: int
@@ -82,6 +83,12 @@ class GpuUse:
     users: tuple[GpuUser, ...] | None = None
     holder: Holder | None = None
     fault: str = ""
+    instance: int | None = None
+
+    @property
+    def number(self) -> str:
+        """The number of the GPU, for an instance with its position: 0, or 0:1 as NVIDIA's container toolkit has it."""
+        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
 
     @property
     def free_bytes(self) -> int:
@@ -130,7 +137,7 @@ def read() -> list[GpuUse]:
 
 def _uses(readings: Callable[[], Sequence[Mapping[str, Any]]]) -> list[GpuUse]:
     try:
-        return [_use(reading) for reading in readings()]
+        return [use for reading in readings() for use in uses_of(reading)]
     except (NvmlUnavailable, TimeoutError) as fault:
         raise NotFree(f"the GPUs cannot be read: {fault}") from None
 
@@ -178,6 +185,21 @@ class GpuWatch:
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
+
+
+def uses_of(reading: Mapping[str, Any]) -> list[GpuUse]:
+    """Return the GPU of a reading or, in MIG mode, its instances. Without an instance it cannot be used."""
+    instances = reading.get("mig")
+    if not isinstance(instances, list) or reading.get("missing"):
+        return [_use(reading)]
+    if not instances:
+        return [replace(_use(reading), fault="in MIG mode without an instance")]
+    common = {name: reading.get(name) for name in ("index", "name")}
+    # The driver reports no load of an instance; from Hopper on its activity may be known.
+    return [
+        replace(_use({**instance, **common, "busy": instance.get("sm_active")}), instance=place)
+        for place, instance in enumerate(instances)
+    ]
 
 
 def _use(reading: Mapping[str, Any]) -> GpuUse:
@@ -240,15 +262,17 @@ class Wish:
         if len(able) >= self.choice.count:
             return ""
         asked = (gpu for gpu in gpus if gpu.uuid in self.names)
-        reasons = [f"GPU {gpu.index}: {why}" for gpu in asked if (why := self.why_not(gpu))]
+        reasons = [f"GPU {gpu.number}: {why}" for gpu in asked if (why := self.why_not(gpu))]
         needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
         what = f"needs {self.choice.kind}{needs}"
         return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
 
 
 def name_of(gpu: Gpu) -> str:
-    """Return the name of a GPU's lease: its UUID, or its index if the driver reports no UUID."""
-    return gpu.uuid or str(gpu.index)
+    """Return the name of a GPU's lease: the UUID of the GPU or of the MIG instance, or the index if the driver reports
+    no UUID.
+    """
+    return gpu.instance or gpu.uuid or str(gpu.index)
 
 
 def choose(
@@ -310,7 +334,7 @@ def idle_seconds() -> float:
 
 
 def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
-    return "GPU " + ", ".join(str(gpu.index) for gpu in gpus if gpu.uuid in names)
+    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.uuid in names)
 
 
 def with_names(gpus: Sequence[GpuUse], names: Sequence[str]) -> Iterator[GpuUse]:
@@ -353,7 +377,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
         who = f", by {use.users[0]}" if use.users else ""
         reason = f"its run has ended, and {size(use.memory_used_bytes)} of its memory are still in use{who}"
         each.release(stuck=reason)
-        lines.append(f"GPU {use.index} is stuck: {reason}")
+        lines.append(f"GPU {use.number} is stuck: {reason}")
     return lines
 
 

@@ -75,14 +75,14 @@ def lease_devices(
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
-        used = {name_of(gpu): gpu.memory_used_bytes for gpu in machine.gpus}
+        used = {name_of(gpu): gpu.memory_used_bytes for gpu in (*machine.gpus, *machine.parts)}
         names = names_of(options, machine, all_visible)
         take = _those_not_leased if among is None else lease.take
         return Devices(options, list(take(names, what, used)))
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among))
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
-    order = [name_of(gpu) for gpu in machine.shown]
+    order = [name_of(gpu) for gpu in machine.parts]
     chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
     return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
 
@@ -106,7 +106,7 @@ def in_use(options: Options, machine: Machine) -> str:
         gpus: Sequence[GpuUse] = free_gpus.read()
     except NotFree:
         return ""
-    reasons = (f"GPU {gpu.index}: {why}" for gpu in gpus if gpu.uuid in names and (why := gpu.why_not_free()))
+    reasons = (f"GPU {gpu.number}: {why}" for gpu in gpus if gpu.uuid in names and (why := gpu.why_not_free()))
     return "; ".join(reasons)
 
 

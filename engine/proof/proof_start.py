@@ -207,7 +207,7 @@ def _kind(record: Record) -> str:
 
 
 def _name(gpu: Gpu) -> str:
-    return gpu.uuid or str(gpu.index)
+    return gpu.instance or gpu.uuid or str(gpu.index)
 
 
 # ---- resuming a proof that has ended early -------------------------------------------------------

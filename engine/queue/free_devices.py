@@ -33,6 +33,7 @@ class Device:
     device cannot even be shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the
     processes on the GPU, and are empty if the driver does not report them. `settles` is True if the device is free but
     has to stay idle for some seconds. `run` is the folder of this user's run that has leased the device, else empty.
+    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`.
     """
 
     name: str
@@ -45,9 +46,13 @@ class Device:
     users: Sequence[GpuUser] = ()
     settles: bool = False
     run: str = ""
+    instance: int | None = None
 
     def __str__(self) -> str:
-        return "the CPU" if self.name == CPU else f"GPU {self.index if self.index is not None else self.name}"
+        if self.name == CPU:
+            return "the CPU"
+        number = self.name if self.index is None else str(self.index)
+        return f"GPU {number}" if self.instance is None else f"GPU {number}:{self.instance}"
 
 
 class DeviceReader:
@@ -87,7 +92,8 @@ class DeviceReader:
                 why = f"must stay idle for {least:.0f} s first"
             shut = use.fault or (str(use.holder) if use.leased else "")
             about = (use.name, use.memory_total_bytes, use.free_bytes, use.users or ())
-            self._last += (Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder)),)
+            last = Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder), use.instance)
+            self._last += (last,)
         return (*self._last, _cpu())
 
     def close(self) -> None:
@@ -115,9 +121,18 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
     if entry.needs == CPU or not gpus:
         return [device for device in devices if device.name == CPU]
     if choice := gpu_choice.parse(entry.needs):
-        return [gpu for gpu in gpus if choice.allows(gpu.kind, gpu.total_bytes)]
+        fitting = [gpu for gpu in gpus if choice.allows(gpu.kind, gpu.total_bytes)]
+        return [gpu for gpu in fitting if choice.count == 1 or gpu.instance is None]
     named = entry.needs.split(",")
-    return [gpu for gpu in gpus if entry.needs == "all" or gpu.name in named or str(gpu.index) in named]
+    if entry.needs == "all":
+        return next(([gpu] for gpu in gpus if gpu.instance is not None), gpus)
+    return [gpu for gpu in gpus if gpu.name in named or (str(gpu.index) in named and not gpu.instance)]
+
+
+def shown_at_once(devices: Sequence[Device]) -> int:
+    """Return how many GPUs CUDA shows to a process on a machine with these devices: one if there are MIG instances."""
+    gpus = [device for device in devices if device.name != CPU]
+    return 1 if any(gpu.instance is not None for gpu in gpus) else len(gpus)
 
 
 def allowed(devices: Sequence[Device], settings: Settings) -> list[Device]:
@@ -199,6 +214,7 @@ def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
             "index": device.index,
             "kind": device.kind,
             "total_bytes": device.total_bytes,
+            "instance": device.instance,
             "run": device.run,
             "is_taken": bool(device.holder) and not device.settles,
         }
@@ -218,6 +234,7 @@ def from_news(plain: Any) -> list[Device]:
             kind=text(fields.get("kind")) or "",
             total_bytes=whole(fields.get("total_bytes")),
             run=text(fields.get("run")) or "",
+            instance=whole(fields.get("instance")),
         )
         for fields in map(mapping, plain if isinstance(plain, list) else ())
         if (name := text(fields.get("name")))

@@ -21,7 +21,7 @@ from ..system.identity import Place
 from . import entries, free_devices, jobs, queue_settings
 from .entries import Entry
 from .fair_share import FairShare
-from .free_devices import CPU, Device
+from .free_devices import Device
 from .jobs import FAILED, End
 from .listing_reader import ListingReader
 from .slurm_follower import SlurmFollower
@@ -247,7 +247,7 @@ class Runner:
             return
         self._read_settings()
         seen = self._read_devices()
-        self._gpus = sum(device.name != CPU for device in seen)
+        self._gpus = free_devices.shown_at_once(seen)
         busy: set[str] = set()
         for entry in self._entries:
             if entry.state in BEGUN_STATES:

@@ -64,7 +64,12 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
         return {}
     from ...engine.queue import entries, free_devices  # only if something is queued
 
-    seen = [free_devices.Device(gpu.uuid, gpu.index, kind=gpu.name, total_bytes=gpu.memory_total_bytes) for gpu in gpus]
+    seen = [
+        free_devices.Device(
+            gpu.uuid, gpu.index, kind=gpu.name, total_bytes=gpu.memory_total_bytes, instance=gpu.instance
+        )
+        for gpu in gpus
+    ]
     following: dict[str, str] = {}
     for entry in entries.all_entries():
         if entry.state == "waiting" and not entry.is_of_slurm:
@@ -76,7 +81,8 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
 def _row(gpu: GpuUse) -> tuple[str, ...]:
     memory = f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}" if gpu.memory_total_bytes else "-"
     busy = "-" if gpu.busy is None else share(gpu.busy)
-    return str(gpu.index), clean(gpu.name.removeprefix("NVIDIA ")), memory, busy, clean(_state(gpu))
+    model = gpu.name.removeprefix("NVIDIA ") + (" MIG" if gpu.instance is not None else "")
+    return gpu.number, clean(model), memory, busy, clean(_state(gpu))
 
 
 def _state(gpu: GpuUse) -> str:
@@ -95,6 +101,7 @@ def _as_json(gpu: GpuUse) -> dict[str, Any]:
     holder = gpu.holder
     return {
         "index": gpu.index,
+        "instance": gpu.instance,
         "uuid": gpu.uuid,
         "name": gpu.name,
         "memory_used_bytes": gpu.memory_used_bytes,
@@ -146,7 +153,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
                 raise Refused(f"{fault}\n--wait starts when that has changed") from None
             complain(f"waiting: {fault}")
             time.sleep(WAIT_SECONDS)
-    complain(f"on GPU {', '.join(str(gpu.index) for gpu in chosen)}")
+    complain(f"on GPU {', '.join(gpu.number for gpu in chosen)}")
     try:
         return _run(command, ",".join(gpu.uuid for gpu in chosen))
     finally:

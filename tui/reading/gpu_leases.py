@@ -9,7 +9,7 @@ from ...engine.files.values import whole
 from ...engine.leases import lease
 from ...engine.leases.free_gpus import GpuUse, GpuUser
 from ...engine.leases.idle_notes import IdleNotes
-from .run.gpu_reading import FREE, Gpu, GpuProcess, numbers
+from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
 
 
 def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
@@ -17,34 +17,39 @@ def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
     notes of earlier looks, if that is longer than the screen has seen. Reads some small files for each GPU, so it is to
     be called in a thread.
     """
-    uses = notes.of([_use(gpu) for gpu in gpus])
-    return tuple(
-        replace(gpu, lease=_text(use), processes=_noted(gpu.processes, use))
-        for gpu, use in zip(gpus, uses, strict=True)
-    )
+    uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))
+    return tuple(_with_uses(gpu, [next(uses) for _ in _uses(gpu)]) for gpu in gpus)
 
 
-def _noted(processes: tuple[GpuProcess, ...] | None, use: GpuUse) -> tuple[GpuProcess, ...] | None:
-    idle = {user.pid: user.idle_seconds or 0.0 for user in use.users or ()}
-    return processes and tuple(
+def _with_uses(gpu: Gpu, uses: Sequence[GpuUse]) -> Gpu:
+    words = "; ".join(f"{use.number} {_text(use)}" if gpu.mig else _text(use) for use in uses)
+    idle = {user.pid: user.idle_seconds or 0.0 for use in uses for user in use.users or ()}
+    processes = gpu.processes and tuple(
         replace(process, idle_seconds=max(process.idle_seconds, idle.get(process.pid, 0.0)))
         if process.idle_seconds is not None
         else process
-        for process in processes
+        for process in gpu.processes
     )
+    return replace(gpu, lease=words, processes=processes)
 
 
-def _use(gpu: Gpu) -> GpuUse:
-    users = gpu.processes
+def _uses(gpu: Gpu) -> list[GpuUse]:
+    """Return the use of a GPU or, in MIG mode, of each instance."""
+    if not gpu.mig:
+        return [_use(gpu, gpu, gpu.busy)]
+    return [replace(_use(gpu, instance, None), instance=place) for place, instance in enumerate(gpu.mig)]
+
+
+def _use(gpu: Gpu, part: Gpu | Instance, busy: float | None) -> GpuUse:
     return GpuUse(
         gpu.index,
-        gpu.uuid,
+        part.uuid,
         gpu.name or "GPU",
-        whole(gpu.memory_used_bytes),
-        whole(gpu.memory_total_bytes),
-        gpu.busy,
-        None if users is None else tuple(map(_user, users)),
-        lease.holder(gpu.uuid or str(gpu.index)),
+        whole(part.memory_used_bytes),
+        whole(part.memory_total_bytes),
+        busy,
+        None if part.processes is None else tuple(map(_user, part.processes)),
+        lease.holder(part.uuid or str(gpu.index)),
     )
 
 

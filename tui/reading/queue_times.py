@@ -64,7 +64,7 @@ def when_text(seconds: float | None) -> str:
 class _Times:
     def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: Mapping[str, Any]) -> None:
         self._listed, self._devices = listed, devices
-        self._gpus = sum(device.name != free_devices.CPU for device in devices)
+        self._gpus = free_devices.shown_at_once(devices)
         delayed = news.get("delayed")
         self._delayed = [name for name in delayed if isinstance(name, str)] if isinstance(delayed, list) else []
         self._settings = _settings(queue_settings.path(), queue_settings.stamp())

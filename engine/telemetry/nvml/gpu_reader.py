@@ -19,6 +19,7 @@ from .queries import (
     EXCLUSIVE,
     MEMORY,
     MIG,
+    MIG_PROCESSES,
     PCIE,
     PROCESSES,
     QUESTIONS,
@@ -233,10 +234,11 @@ class Device:
         traffic.
         """
         by_gpm = self._flow is not None and self._flow.tells_pcie
-        return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
+        questions = tuple(MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS)
+        return (*questions, PCIE) if self._pcie and not by_gpm else questions
 
     def _due(self, question: Question) -> bool:
-        watched = question is PROCESSES and self._all_of_processes
+        watched = question in (PROCESSES, MIG_PROCESSES) and self._all_of_processes
         return watched or not question.slow or question.keys[0] not in self._slow_values
 
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
@@ -325,6 +327,9 @@ class Device:
         figures = {key: value for key, value in values.items() if not isinstance(value, Reason)}
         if "processes" in figures:
             figures["processes"] = described(figures["processes"], self._own_pid, self._all_of_processes)
+        for instance in figures.get("mig") or ():
+            if instance.get("processes") is not None:
+                instance["processes"] = described(instance["processes"], self._own_pid, self._all_of_processes)
         reasons = {
             key: str(value)
             for key, value in values.items()

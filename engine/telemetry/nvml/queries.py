@@ -250,6 +250,23 @@ def _mig(gpu: Handle) -> Values:
 
     Each instance has `uuid`, `gpu_instance` (its id), `memory_used_bytes` and `memory_total_bytes`.
     """
+    return _instances(gpu, lambda _instance: {})
+
+
+def _mig_with_processes(gpu: Handle) -> Values:
+    """Return the same with the `processes` of each instance, None if the driver does not report them.
+
+    The list of the whole GPU has them only for a caller with privileges (nvml.h, nvmlDeviceGetComputeRunningProcesses).
+    """
+
+    def processes(instance: Handle) -> Values:
+        listed = or_none(lambda: _processes_v3(instance)) or or_none(lambda: _processes_v2(instance))
+        return listed or {"processes": None}
+
+    return _instances(gpu, processes)
+
+
+def _instances(gpu: Handle, more: Way) -> Values:
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     instances = []
@@ -259,7 +276,8 @@ def _mig(gpu: Handle) -> Values:
         except pynvml.NVMLError_NotFound:
             continue
         uuid = text(pynvml.nvmlDeviceGetUUID, instance)
-        instances.append({"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)} | _instance_memory(instance))
+        about = {"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)}
+        instances.append(about | _instance_memory(instance) | more(instance))
     return {"mig": instances}
 
 
@@ -291,6 +309,7 @@ def _pcie(gpu: Handle) -> Values:
 EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
 MIG = Question(("mig",), (_mig,), slow=True)
+MIG_PROCESSES = Question(("mig",), (_mig_with_processes,), slow=True)  # in place of MIG, if processes are asked for
 PROCESSES = Question(("processes",), (_processes_v3, _processes_v2), slow=True)
 _RARE_POLICIES = {
     "board_limit": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,

@@ -6,7 +6,7 @@
  *   init_ms=500       nvmlInit takes so long              mig=3@1          GPU 1 is in MIG mode, with so many instances
  *   fail=FUNC:3@1     FUNC fails with 3 on GPU 1          gpm=1            performance metrics, as from Hopper on
  *   slow_ms=50        each call on a GPU takes so long    name=bad         the name is no UTF-8
- *   hang=FUNC@1       FUNC never returns                  procs=12,34      ids of processes on each GPU
+ *   hang=FUNC@1       FUNC never returns                  procs=12,34@1    ids of processes on each GPU (or on GPU 1)
  *   lost=1+30         GPU 1 is lost after 30 calls        log=FILE         a line per call: seconds function gpu note
  *   lost_when=FILE@1  GPU 1 is lost when there is a file  lost_code=999    how a lost GPU answers (default 15)
  *   nvlinks=18        links of each GPU                   gpm_lacks=20,21  metrics that are not supported
@@ -26,6 +26,7 @@
  *   throttle=8@1      NVML's bits for what slows it   loaded=2         the driver was loaded so often: an NVML that was
  *   also=FILE         more words, which go before         opened before fails
  *                     these, as soon as there is the file
+ * The MIG instances have the numbers 100, 101 ...: mem_used=512@100, procs=12@101.
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #define _GNU_SOURCE
@@ -560,7 +561,7 @@ API int nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kib) {
 typedef struct { unsigned pid; u64 bytes; unsigned instance, part; } Process;
 
 static int processes(int gpu, unsigned *count, Process *found) {
-    const char *list = word("procs");
+    const char *list = word_of("procs", gpu);
     unsigned room = *count;
     Use used[USES];
     *count = 0;

@@ -51,10 +51,12 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Instance:
-    """A partition of a GPU (MIG)."""
+    """A partition of a GPU (MIG). `processes` is None if the driver does not list them."""
 
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
+    uuid: str = ""
+    processes: tuple[GpuProcess, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def read(
         ecc_uncorrected=number(errors.get("uncorrected")),
         mig=_instances(reading.get("mig")),
         mig_off="mig" in reading and reading["mig"] is None,
-        processes=_processes(reading.get("processes")),
+        processes=_processes(_listed(reading)),
         reasons=mapping(reading.get("reasons")),
         missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
         training=trains(reading, used),
@@ -187,6 +189,16 @@ def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
 
 def _words(listed: Any) -> tuple[str, ...] | None:
     return tuple(str(word) for word in listed) if isinstance(listed, list) else None
+
+
+def _listed(reading: Mapping[str, Any]) -> Any:
+    """The processes of the GPU and of its MIG instances, each once: without privileges, only an instance lists its
+    own.
+    """
+    of_instances = [mapping(instance).get("processes") for instance in reading.get("mig") or ()]
+    lists = [listed for listed in (reading.get("processes"), *of_instances) if isinstance(listed, list)]
+    by_pid = {mapping(process).get("pid"): process for listed in lists for process in listed}
+    return list(by_pid.values()) if lists else None
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
@@ -226,8 +238,15 @@ def _process(reading: Mapping[str, Any]) -> GpuProcess:
 def _instances(listed: Any) -> tuple[Instance, ...] | None:
     if not isinstance(listed, list):
         return None
-    keys = ("memory_used_bytes", "memory_total_bytes")
-    return tuple(Instance(*(number(mapping(instance).get(key)) for key in keys)) for instance in listed)
+    return tuple(
+        Instance(
+            number(instance.get("memory_used_bytes")),
+            number(instance.get("memory_total_bytes")),
+            str(instance.get("uuid") or ""),
+            _processes(instance.get("processes")),
+        )
+        for instance in map(mapping, listed)
+    )
 
 
 def _since(lost_since: Any) -> str:
