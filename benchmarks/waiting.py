@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 from gputui.engine import presets
-from gputui.engine.queue import adding, entries
+from gputui.engine.queue import adding, entries, entry_changes
 from gputui.tui.reading import run_list
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -105,7 +105,7 @@ def main() -> None:
             measure_reading()
         finally:
             for entry in entries.all_entries():
-                entries.remove(entry.run)
+                entry_changes.remove(entry.run)
             stranger.kill()
             runner.wait(60)
 

@@ -1,4 +1,4 @@
-"""The entries of the queue, each in a file of its own, and what a user does with them.
+"""The entries of the queue, each in a file of its own, and the lock that makes a process its runner.
 
 An entry is changed only under the lock of the queue. The module imports little, as the runner keeps it in memory.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,24 +22,18 @@ from ..files.places import home, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
-from ..job import slurm, slurm_programs
-from ..runs import Run, RunError, request_stop, titles
-from ..runs.run import PROOF
+from ..job import slurm
+from ..runs import Run, RunError, titles
 from ..system import locks, stop_signals
 from ..system.locks import Lock
 from . import FOLDER
 from .jobs import Job, job_of
 
 State = Literal["waiting", "held", "starting", "running"]
-Where = Literal["top", "up", "down"]
-_MOVES_IN_SLURM = (
-    "Slurm orders its jobs\nscontrol top {job} puts it first; scontrol update JobId={job} Nice=100 lets others go first"
-)
 WAITS: tuple[State, ...] = ("waiting", "held")
 RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runner.json", "runner.log"
 PAUSED_REASON = "the queue is paused; gputui queue start goes on"
 LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
-BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
 # Variables of this terminal or of this process, which a run does not get later.
 _LEFT_OUT = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM")
 _INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED", locks.LEASED)
@@ -316,119 +309,8 @@ def needs_of(visible: Any) -> str:
     return ",".join(map(str, visible)) if isinstance(visible, list | tuple) else text(visible) or "all"
 
 
-def _entry(name: str) -> Entry:
-    entry = read(name)
-    if entry is None:
-        raise RunError(f"{name} is not in the queue; gputui queue lists what is")
-    return entry
-
-
-def move(name: str, where: Where) -> Entry:
-    """Move the waiting or held entry `name` to the top of the queue, or by one place up or down. Return the entry.
-
-    An entry at the end stays there. Raises RunError if it is not in the queue or has begun.
-    """
-    with locked():
-        entry = _entry(name)
-        _refuse_begun(entry)
-        if entry.is_of_slurm:
-            raise RunError(f"{name} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
-        waiting = [other for other in all_entries() if other.state in WAITS and not other.is_of_slurm]
-        at = [other.run for other in waiting].index(name)
-        if where == "top" and at:
-            entry = replace(entry, place=waiting[0].place - 1)
-            write(entry)
-        elif where != "top" and 0 <= (to := at + (1 if where == "down" else -1)) < len(waiting):
-            other = waiting[to]
-            apart = 0.0 if other.place != entry.place else 1e-3
-            write(replace(other, place=entry.place))
-            entry = replace(entry, place=other.place + (apart if where == "down" else -apart))
-            write(entry)
-        return entry
-
-
-def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep the waiting entry `name` from being started until `release`; `reason` is shown for it. Return the entry.
-
-    Raises RunError if it is not in the queue or has begun.
-    """
-    with locked():
-        entry = _entry(name)
-        _refuse_begun(entry)
-        if entry.slurm_job:
-            slurm_programs.hold(entry.slurm_job)
-        entry = replace(entry, state="held", hold_reason=reason)
-        write(entry)
-        return entry
-
-
-def release(name: str) -> Entry:
-    """Let the held entry `name` be started again, and set the counted failures of its group to 0. Return the entry.
-
-    An entry that is not held keeps its state. Raises RunError if it is not in the queue.
-    """
-    with locked():
-        entry = _entry(name)
-        if entry.state == "held":
-            if entry.slurm_job:
-                slurm_programs.release(entry.slurm_job)
-            entry = replace(entry, state="waiting", hold_reason="")
-            write(entry)
-        before = news()
-        failures = {key: value for key, value in mapping(before.get("failures")).items() if key != entry.group}
-        write_news({**before, "failures": failures})
-    ensure_runner()
-    return entry
-
-
 def write_news(content: Mapping[str, Any]) -> None:
     write_atomically(queue_folder() / NEWS, json.dumps(content, indent=1) + "\n", durable=False)
-
-
-def remove(name: str) -> None:
-    """Take the waiting or held entry `name`, or a damaged one, out of the queue.
-
-    If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
-    the queue.
-    """
-    wait_for_start(name)
-    with locked():
-        if (entry := read(name)) is not None:
-            _refuse_begun(entry)
-            if entry.slurm_job:
-                slurm_programs.cancel(entry.slurm_job)
-        elif not file_of(name).exists():
-            raise RunError(f"{name} is not in the queue; gputui queue lists what is")
-        job = entry.job if entry is not None else job_of(name)
-        if job.exists():
-            job.close("stopped")
-        discard(name)
-
-
-def wait_for_start(name: str) -> None:
-    """Wait while the queued run `name` has the state `starting`, for at most 20 s."""
-    until = time.monotonic() + BEGINNING_SECONDS
-    while (entry := read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
-        time.sleep(0.1)
-
-
-def _refuse_begun(entry: Entry) -> None:
-    if entry.state not in WAITS:
-        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.run}"
-        raise RunError(f"{entry.run} has begun; {stops} stops it")
-
-
-def pause() -> None:
-    """Let the runner start no more runs until `resume_queue`; runs that have begun continue. Raises RunError."""
-    with locked():
-        (queue_folder() / PAUSED).touch()
-
-
-def resume_queue() -> None:
-    """Let the runner start runs again after `pause`. Raises RunError."""
-    with locked(), contextlib.suppress(FileNotFoundError):
-        (queue_folder() / PAUSED).unlink()
-    ensure_runner()
 
 
 # ---- the runner ------------------------------------------------------------------------------------
@@ -472,26 +354,3 @@ def take_runner_lock(descriptor: int | None) -> Lock | None:
         return locks.take(queue_folder() / RUNNER_LOCK) if descriptor is None else locks.inherited(descriptor)
     except locks.Taken:
         return None
-
-
-def ask_to_yield(name: str) -> None:
-    """Ask the running run `name` to stop and return to the queue. Nothing is done if it does not run or was asked
-    before.
-    """
-    with locked():
-        entry = read(name)
-        if entry is None or entry.state != "running" or entry.yields:
-            return
-        write(replace(entry, yields=True))  # before the run can end
-        try:
-            request_stop(entry.folder, (signal.SIGTERM,))
-        except RunError:  # its engine has not written yet who it is, or it has ended
-            write(entry)
-
-
-def end_for_good(name: str) -> None:
-    """Let the run `name`, which was asked to give way, end for good, as its user stops it."""
-    with locked():
-        entry = read(name)
-        if entry is not None and entry.yields:
-            write(replace(entry, yields=False))

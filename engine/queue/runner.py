@@ -18,7 +18,7 @@ from typing import Any
 from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
-from . import entries, free_devices, jobs, queue_settings
+from . import entries, entry_changes, free_devices, jobs, queue_settings
 from .entries import Entry
 from .fair_share import FairShare
 from .free_devices import Device
@@ -272,7 +272,7 @@ class Runner:
         running = [entry for entry in self._entries if entry.state == "running"]
         for name, why in self._fair_share.to_give_way(running, seen, len(free)).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
-            entries.ask_to_yield(name)
+            entry_changes.ask_to_yield(name)
 
     def _start_or_why(
         self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], now: list[str]

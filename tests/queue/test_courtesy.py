@@ -13,7 +13,7 @@ import pytest
 from gputui.engine.leases import lease, tickets
 from gputui.engine.leases.free_gpus import GpuUser
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.queue import entries, fair_share, queue_settings
+from gputui.engine.queue import entries, entry_changes, fair_share, queue_settings
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.system.identity import Place, Process
 
@@ -66,7 +66,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     others: list[Ticket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[str] = []
-    monkeypatch.setattr(entries, "request_stop", lambda run, _numbers: stopped.append(run.id))
+    monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
     (mine,) = lease.take([CPU], "mine")
     trainings = Trainings((Device(CPU),))
     gives, keeps = waiting(visible="none", give_way=True, checkpoint="epoch"), waiting(visible="none")
@@ -99,7 +99,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
 
 def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[str] = []
-    monkeypatch.setattr(entries, "request_stop", lambda run, _numbers: stopped.append(run.id))
+    monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
     trainings, run = Trainings(), waiting(visible="free:1", give_way=True)
     add(run)
     runner = trainings.runner()

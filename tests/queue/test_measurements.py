@@ -10,7 +10,7 @@ from gputui.engine.leases import free_gpus
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import adding, entries, jobs
+from gputui.engine.queue import adding, entries, entry_changes, jobs
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import REFUSED
 from gputui.engine.system import locks
@@ -84,7 +84,7 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     no_runner(monkeypatch)
     named, any_one, held = waiting(visible=[1]), waiting(visible="free:1"), waiting(visible=[0])
     add(held, named, any_one)
-    entries.hold(held.id)
+    entry_changes.hold(held.id)
     boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(2)]
     monkeypatch.setattr(free_gpus, "read", lambda: boxes)
     assert cli.run(("gpus", "--json")) == 0

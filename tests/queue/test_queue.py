@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.doctor import host_findings
-from gputui.engine.queue import adding, entries
+from gputui.engine.queue import adding, entries, entry_changes
 from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.system import locks
 from gputui.tui import cli
@@ -74,7 +74,7 @@ def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_a
     more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "give_way=true", "workload.samples=2048")
     run = queued(*(word for setting in more for word in ("--set", setting)))
     until(lambda: happened(run, "progress"))
-    entries.ask_to_yield(run.id)
+    entry_changes.ask_to_yield(run.id)
     until(lambda: run.state == "ok" or len(happened(run, "started")) > 1)
     assert len(list(run.path.glob("result-*.json"))) == 1, "it was too short to give way"
     until(lambda: run.state == "ok")

@@ -12,7 +12,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.leases import free_gpus, lease
 from gputui.engine.proof import request
-from gputui.engine.queue import adding, entries, free_devices, queue_settings
+from gputui.engine.queue import adding, entries, entry_changes, free_devices, queue_settings
 from gputui.engine.queue.durations import Durations
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.runs import Run, events, titles
@@ -76,9 +76,9 @@ def test_all_that_wait_are_shown_with_about_when_they_start(capsys: pytest.Captu
     lines = capsys.readouterr().out.splitlines()
     assert "in about 2:10" in lines[5]
     assert "unknown" in lines[7]
-    entries.hold(made[2].id)
+    entry_changes.hold(made[2].id)
     assert [shown(capsys)[run.id] for run in made[2:4]] == [("", None), ("in about 0:30", 30)]
-    entries.pause()
+    entry_changes.pause()
     assert set(shown(capsys).values()) == {("", None)}
 
 

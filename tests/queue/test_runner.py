@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 from gputui.engine import runs
 from gputui.engine.leases.free_gpus import GpuUser
-from gputui.engine.queue import entries, start
+from gputui.engine.queue import entries, entry_changes, start
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import NOT_FREE, REFUSED
 from gputui.engine.runs import Run, RunError, events
@@ -58,7 +58,7 @@ def test_a_later_run_never_takes_what_an_earlier_one_waits_for() -> None:
     first, pair, single = waiting(visible="free:1"), waiting(visible="free:2"), waiting(visible="free:1")
     held, other = waiting(), waiting(visible=[1])
     add(first, pair, single, held, other)
-    entries.hold(held.id)
+    entry_changes.hold(held.id)
     runner = trainings.runner()
     for _ in range(4):
         runner.tick()
@@ -93,8 +93,8 @@ def test_a_run_starts_after_another_one_has_ended_and_moved_runs_keep_their_new_
     first, second, third, last = (waiting(f"p{number}") for number in range(4))
     add(first, second, third)
     add(last, after=second)
-    entries.move(last.id, "top")
-    entries.move(third.id, "up")
+    entry_changes.move(last.id, "top")
+    entry_changes.move(third.id, "up")
     assert [entry.run for entry in entries.all_entries()] == [last.id, first.id, third.id, second.id]
     runner = trainings.runner()
     while runner.tick():
@@ -118,7 +118,7 @@ def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released
     assert states() == {made[3].id: "held", made[4].id: "held"}
     (entry, _) = entries.all_entries()
     assert entry.hold_reason.startswith("3 runs of broken failed within a minute of their start: data in ")
-    entries.release(made[3].id)
+    entry_changes.release(made[3].id)
     runner = trainings.runner()
     runner.tick()
     assert trainings.alive == [made[3].id]
@@ -237,7 +237,7 @@ def test_a_waiting_run_is_waiting_everywhere_and_what_would_disturb_it_is_refuse
     with pytest.raises(RunError, match="waits in the queue"), runs.reserved(run, "delete"):
         pass
     for gone in (run, damaged):
-        entries.remove(gone.id)
+        entry_changes.remove(gone.id)
         assert Run(gone.path).state == "stopped"
     assert not entries.all_entries()
 
@@ -250,7 +250,7 @@ def test_a_run_taken_out_of_the_queue_keeps_the_result_that_it_has(outcome: str 
         result.write_text(json.dumps(asdict(events.Summary(outcome=outcome, steps=7))))  # type: ignore[arg-type]
     before = result.read_text() if outcome else ""
     add(run)
-    entries.remove(run.id)
+    entry_changes.remove(run.id)
     assert not states()
     assert run.state == outcome or (outcome is None and run.state == "stopped")
     assert result.read_text() == before or outcome is None

@@ -16,7 +16,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.job import slurm_programs
 from gputui.engine.proof import folder as proofs
-from gputui.engine.queue import entries, queue_settings, slurm_follower
+from gputui.engine.queue import entries, entry_changes, queue_settings, slurm_follower
 from gputui.engine.queue.runner import Runner
 from gputui.engine.runs import Run
 from gputui.tui import cli
@@ -183,7 +183,7 @@ def test_a_run_that_is_taken_out_while_sbatch_works_leaves_no_job(
     submit = slurm_programs.submit
 
     def submit_late(*arguments: Any) -> str:
-        entries.remove(entries.all_entries()[0].run)
+        entry_changes.remove(entries.all_entries()[0].run)
         return submit(*arguments)
 
     monkeypatch.setattr(slurm_programs, "submit", submit_late)

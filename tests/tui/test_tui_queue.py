@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.leases.lease import NotFree
-from gputui.engine.queue import entries
+from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run
 from gputui.tui import app, show
@@ -121,7 +121,7 @@ def test_a_running_run_is_found_among_many_that_wait_and_their_files_are_read_on
     read.clear()
     assert [len(watch.read().queue.waiting) for _ in range(3)] == [len(made)] * 3
     assert read == [1]
-    entries.hold(made[0].id)
+    entry_changes.hold(made[0].id)
     assert watch.read().queue.waiting[made[0].id].held
 
 
@@ -220,7 +220,7 @@ async def test_waiting_runs_are_listed_filtered_and_said_to_be_held(
     _, two, _ = three_waiting(home)
     late = recorded.write(home, name="20991231-235959-late", gpus=0, seconds=40)
     os.utime(late.file("preset.yaml"), (time.time() + 60,) * 2)
-    entries.hold(two.id, "3 runs of two failed within a minute of their start: out of memory")
+    entry_changes.hold(two.id, "3 runs of two failed within a minute of their start: out of memory")
     async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, lambda: rows(pilot)[:4] == ["one", "two", "three", "late"])
         await pilot.press("slash", *"held", "enter", "down")
@@ -263,7 +263,7 @@ async def test_the_header_counts_the_runs_that_train_and_wait(home: Path) -> Non
         await pilot.resize_terminal(80, 24)
         await wait_for(pilot, " 3 wait ")
         for entry in entries.all_entries():
-            entries.remove(entry.run)
+            entry_changes.remove(entry.run)
         await wait_for(pilot, lambda: " wait " not in text_of(app))
 
 

@@ -17,7 +17,7 @@ from gputui.engine.job import this_machine
 from gputui.engine.proof import folder, proof_start
 from gputui.engine.proof import request as proof_request
 from gputui.engine.proof.folder import Proof
-from gputui.engine.queue import entries
+from gputui.engine.queue import entries, entry_changes
 from gputui.engine.runs import Run
 from gputui.engine.telemetry import chips
 from gputui.engine.trials import STAGES
@@ -319,7 +319,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
         (waits,) = entries.all_entries()
         assert (waits.kind, waits.what, folder.find(waits.run).state) == ("proof", "tune", "waiting")
-        entries.remove(waits.run)
+        entry_changes.remove(waits.run)
         assert not started
         await pilot.press("T")
         await wait_for(pilot, "enter starts it")

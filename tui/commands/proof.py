@@ -332,11 +332,11 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     """
     proof = folder.find(name)
     if stop and proof.queue_file.exists():
-        from ...engine.queue import entries, slurm_queue  # only for a queued proof
+        from ...engine.queue import entry_changes, slurm_queue  # only for a queued proof
 
-        entries.wait_for_start(proof.id)
+        entry_changes.wait_for_start(proof.id)
         if proof.state == WAITING:
-            entries.remove(proof.id)
+            entry_changes.remove(proof.id)
             print(f"{proof.id} is taken out of the queue")
             return
         if slurm_queue.stop(proof.id):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
 from ...engine.files.values import mapping, to_json
-from ...engine.queue import entries, free_devices, queue_settings
+from ...engine.queue import entries, entry_changes, free_devices, queue_settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
 from ..base.errors import DONE, Refused, clean, complain
@@ -211,12 +211,12 @@ def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
 # ---- changing --------------------------------------------------------------------------------------
 
 _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "top": (lambda name: entries.move(name, "top"), "is at the top"),
-    "up": (lambda name: entries.move(name, "up"), "is moved up"),
-    "down": (lambda name: entries.move(name, "down"), "is moved down"),
-    "hold": (entries.hold, "is held; gputui queue release lets it be started"),
-    "release": (entries.release, "is released"),
-    "rm": (entries.remove, "is taken out of the queue"),
+    "top": (lambda name: entry_changes.move(name, "top"), "is at the top"),
+    "up": (lambda name: entry_changes.move(name, "up"), "is moved up"),
+    "down": (lambda name: entry_changes.move(name, "down"), "is moved down"),
+    "hold": (entry_changes.hold, "is held; gputui queue release lets it be started"),
+    "release": (entry_changes.release, "is released"),
+    "rm": (entry_changes.remove, "is taken out of the queue"),
 }
 
 
@@ -267,8 +267,8 @@ def pause_or_start(verb: str) -> None:
     if verb == "pause":
         if queue_settings.read().engine == queue_settings.SLURM:
             raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")
-        entries.pause()
+        entry_changes.pause()
         print(PAUSED)
     else:
-        entries.resume_queue()
+        entry_changes.resume_queue()
         print("The queue starts runs." if entries.all_entries() else EMPTY)

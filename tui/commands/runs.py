@@ -113,17 +113,17 @@ def stop_run(name: str) -> None:
     """
     run = run_folders.find(name)
     if run.queue_file.exists():
-        from ...engine.queue import entries, slurm_queue  # only for a queued run
+        from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
 
-        entries.wait_for_start(run.id)
+        entry_changes.wait_for_start(run.id)
         if run.state == WAITING:
-            entries.remove(run.id)
+            entry_changes.remove(run.id)
             print(f"{run.id} is taken out of the queue")
             return
         if slurm_queue.stop(run.id):
             print(f"{run.id} is asked to stop by Slurm; repeat the command to end it at once")
             return
-        entries.end_for_good(run.id)
+        entry_changes.end_for_good(run.id)
     run_folders.request_stop(run)
     deadline = time.monotonic() + 2
     while run.state in ("running", "stopping") and time.monotonic() < deadline:

@@ -60,36 +60,36 @@ class QueueActions(RunActions):
     @work(group="queue")
     async def action_move_waiting(self, where: Any) -> None:
         """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
-        from ....engine.queue import entries
+        from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entries.move(run.id, where))
+            await self._change(run, lambda: entry_changes.move(run.id, where))
 
     @work(group="queue")
     async def action_hold_waiting(self) -> None:
-        from ....engine.queue import entries
+        from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entries.hold(run.id))
+            await self._change(run, lambda: entry_changes.hold(run.id))
 
     @work(group="queue")
     async def action_release_waiting(self) -> None:
-        from ....engine.queue import entries
+        from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entries.release(run.id))
+            await self._change(run, lambda: entry_changes.release(run.id))
 
     @work(group="queue")
     async def action_take_out(self) -> None:
         """Take the waiting run out of the queue, after a question."""
-        from ....engine.queue import entries
+        from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is None:
             return
         name, has_result = await asyncio.to_thread(lambda: (title(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
         answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run)))
-        if answer == TAKE_OUT and await self._change(run, lambda: entries.remove(run.id)):
+        if answer == TAKE_OUT and await self._change(run, lambda: entry_changes.remove(run.id)):
             self.say(f"{name} is taken out of the queue")
 
     async def _change(self, run: Run, act: Callable[[], Any]) -> bool:

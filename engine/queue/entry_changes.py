@@ -1,0 +1,157 @@
+"""What is done with the entries of the queue: they are moved, held, released, taken out, or asked to give way."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from dataclasses import replace
+from typing import Literal
+
+from ..files.values import mapping
+from ..job import slurm_programs
+from ..runs import RunError, request_stop
+from ..runs.run import PROOF
+from . import entries
+from .entries import Entry
+from .jobs import job_of
+
+Where = Literal["top", "up", "down"]
+_MOVES_IN_SLURM = (
+    "Slurm orders its jobs\nscontrol top {job} puts it first; scontrol update JobId={job} Nice=100 lets others go first"
+)
+BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
+
+
+def _entry(name: str) -> Entry:
+    entry = entries.read(name)
+    if entry is None:
+        raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+    return entry
+
+
+def move(name: str, where: Where) -> Entry:
+    """Move the waiting or held entry `name` to the top of the queue, or by one place up or down. Return the entry.
+
+    An entry at the end stays there. Raises RunError if it is not in the queue or has begun.
+    """
+    with entries.locked():
+        entry = _entry(name)
+        _refuse_begun(entry)
+        if entry.is_of_slurm:
+            raise RunError(f"{name} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
+        waiting = [other for other in entries.all_entries() if other.state in entries.WAITS and not other.is_of_slurm]
+        at = [other.run for other in waiting].index(name)
+        if where == "top" and at:
+            entry = replace(entry, place=waiting[0].place - 1)
+            entries.write(entry)
+        elif where != "top" and 0 <= (to := at + (1 if where == "down" else -1)) < len(waiting):
+            other = waiting[to]
+            apart = 0.0 if other.place != entry.place else 1e-3
+            entries.write(replace(other, place=entry.place))
+            entry = replace(entry, place=other.place + (apart if where == "down" else -apart))
+            entries.write(entry)
+        return entry
+
+
+def hold(name: str, reason: str = "held by you") -> Entry:
+    """Keep the waiting entry `name` from being started until `release`; `reason` is shown for it. Return the entry.
+
+    Raises RunError if it is not in the queue or has begun.
+    """
+    with entries.locked():
+        entry = _entry(name)
+        _refuse_begun(entry)
+        if entry.slurm_job:
+            slurm_programs.hold(entry.slurm_job)
+        entry = replace(entry, state="held", hold_reason=reason)
+        entries.write(entry)
+        return entry
+
+
+def release(name: str) -> Entry:
+    """Let the held entry `name` be started again, and set the counted failures of its group to 0. Return the entry.
+
+    An entry that is not held keeps its state. Raises RunError if it is not in the queue.
+    """
+    with entries.locked():
+        entry = _entry(name)
+        if entry.state == "held":
+            if entry.slurm_job:
+                slurm_programs.release(entry.slurm_job)
+            entry = replace(entry, state="waiting", hold_reason="")
+            entries.write(entry)
+        before = entries.news()
+        failures = {key: value for key, value in mapping(before.get("failures")).items() if key != entry.group}
+        entries.write_news({**before, "failures": failures})
+    entries.ensure_runner()
+    return entry
+
+
+def remove(name: str) -> None:
+    """Take the waiting or held entry `name`, or a damaged one, out of the queue.
+
+    If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
+    the queue.
+    """
+    wait_for_start(name)
+    with entries.locked():
+        if (entry := entries.read(name)) is not None:
+            _refuse_begun(entry)
+            if entry.slurm_job:
+                slurm_programs.cancel(entry.slurm_job)
+        elif not entries.file_of(name).exists():
+            raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+        job = entry.job if entry is not None else job_of(name)
+        if job.exists():
+            job.close("stopped")
+        entries.discard(name)
+
+
+def wait_for_start(name: str) -> None:
+    """Wait while the queued run `name` has the state `starting`, for at most 20 s."""
+    until = time.monotonic() + BEGINNING_SECONDS
+    while (entry := entries.read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def _refuse_begun(entry: Entry) -> None:
+    if entry.state not in entries.WAITS:
+        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.run}"
+        raise RunError(f"{entry.run} has begun; {stops} stops it")
+
+
+def pause() -> None:
+    """Let the runner start no more runs until `resume_queue`; runs that have begun continue. Raises RunError."""
+    with entries.locked():
+        (entries.queue_folder() / entries.PAUSED).touch()
+
+
+def resume_queue() -> None:
+    """Let the runner start runs again after `pause`. Raises RunError."""
+    with entries.locked(), contextlib.suppress(FileNotFoundError):
+        (entries.queue_folder() / entries.PAUSED).unlink()
+    entries.ensure_runner()
+
+
+def ask_to_yield(name: str) -> None:
+    """Ask the running run `name` to stop and return to the queue. Nothing is done if it does not run or was asked
+    before.
+    """
+    with entries.locked():
+        entry = entries.read(name)
+        if entry is None or entry.state != "running" or entry.yields:
+            return
+        entries.write(replace(entry, yields=True))  # before the run can end
+        try:
+            request_stop(entry.folder, (signal.SIGTERM,))
+        except RunError:  # its engine has not written yet who it is, or it has ended
+            entries.write(entry)
+
+
+def end_for_good(name: str) -> None:
+    """Let the run `name`, which was asked to give way, end for good, as its user stops it."""
+    with entries.locked():
+        entry = entries.read(name)
+        if entry is not None and entry.yields:
+            entries.write(replace(entry, yields=False))
