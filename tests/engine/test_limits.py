@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -44,6 +45,24 @@ def test_a_container_of_version_2(tree: Path) -> None:
     put(tree, {f"{GROUP}/cpu.max": "150000 100000"})
     assert resource_limits.memory() == resource_limits.Memory(GIB, GIB - GIB // 4)
     assert resource_limits.cpus() == 1.5
+
+
+def test_of_the_memory_in_use_the_kernel_gives_back_what_it_keeps_of_files_unused(tree: Path) -> None:
+    put(tree, {f"{GROUP}/memory.max": str(GIB), f"{GROUP}/memory.current": str(GIB)})
+    put(tree, {f"{GROUP}/memory.stat": f"active_file 5\ninactive_file {GIB // 2}\ntotal_inactive_file 7"})
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+
+
+@pytest.mark.parametrize(("user", "container", "processes"), [(0, "900", 900), (0, "max", None), (7, "900", 50)])
+def test_the_superusers_processes_are_limited_by_the_container_alone(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, user: int, container: str, processes: int | None
+) -> None:
+    put(tree, {f"{GROUP}/pids.max": container})
+    limits = {resource.RLIMIT_NPROC: 50, resource.RLIMIT_AS: resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (limits[limit], resource.RLIM_INFINITY))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    found = resource_limits.ceilings()
+    assert (found.processes, found.address_space_bytes) == (processes, None)
 
 
 def test_a_container_of_version_1(tree: Path) -> None:

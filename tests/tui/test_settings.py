@@ -47,6 +47,29 @@ def test_what_the_file_says_is_used_and_a_change_leaves_everything_else_as_it_wa
         settings.change("charts.smoothing", 2.0)
 
 
+def test_both_limits_of_a_number_fit_and_what_is_chosen_again_is_not_written() -> None:
+    for value in (0, 0.99):
+        settings = Settings(given(f"charts: {{smoothing: {value}}}"))
+        assert (settings.problems, settings.charts.smoothing) == ([], value)
+    given("# mine\n")
+    settings = Settings()
+    settings.change("charts.smoothing", 0.0)
+    settings.change("log.wrap", settings.log.wrap)
+    settings.flush()
+    assert settings.path.read_text() == "# mine\n"
+
+
+def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
+    file = given("# of all my machines\n", tmp_path / "elsewhere" / "settings.yaml")
+    places.settings_file().parent.mkdir(parents=True)
+    places.settings_file().symlink_to(file)
+    settings = Settings()
+    settings.change("log.wrap", True)
+    settings.flush()
+    assert settings.path.is_symlink()
+    assert file.read_text() == "# of all my machines\nlog:\n  wrap: true\n"
+
+
 @pytest.mark.parametrize("text", ["", "# only mine\n"])
 def test_the_first_change_makes_the_file(text: str) -> None:
     path = given(text) if text else places.settings_file()
@@ -69,6 +92,7 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_use
         "runs: {columns: loss}": ":1: runs.columns must be a list of names, not 'loss'; [] is used",
         "charts:\n  x_axis: miles": ":2: charts.x_axis must be one of auto, step, epoch, time, samples, not 'miles'",
         "charts: {smoothing: 1}": ":1: charts.smoothing must be a number from 0 to 0.99, not 1.0; 0.0 is used",
+        "charts: {smoothing: yes}": ":1: charts.smoothing must be a number from 0 to 0.99, not true; 0.0 is used",
         "keys: stop": ":1: keys must be a mapping",
         "runs: 5": ":1: there is no setting runs; known: runs.columns",
         "log: {colour: red}": ":1: there is no setting log.colour; known: log.wrap, log.fold",
