@@ -80,7 +80,10 @@ def test_the_tightest_group_above_a_batch_job_counts(tree: Path) -> None:
     put(tree, {"proc/self/cgroup": "0::/slurm/job_1/step_0"})
     put(tree, {f"{GROUP}/slurm/job_1/step_0/memory.max": "max"})
     put(tree, {f"{GROUP}/slurm/job_1/memory.max": str(GIB), f"{GROUP}/slurm/memory.max": str(2 * GIB)})
-    assert resource_limits.memory().total == GIB
+    put(tree, {f"{GROUP}/slurm/job_1/cpu.max": "300000 100000", f"{GROUP}/slurm/cpu.max": "200000 100000"})
+    put(tree, {f"{GROUP}/slurm/job_1/memory.current": str(GIB // 2), f"{GROUP}/slurm/memory.current": str(GIB)})
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+    assert resource_limits.cpus() == 2.0
 
 
 def test_the_readings_of_a_run_are_of_the_containers_memory(tree: Path) -> None:
