@@ -66,3 +66,14 @@ def test_a_long_title_is_cut_at_whole_changes() -> None:
     origin = {"preset": "own", "changes": {"workload.args": {"to": {"side": "right/left"}}}}
     assert recorded(origin, "").whole == 'own: args={"side":"right/left"}'
     assert Title("fast").within(2) == "fast"
+
+
+def test_a_value_is_one_short_word_of_a_title() -> None:
+    for key, value, words in (
+        ("train.seed", None, "no seed"), ("train.seed", 0, "seed=0"), ("compile.xla", "auto", "xla=auto"),
+        ("train.learning_rate", 2.0, "learning_rate=2"), ("train.learning_rate", 2.5, "learning_rate=2.5"),
+        ("workload.shape", [8, 8, 1], "shape=[8,8,1]"), ("workload.data", "npz:/data/a b.npz", "data=npz:a_b.npz"),
+        ("run.python", "/home/ann/envs/vision/bin/python3.11", "python=vision"),
+        ("workload.entry", "x" * 32, f"entry={'x' * 32}"), ("workload.entry", "x" * 33, f"entry={'x' * 30}.."),
+    ):  # fmt: skip
+        assert recorded({"preset": "own", "changes": {key: {"to": value}}}, "").whole == f"own: {words}"
