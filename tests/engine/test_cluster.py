@@ -71,6 +71,8 @@ SOUND: list[tuple[dict[str, str], tuple[str, ...], int]] = [
     (step(1, 2, "localhost", "2", SLURM_LOCALID="1"), (f"localhost:{PORT}", f"localhost:{PORT + 1}"), 1),
     (step(1, 4, "a,b", "2(x2)", SLURM_DISTRIBUTION="cyclic", SLURMD_NODENAME="b"),
      (f"a:{PORT}", f"b:{PORT}", f"a:{PORT + 1}", f"b:{PORT + 1}"), 1),
+    (step(2, 3, "a,b", "2,1", SLURM_DISTRIBUTION="cyclic", SLURMD_NODENAME="a"),
+     (f"a:{PORT}", f"b:{PORT}", f"a:{PORT + 1}"), 2),
     (step(0, 2, "a,b", "1(x2)", GPUTUI_PORT="2222"), ("a:2222", "b:2222"), 0),
     ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_NODELIST": "a,b", "SLURM_JOB_ID": "4711"},
      (f"a:{PORT}", f"b:{PORT}"), 1),
