@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import re
 from functools import cache
@@ -15,11 +14,11 @@ import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export.engine_source import extract
-from gputui.engine.export.script import TITLE, to_script
+from gputui.engine.export.script import to_script
 from gputui.engine.options import OPTIONS, by_key
 
 from tests.support.cases import all_hold
-from tests.support.exporting import closing_list, named, trained_by_both
+from tests.support.exporting import changed_lines, closing_list, named, trained_by_both
 from tests.support.forking import Forks
 from tests.support.front_door import happened
 from tests.support.smaller import SMALLER
@@ -163,19 +162,11 @@ def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> 
 
 
 def test_the_lines_that_an_option_changes(snapshot: Any) -> None:
-    """Those that name it, as a diff."""
-    base: dict[tuple[str, ...], list[str]] = {}
     changed = []
     for key, text in (CHANGES | SPECIAL).items():
         given = ("data=synthetic", *NEEDS.get(key, ()))
-        before = base.setdefault(given, _above(script(*given)))
-        diff = difflib.unified_diff(before, _above(script(*given, f"{key}={text}")), n=0, lineterm="")
-        changed += [f"{key}={text}", *(line for line in diff if re.search(rf"# .*\b{key}\b", line))]
+        changed += [f"{key}={text}", *changed_lines(script(*given), script(*given, f"{key}={text}"), key)]
     assert "\n".join(changed) == snapshot
-
-
-def _above(code: str) -> list[str]:
-    return code.partition(TITLE)[0].splitlines()
 
 
 @pytest.mark.parametrize("data", DATA)

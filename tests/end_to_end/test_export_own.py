@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import math
+import re
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gputui.engine import presets
@@ -19,7 +21,7 @@ from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
 from tests.support.cases import all_hold
-from tests.support.exporting import closing_list, losses_of_command, named, trained_by_both
+from tests.support.exporting import changed_lines, closing_list, losses_of_command, named, trained_by_both
 from tests.support.forking import Forks
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
@@ -264,6 +266,15 @@ def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> 
                 left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
                 assert (key in named(code)) == (not left)
                 assert set(closing_list(code)) == left
+
+
+def test_the_lines_of_options_and_those_that_an_option_changes(folder: Path, snapshot: Any) -> None:
+    write(folder, "arrays")
+    base = script("train.schedule=cosine")
+    changed = [line for line in base.splitlines() if re.search(r"# [a-z]+\.[a-z_]+", line)]
+    for key, text in own_changes().items():
+        changed += [f"{key}={text}", *changed_lines(base, script("train.schedule=cosine", f"{key}={text}"), key)]
+    assert "\n".join(changed).replace(str(folder), "FOLDER") == snapshot
 
 
 def test_what_their_code_reads_itself_is_left_out_for_that_reason() -> None:

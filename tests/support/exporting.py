@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -34,6 +35,13 @@ def named(code: str) -> set[str]:
 def closing_list(code: str) -> dict[str, str]:
     """What a script says is not in it: option -> reason."""
     return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
+
+
+def changed_lines(before: str, after: str, option: str) -> list[str]:
+    """The lines of two scripts that name the option and differ, as a diff; without their closing lists."""
+    old, new = (code.partition(TITLE)[0].splitlines() for code in (before, after))
+    diff = difflib.unified_diff(old, new, n=0, lineterm="")
+    return [line for line in diff if re.search(rf"# .*\b{option}\b", line)]
 
 
 def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:
