@@ -101,13 +101,13 @@ class BaseApp(UpstreamApp):
         return Trash(reserved)
 
     def theme_at_start(self) -> str:
-        """The name of the theme of the first paint. It is called before there is a console."""
+        """Return the name of the theme of the first paint. Textual calls this before the application has a console."""
         return CALM.name
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        """The themes of Textual and of gputui by name. Textual looks for a theme before gputui could
-        register its own.
+        """Return the themes of Textual and of gputui by name. gputui's themes are included because Textual looks for a
+        theme before they can be registered.
         """
         return super().available_themes | OWN_THEMES
 
@@ -168,19 +168,19 @@ class BaseApp(UpstreamApp):
 
     @property
     def form_state(self) -> FormState:
-        """The state of the form, with its values and errors."""
+        """The content of the form, with its values and errors."""
         raise NotImplementedError
 
     def open_run(self, run: Run) -> None:
-        """Open a run, running or finished."""
+        """Open the live view of a run, which may be running or finished."""
         raise NotImplementedError
 
     def open_compare(self, runs: list[Run]) -> None:
-        """Open the comparison of runs."""
+        """Open the screen that compares the runs, whose order is that of its columns."""
         raise NotImplementedError
 
     def open_proof(self, proof: Proof) -> Any:
-        """Open a proof, running or finished."""
+        """Open the screen of a proof, which may be running or finished. Returns the worker that does this."""
         raise NotImplementedError
 
     def open_proofs(self) -> None:
@@ -188,36 +188,42 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file. If unsaved changes of the form would be lost, the user is asked
-        first.
+        """Fill the form with the preset of a file, after a question to the user if unsaved changes would be lost.
+        Returns the worker that does this.
         """
         raise NotImplementedError
 
     def show_in_form(self, state: FormState) -> None:
-        """Replace the whole content of the form by a state, without a question."""
+        """Replace the whole content of the form by `state`, without a question to the user."""
         raise NotImplementedError
 
     def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put values, by option, into the form with the run's preset. They are neither saved nor started. `what` names
-        the values for the user.
+        """Put `values`, by option key, into the form with the run's preset. The preset is neither saved nor started.
+        Returns the worker that does this.
+
+        `what` is a text for the user about the values.
         """
         raise NotImplementedError
 
     def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put values, by option, into the form with the preset of the file `path`. They are neither saved nor started.
-        `what` names the values for the user.
+        """Put `values`, by option key, into the form with the preset of the file `path`. The preset is neither saved
+        nor started. Returns the worker that does this.
 
         If the form already holds this file, it gets only `values`. Otherwise it gets all values of `options` that
-        differ from the file.
+        differ from the file. `what` is a text for the user about the values.
         """
         raise NotImplementedError
 
     def warm_up(self) -> Any:
-        """Start an engine that imports TensorFlow in advance, unless a run needs the machine."""
+        """Start an engine that imports TensorFlow in advance, unless a run needs the machine. Returns the worker that
+        does this.
+        """
         raise NotImplementedError
 
     def copy(self, text: str, what: str) -> None:
-        """Copy text to the clipboard of the terminal. A message contains `what` and a second way to get the text."""
+        """Copy text to the clipboard of the terminal. Then show a message with `what`, a name of the text, and with a
+        second place from which the text can be taken.
+        """
         self.copy_to_clipboard(text)
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
@@ -254,9 +260,10 @@ def file() -> Path:
 
 
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Keep the text in tmux or in a file, and return a sentence that names the place. Waits for the disk.
+    """Store the text in tmux' buffer or, without tmux, in a file. Return a sentence that names the place. Waits for the
+    disk.
 
-    tmux passes OSC 52 on only if its `set-clipboard` is on, but takes the text for its own buffer.
+    tmux passes OSC 52 on to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer.
     """
     if environment.get("TMUX") and _to_tmux(text):
         return "tmux has it as well: its prefix, then ] pastes it"

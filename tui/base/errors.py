@@ -22,7 +22,7 @@ _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
 def exit_code(outcome: str | None) -> int:
-    """The exit code for the outcome of a run. FAILED for an unknown outcome, or None."""
+    """Return the exit code for the outcome of a run; FAILED for None and for an unknown outcome."""
     return _BY_OUTCOME.get(outcome or "", FAILED)
 
 
@@ -160,6 +160,8 @@ def open_closed_streams() -> None:
 
 
 def error_text(error: Mapping[str, Any]) -> str:
-    """The message of a run's error and, on further lines, its hint if it has one."""
+    """Return the message of a run's error and, on further lines, its hint if it has one. `error` has the fields of
+    events.Fault.
+    """
     hint = error.get("hint")
     return str(error.get("message")) + (f"\n{hint}" if hint else "")

@@ -14,9 +14,12 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters of pictures. `used`, `own`, `free` and `peak` make a gauge. `legend` has one mark for each curve.
-    `grid_*` and `fill`, the area below a curve, are faint. `here` are the two marks around the name of the present
-    screen in the header. `corners` are the corners of an edge, clockwise from the upper left.
+    """The characters that pictures are made of; a field that is not described here is a sign with the meaning of its
+    name.
+
+    `braille` is True if curves are drawn with braille. `used`, `own`, `free` and `peak` make a gauge. `legend` has one
+    mark for each curve. `grid_*` and `fill`, the area below a curve, are faint. `here` are the two marks around the
+    name of the present screen in the header. `corners` are the corners of an edge, clockwise from the upper left.
     """
 
     braille: bool
@@ -127,7 +130,9 @@ PLAIN = Glyphs(
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """Return the glyphs of an application that has set `glyphs`. Otherwise return glyphs that suit the environment."""
+    """Return the glyphs of an application (its attribute `glyphs`). For another object, return those that suit the
+    environment.
+    """
     glyphs = getattr(app, "glyphs", None)
     return glyphs if isinstance(glyphs, Glyphs) else suited()
 

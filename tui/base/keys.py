@@ -124,8 +124,10 @@ NAMES = frozenset(key.value for key in Keys)
 
 
 def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
-    """The binding of a verb. Without `action`, the action has the verb's name. Without `label`, the verb's label is
-    shown. The same holds for `meaning`, the text in the help.
+    """Return the binding of a verb to the method `action_...` of a screen.
+
+    An empty `action`, `label` (in the footer) or `meaning` (in the help) stands for that of the verb. `show` is False
+    if the footer does not show the key.
     """
     declared = VERBS[verb]
     tooltip = meaning or declared.meaning
@@ -141,8 +143,9 @@ def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, mea
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
-    """One binding for each key of a verb whose keys are numbers. The action gets the number. The footer shows only key
-    1.
+    """Return one binding for each key of a verb whose keys are digits. The action gets the digit as its argument.
+
+    An empty `action` stands for the verb. The footer shows only the key 1.
     """
     declared = VERBS[verb]
     return [
@@ -152,7 +155,9 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
 
 
 def opens_place(app: App[Any], key: str) -> bool:
-    """Return True if the key opens a screen of the header. Never True for a digit, which may have another meaning."""
+    """Return True if the key opens one of the screens that the header lists. False for a digit, as it may have another
+    meaning.
+    """
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
@@ -165,8 +170,8 @@ def moves(
     down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
     page_down: str = "page_down", page_up: str = "page_up",
 ) -> list[BindingType]:  # fmt: skip
-    """The bindings of the keys that move in a list. The footer does not show them. Each parameter is the name of an
-    action.
+    """Return the bindings of the keys that move in a list, which the footer does not show. Each parameter is the name
+    of the action for its key.
     """
     actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
     return [bind(verb, action, show=False) for verb, action in actions.items()]
@@ -181,7 +186,10 @@ def scrolls() -> list[BindingType]:
 
 
 def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return Textual's keymap for the keys in the settings, and one line for each verb whose keys cannot be used."""
+    """Return the keymap for Textual (the keys by verb), and one line for each verb whose keys cannot be used.
+
+    `given` are the keys by verb, as the settings have them.
+    """
     changed: dict[str, tuple[str, ...]] = {}
     problems = []
     for verb, keys in given.items():
@@ -207,7 +215,7 @@ def shown(key: str) -> str:
 
 
 def unused(events: Sequence[Key]) -> str:
-    """A line that names the pressed keys that had no effect because the application was busy."""
+    """Return a line that names the pressed keys that had no effect because the application was busy."""
     text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
     many = (
         f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
@@ -235,7 +243,10 @@ def _named(key: str) -> str:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Return the reason why a verb cannot get the keys. Empty if it can."""
+    """Return the reason why the user cannot give these keys to a verb; empty if that is possible.
+
+    `given` is the text of the settings, and `keys` are Textual's names of its keys.
+    """
     if verb not in VERBS:
         return "there is no such verb; docs/reference.md lists them"
     if VERBS[verb].place == FIELD or verb == "remedy":
@@ -255,7 +266,7 @@ def _is_key(key: str) -> bool:
 
 
 def _clashes(changed: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (verb, key, other verb) for each new key of a verb that another verb has too."""
+    """Yield (verb, key, other verb) for each key in `changed` that would belong to another verb, too."""
     for verb, keys in changed.items():
         for other in GRAMMAR:
             theirs = changed.get(other.id, tuple(_named(key) for key in other.keys.split(",")))

@@ -23,8 +23,10 @@ X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
 def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
-    """Declare a setting of a section. Its default, its choices, or its limits (the least and the greatest value) say
-    which values it takes.
+    """Declare a setting of a section. Return a dataclass field with `meaning`, a text for the user.
+
+    `choices` are the only values that it takes, if there are any. `limits` are the least and the greatest value of a
+    number.
     """
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
@@ -96,7 +98,7 @@ def declared() -> Iterator[tuple[str, Field[Any]]]:
 
 
 class Settings:
-    """The settings in use. `problems` has one line for each part of the file that could not be used."""
+    """The settings in use. `problems` has one line for each fault of the file, whose settings keep their defaults."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.settings_file()
@@ -140,7 +142,7 @@ class Settings:
 
     def change(self, key: str, value: Any) -> None:
         """Set the value of a dotted key, such as `runs.sort`, and write it to the file in a thread. Raises ValueError
-        for a value that does not fit.
+        if the setting does not take this value.
         """
         if reason := wrong(dict(declared())[key], value):
             raise ValueError(f"{key} {reason}")
@@ -209,7 +211,7 @@ class Settings:
 
 
 def takes(setting_field: Field[Any]) -> str:
-    """Return a text that says which values the setting takes."""
+    """Return a text that says which values the setting takes, such as `a number from 0 to 1`."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if choices:
         return "one of " + ", ".join(choices)
@@ -219,7 +221,7 @@ def takes(setting_field: Field[Any]) -> str:
 
 
 def wrong(setting_field: Field[Any], value: Any) -> str:
-    """Return the reason why a value does not fit the setting. Return an empty text if it fits."""
+    """Return the reason why the setting does not take a value; empty if it takes it."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
@@ -281,8 +283,9 @@ class SettingsFault(Exception):
 
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Return (dotted key, line, value) for each setting in the file. Return an empty list if there is no file. Raises
-    SettingsFault.
+    """Return (dotted key, line, value) for each setting in the file, with lines from 1. Empty if there is no file.
+
+    Raises SettingsFault if the file cannot be read or is no YAML of this form.
     """
     entries: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():

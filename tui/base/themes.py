@@ -121,7 +121,9 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of moderate load, heavy load and the grid for a theme that does not define them."""
+    """Return the colours of a theme for moderate load, heavy load and the grid, by the names that the style sheets
+    use.
+    """
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
@@ -129,13 +131,15 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """Return a colour of the theme by its name (success, warning, error, primary). Empty if the theme has no such
-    colour.
+    """Return a colour of the present theme, such as #e06c75, by its name (success, warning, error, primary). Empty if
+    the theme has no such colour.
     """
     return str(getattr(app.current_theme, name, None) or "")
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a style of painted rows. `dim` for labels, and empty for other styles without a colour."""
+    """Return the colour of a style of painted rows, `dim` for labels. Empty for a style that has the usual colour of
+    text.
+    """
     colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
     return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""

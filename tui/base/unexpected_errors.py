@@ -47,8 +47,10 @@ class Faults:
         self.lines: list[str] = []  # shown so far
 
     def handled(self, error: Exception, node: MessagePump | None = None) -> bool:
-        """Log and show an exception. Return True if the application continues without the failed part, False if it must
-        end.
+        """Log an exception and show it in one line. Return True if the application continues without the failed part,
+        False if it must end.
+
+        `node` is the screen or widget that has failed; None if it is to be found out.
         """
         if error is self._ended_by:
             return False
@@ -66,7 +68,9 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """Return True if the application still has a usable screen. Closes a screen that has failed too often."""
+        """Return True if the application still has a usable screen after a fault of `node`. Closes a screen that has
+        failed too often or cannot be built.
+        """
         screen = _screen_of(node)
         being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
@@ -87,7 +91,9 @@ class Faults:
         return path
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        """Return True if the node has failed TOO_MANY times within WITHIN_SECONDS. Always True with `at_once`."""
+        """Record a fault of the node. Return True if it is the node's TOO_MANYth within WITHIN_SECONDS, or if `at_once`
+        is True.
+        """
         times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
         times.append(now := time.monotonic())
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)

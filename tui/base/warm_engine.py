@@ -17,8 +17,10 @@ AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 
 
 def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
-    """Start the warm engine, unless there is one, or the machine is busy or has an error in its packages. GPUTUI_WARM=0
-    prevents it. To be called in a thread.
+    """Start the warm engine and store it as `app.warm`. To be called in a thread.
+
+    Nothing is started if there is a warm engine, if `is_busy()` is True (the machine has other work), if the packages
+    of the Python have an error, or with GPUTUI_WARM=0.
     """
     if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
         return
@@ -33,14 +35,12 @@ def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
 
 
 def take(app: BaseApp) -> Warm | None:
-    """Return the warm engine and remove it from the application. None if there is no warm engine."""
+    """Return the warm engine and remove it from the application; None if there is no warm engine."""
     warm, app.warm = app.warm, None
     return warm
 
 
 def close(app: BaseApp) -> None:
-    """End the warm engine, if there is one, as a measurement must not share the machine with an import of
-    TensorFlow.
-    """
+    """End the warm engine, if there is one. A measurement must not share the machine with an import of TensorFlow."""
     if (warm := take(app)) is not None:
         warm.close()

@@ -145,7 +145,10 @@ def cli(
 def form_on(
     context: click.Context, preset: str, settings: Sequence[str], workers: str | None, worker: int | None
 ) -> None:
-    """Open the form on a preset; settings become changes that are not saved."""
+    """Open the form on a preset, for `gputui FILE.yaml`. `settings` (KEY=VALUE) become changes that are not saved.
+
+    `workers` and `worker` are those of `join_cluster`.
+    """
     if workers is not None or worker is not None:
         raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
     before = context.parent.params["settings"] if context.parent else ()

@@ -18,8 +18,9 @@ MOST = 200  # of the newest runs: more are not looked through in a shell
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin with `incomplete`. If there are none, the names that contain it, as users may remember only
-    a part of an id.
+    """Return the names that begin with `incomplete` or, if there are none, the names that contain it.
+
+    Users may remember only a part of an id.
     """
     names = list(names)
     matches = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
@@ -27,8 +28,8 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of presets and the preset files of the current folder. If a path has been typed, the shell itself
-    completes files.
+    """The names of presets, and the preset files of the current folder, that fit `incomplete`. If it is a path, the
+    shell itself completes files.
     """
     from ...engine.files.places import PRESET_SUFFIXES, named_presets
 
@@ -92,7 +93,7 @@ def _folders(parent: os.PathLike[str]) -> list[str]:
 
 
 def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The keys of options that fit `incomplete`: whole keys after a point has been typed, else the names without their
+    """Return the keys of options that fit `incomplete`: whole keys if it has a point, else the names without their
     group.
     """
     from ...engine.options import OPTIONS
@@ -102,7 +103,9 @@ def option(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`KEY=` for each option whose key fits. After a typed `=`, the fixed words that the option takes."""
+    """Return `KEY=` for each option that fits `incomplete`. If it has a `=`, return KEY=WORD for each fixed word of the
+    option that fits.
+    """
     from ...engine.options import OPTIONS
 
     name, equals, begun = incomplete.partition("=")

@@ -40,9 +40,11 @@ class PresetOrCommand(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command for the first argument. A word that is the name of a command and of a preset is the command.
+        """Return name, command and remaining words for a command line. A word that names both a command and a preset is
+        the command.
 
-        For another word that names a preset, the command that opens the form. Raises Refused for an unknown word.
+        If the first word names only a preset, the command is the one that opens the form. Raises Refused for an unknown
+        word.
         """
         if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
             return super().resolve_command(ctx, args)
@@ -81,8 +83,10 @@ def unknown(word: str, commands: Iterable[str]) -> str:
 
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
-    """The form's state for a preset. `settings` are texts KEY=VALUE and become its unsaved changes. Raises
-    PresetError.
+    """Return the form's state for a preset, by its name or path. `settings` are texts KEY=VALUE and become unsaved
+    changes.
+
+    Raises PresetError if the preset or a setting is invalid.
     """
     from ...engine import presets
     from ..form.form_state import FormState

@@ -61,7 +61,9 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 
 def warn_of_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Return the name. Print a warning if the user may have meant a file in the current folder."""
+    """Return `name`, the name of a preset. Print a warning if the current folder has a preset file that may have been
+    meant.
+    """
     from ...engine.presets.paths import twin
 
     if name is not None and not context.resilient_parsing and (remark := twin(name)):
@@ -107,7 +109,7 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
 
 
 def search_limits(command: Command) -> Command:
-    """Declare the options of a search for a command."""
+    """Declare the options of `gputui tune` and `gputui fit-batch` for a command, and return the command."""
     for add in reversed((
         click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
                      show_default=True, help="Time for everything: the trials, the losses and the proof. "
@@ -144,5 +146,5 @@ def search_limits(command: Command) -> Command:
 
 
 def given(context: click.Context) -> list[str]:
-    """The names of the parameters that were given on the command line."""
+    """Return the names of the parameters that the user has given on the command line, so not by defaults."""
     return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

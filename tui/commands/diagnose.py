@@ -46,7 +46,10 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], optio
 
 
 def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
-    """Raise Refused if one of the named options is set, but has no effect because it is not `useful` here."""
+    """Raise Refused if one of the options `names` is set although it has no effect here (`useful` is False).
+
+    `with_what` says in the message what the options belong to.
+    """
     for name in names:
         if options[name] and not useful:
             raise Refused(f"--{name} needs {with_what}")
@@ -83,8 +86,8 @@ def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
 
 
 def how_to_try(run: Run) -> str:
-    """A sentence that says how the remedies of a run can be tried: by a command, or by hand for a run on several
-    machines.
+    """Return a sentence that says how the remedies of a run can be tried: by a command or, for a run on several
+    machines, by hand.
     """
     if run_cluster.of_run(run) is not None:
         return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.id} NEW_RUN"
@@ -92,8 +95,8 @@ def how_to_try(run: Run) -> str:
 
 
 def _profile(run: Run) -> dict[str, Any]:
-    """The content of the run's profile as read by XProf, or the reason why it cannot be read. Both are empty without a
-    profile.
+    """Return the run's profile as read by XProf as `profile`, or the reason why it cannot be read as `profile_missing`.
+    Both are empty without a profile.
     """
     if not run.file("profile").is_dir():
         return {"profile": None, "profile_missing": ""}
@@ -108,9 +111,9 @@ def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
 
 
 def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
-    """The request to measure a preset with and without its input, and with --apply also its remedies.
+    """Return the request to measure a preset with and without its input, and with --apply also its remedies.
 
-    --repeats is the number of repeats of the remedies with --apply, else of the measurement of the input.
+    --repeats is the number of repeats of each remedy with --apply, else that of the measurement of the input.
     """
     limits = _limits(options) | {"profile": options["profile"]}
     if options["apply"]:

@@ -22,7 +22,11 @@ STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"
 
 
 def examine(deep: bool, python: str | None = None) -> list[Finding]:
-    """Return all findings about this machine and this terminal, the worst first."""
+    """Return all findings about this machine and this terminal, the worst first.
+
+    `deep` also imports TensorFlow. `python` is the path of the Python to examine; None for the Python that trains by
+    default.
+    """
     return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
 
 
@@ -48,7 +52,7 @@ def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
 
 
 def _lines(finding: Finding) -> str:
-    """A finding and its remedy as unshortened lines, for output to files and pipes."""
+    """Return a finding and its remedy as lines that are not cut, for files and pipes."""
     remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
     return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
 

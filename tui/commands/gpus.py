@@ -59,7 +59,9 @@ def show_gpus(as_json: bool) -> None:
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
-    """Return for each GPU, by its UUID, the first run or measurement in the queue that could use it."""
+    """Return the id of the first waiting run or measurement that could use each GPU, by the GPU's UUID. A GPU for which
+    none waits is left out.
+    """
     if not any_entry():
         return {}
     from ...engine.queue import entries, free_devices  # only if something is queued
@@ -86,7 +88,9 @@ def _row(gpu: GpuUse) -> tuple[str, ...]:
 
 
 def _state(gpu: GpuUse) -> str:
-    """A text that says if the GPU is free, or why not, with the processes that can be seen, at most PER_USER."""
+    """Return a text that says that the GPU is free, or why not: the lease, a fault, or at most PER_USER of its
+    processes.
+    """
     why = gpu.why_not_free()
     if not why:
         return "free" if gpu.users is not None else "free, by its memory: its processes are not visible from here"

@@ -20,10 +20,10 @@ from ..base.errors import Refused, clean, complain
 
 
 def show_history(name: str, form: str, output: str | None) -> None:
-    """Write the history of the named run. `form` is csv, jsonl or tensorboard.
+    """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard.
 
-    `output` is the file, or for tensorboard the folder. It must not exist yet. Without it, stdout or a folder with the
-    id of the run.
+    `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None, csv and
+    jsonl are printed, and the folder has the id of the run as its name.
     """
     run = run_folders.find(name)
     if output is not None:

@@ -1,4 +1,4 @@
-"""The command that prints the log of a run with a line for each epoch, as the live view shows it, and what comes."""
+"""The command `gputui logs`: prints the log of a run with a line for each epoch, and new lines as they are written."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def show_log(name: str, follow: bool, last: int | None) -> int:
 
 
 def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
-    """Yield the present lines of the log, then with `follow` the new lines. The last lines of an ended run are
-    included.
+    """Yield the present lines of the log and, with `follow`, the new lines until the run ends. Each text ends with a
+    line break.
     """
     stream = _opened(run, follow)
     if stream is None:
@@ -71,7 +71,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Yield the last `last` lines of the log and of the epochs that are present now."""
+    """Yield the last `last` lines of the present log, in which ended epochs have a line, too."""
     stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
     cut = stream.tell() > 0
     block = stream.read()
@@ -98,11 +98,11 @@ class _InOrder:
         self._resumes_told = 0
 
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines of the blocks and a line for each ended epoch that was not yielded before, in the
-        order of time.
+        """Yield the complete lines in `blocks`, which are read from the log one after the other, and in between a line
+        for each new epoch, by time.
 
-        An incomplete last line is kept for the next call. `arrived` is the Unix time in seconds for lines without a
-        time. With 0, such a line follows the line before it. `cut` is True if the beginning of the log is missing.
+        An incomplete last line is kept for the next call. `arrived` is the Unix time of lines that have no time; with 0
+        such a line follows the line before it. `cut` is True if the beginning of the log is missing.
         """
         now = self._events.read()
         epochs = deque(epoch for epoch in now.epochs if epoch.t > self._epoch_t)
@@ -137,7 +137,7 @@ class _InOrder:
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
     """Return the opened log. With `follow`, wait for the log of a run that is starting, and return None if the run ends
-    without a log. Without `follow`, a missing log raises Refused.
+    without one. Without `follow`, a missing log raises Refused.
     """
     while True:
         try:

@@ -42,10 +42,11 @@ def show_options(words: str, as_json: bool) -> None:
 
 
 def fitting(words: str) -> list[OptionInfo]:
-    """Return the options for the words: the option with this key or name, or all options of this group.
+    """Return the options that the words name: the option with this key or name, else all options of the group of this
+    name.
 
-    If there are none, return the options with another name like the words, else the results of a search, the best
-    first.
+    If there are none, return the options for which the words are another name, else the results of a search, the best
+    first. Without words return all options.
     """
     if not words.strip():
         return list(OPTIONS)
@@ -57,7 +58,7 @@ def fitting(words: str) -> list[OptionInfo]:
 
 
 def described(info: OptionInfo) -> dict[str, Any]:
-    """The declaration of an option as values for JSON."""
+    """Return the declaration of an option as plain values for JSON, by the names of its parts."""
     about = info.about
     return {
         "key": info.key,

@@ -74,7 +74,9 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
 
 def _export_folder(preset: Preset, target: Path) -> None:
-    """Write the preset as a folder with which it can be trained on another machine."""
+    """Write the preset with its script and code as a folder, with which it can be trained on another machine. Raises
+    Refused.
+    """
     from ...engine.export import export_folder  # only this command needs it
 
     try:
@@ -90,7 +92,7 @@ def _export_folder(preset: Preset, target: Path) -> None:
 
 
 def _python(preset: Preset) -> str:
-    """The path of the Python that trains. The word `python` if the shell finds this Python by that name."""
+    """Return the path of the Python that trains or, if the shell finds this Python as `python`, the word `python`."""
     python = interpreter.chosen(preset.options.run.python)
     in_path = shutil.which("python")
     return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
@@ -118,7 +120,11 @@ def check_presets(files: Sequence[str]) -> int:
 
 
 def begin(folder: str, example: str | None = None) -> None:
-    """Write the example files into the folder, and print how to use them. Raises Refused if a file already exists."""
+    """Write a preset and a program to start from into the folder, and print how to use them. Raises Refused if a file
+    exists.
+
+    `example` is the name of an example, None for the usual one.
+    """
     try:
         written = saving.write(Path(folder), example)
     except FileExistsError as fault:

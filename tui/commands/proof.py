@@ -64,9 +64,9 @@ def measure_change(
     queue: bool,
     after: str | None,
 ) -> int:
-    """Measure the preset with and without the settings, for the command `gputui ab`. Return the exit code.
+    """Measure the preset with and without the settings (KEY=VALUE), for the command `gputui ab`. Return the exit code.
 
-    `wait` waits until no other training uses the devices, and `anyway` starts in spite of it.
+    `measure_seconds` is the measured time of each trial. The other parameters are those of `run_proof`.
     """
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
     return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, queue=queue, after=after)
@@ -86,8 +86,9 @@ def run_proof(
     """Start a proof, follow it and print its result. With `report` print only the report in Markdown. Return the exit
     code.
 
-    `output` is the file for the improved preset, if any. `wait` waits until no other training uses the devices, and
-    `anyway` starts in spite of it.
+    `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
+    devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
+    start after the run or measurement `after` has ended.
     """
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
@@ -108,7 +109,10 @@ def run_proof(
 
 
 def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
-    """Raise Refused for options that do not go together with --queue."""
+    """Raise Refused for options that do not go together with --queue, and for --after without --queue.
+
+    `follows` is True if an option was given that needs a command that follows the proof.
+    """
     if queue and follows:
         raise Refused(
             "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID "
@@ -119,7 +123,7 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until no other training uses the devices. Return False if Ctrl-C ended the wait."""
+    """Wait until no other training uses the devices that the proof needs. Return False if Ctrl-C ended the wait."""
     proof_start.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -139,7 +143,8 @@ def go_on(
 ) -> int:
     """Resume a proof that has ended before its time, follow it and print its result. Return the exit code.
 
-    `start` starts its process. `output` is the file for the improved preset, if any.
+    `start` starts and returns its process. `resumed` returns the request with which the queue resumes it. The other
+    parameters are those of `run_proof`.
     """
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
@@ -211,7 +216,7 @@ def show_profile(run: Run) -> None:
 
 
 def budget(asked: Request) -> str:
-    """The expected duration of the proof in words, if it can be estimated before the start."""
+    """Return the expected duration of the proof in words, estimated from its request before the start."""
     if asked.search is not None and asked.search.dry_run:
         return f"at most 2 trials of about {duration.of_request(asked):.0f} s"
     if asked.search is not None:
@@ -268,7 +273,7 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
 
 
 def _say(text: str, as_json: bool) -> None:
-    """Print a text for people: on stdout, or on stderr if JSON goes to stdout."""
+    """Print a text for people: on stdout, or on stderr if `as_json`, as stdout then has only JSON."""
     if as_json:
         complain(text)
     else:
@@ -310,10 +315,10 @@ def _head(proof: Proof) -> dict[str, object]:
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
-    """Delete proofs and their trials permanently. Return WRONG if a proof was not deleted. Without `yes`, ask on the
-    terminal first.
+    """Delete the named proofs with their trials permanently. Return WRONG if a proof was not deleted, else DONE.
 
-    Raises Refused without names, for the name `latest`, and if there is no terminal for the question.
+    Unless `yes` is set, asks first on the terminal. Raises Refused without names, for the name `latest`, and if there
+    is no terminal for the question.
     """
     if not names:
         raise Refused("name the proofs to delete; gputui proof lists them")
@@ -327,8 +332,9 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
-    """Print a proof. `form` is table, markdown or json. With `output` save its improved preset instead. With `stop`
-    stop the proof instead.
+    """Print the named proof. `form` is table, markdown or json.
+
+    With `output`, save its improved preset to this file instead. With `stop`, ask the proof to stop instead.
     """
     proof = folder.find(name)
     if stop and proof.queue_file.exists():

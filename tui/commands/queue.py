@@ -34,8 +34,8 @@ CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
 def go_on(_command: str | None) -> None:
-    """Start the runner if the queue has entries and no runner runs, as after a reboot. A fault is left to the command
-    that concerns the queue.
+    """Start the runner if the queue has entries and no runner runs, as after a restart of the machine. A fault is only
+    printed.
     """
     try:
         entries.ensure_runner()
@@ -49,7 +49,7 @@ def go_on(_command: str | None) -> None:
 def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
     """Check a preset, make the folder of its run and put the run in the queue. Return the exit code.
 
-    `after` names a run that has to end first.
+    `settings` are KEY=VALUE. `after` names a run or measurement that has to end first.
     """
     from ...engine.queue import adding
     from . import train
@@ -62,10 +62,10 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
 
 
 def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
-    """Put a run that has ended in the queue, which resumes it. Return the exit code. Without `name`, the newest run
-    that can be resumed.
+    """Put a run that has ended in the queue, which resumes it. Return the exit code.
 
-    `after` names a run that has to end first. `code` (`new` or `copy`) is needed if the user's code has changed.
+    `name` is None for the newest run that can be resumed. `after` names a run or measurement that has to end first.
+    `code` (`new` or `copy`) is needed if the user's code has changed.
     """
     from ...engine.process import resuming
     from ...engine.queue import adding
@@ -75,7 +75,10 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 
 def add_proof(request: Request, after: str | None) -> int:
-    """Make the folder of a measurement and put it in the queue. Return the exit code."""
+    """Make the folder of a measurement and put it in the queue. Return the exit code.
+
+    `after` names a run or measurement that has to end first.
+    """
     from ...engine.proof import request as requests
     from ...engine.queue import adding
 
@@ -86,14 +89,21 @@ def add_proof(request: Request, after: str | None) -> int:
 
 
 def add_resumed_proof(proof: Proof, request: Request, after: str | None) -> int:
-    """Put a measurement that has ended in the queue, which resumes it. Return the exit code."""
+    """Put a measurement that has ended in the queue, which resumes it with `request`. Return the exit code.
+
+    `after` names a run or measurement that has to end first.
+    """
     from ...engine.queue import adding
 
     return _added(adding.queue_resumed_proof(proof, request, _first(after)))
 
 
 def _first(name: str | None) -> str | None:
-    """Return the id of the run, or else of the measurement, that is to end first."""
+    """Return the id of the run or, if no run has this name, of the measurement that is to end first; None without a
+    name.
+
+    Raises RunError if there is neither.
+    """
     if not name:
         return None
     try:
@@ -162,12 +172,14 @@ def _named(entry: Entry) -> str:
 
 
 def _in_order(listed: Sequence[Entry]) -> list[Entry]:
-    """Return the entries that have begun, then those that wait."""
+    """Return the entries with the runs that have begun before those that wait. Both keep their order."""
     return sorted(listed, key=lambda entry: entry.state in entries.WAITS)
 
 
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
-    """One row for each entry: first those that have begun, then those that wait, in their order."""
+    """Return one row of plain values for each entry: first those that have begun, then those that wait, in their
+    order.
+    """
     news = entries.news()
     gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
     places = queue.places_of(listed)
@@ -196,10 +208,11 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
-    """The time since which a run has run, or about when a waiting run starts. `unknown` if that is not known.
+    """Return the time since which a run has run (`since 14:05`), or about when a waiting run starts, `unknown` if that
+    is not known.
 
-    Empty for a run that is held or that Slurm starts, and in a queue that is paused. `starts` are the seconds until the
-    waiting runs start.
+    Empty for a run that is held or that Slurm starts, and in a queue that is paused. `starts` has the seconds until the
+    waiting runs start, by id.
     """
     if entry.run not in starts:
         return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
@@ -221,7 +234,9 @@ _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
 
 
 def change(verb: str, names: Sequence[str]) -> None:
-    """Apply `verb` to each of the named runs in the queue. Several runs that are moved to the top keep their order."""
+    """Apply `verb` (a key of _CHANGES) to each of the named runs in the queue. Several runs that are moved to the top
+    keep their order.
+    """
     act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
     for name in reversed(ids) if verb in ("top", "down") else ids:
@@ -247,7 +262,7 @@ def _queued(name: str) -> str:
 
 
 def service(verb: str) -> None:
-    """Print the systemd user unit of the runner, or install or remove it."""
+    """Print the systemd user unit of the runner. `verb` is `install` or `remove` to do this instead."""
     from ...engine.queue import user_service
 
     if verb == "remove":
@@ -263,7 +278,7 @@ def service(verb: str) -> None:
 
 
 def pause_or_start(verb: str) -> None:
-    """Pause the queue, or let it go on."""
+    """Pause the queue (`verb` is `pause`), or let it start runs again."""
     if verb == "pause":
         if queue_settings.read().engine == queue_settings.SLURM:
             raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")

@@ -24,7 +24,8 @@ NAMED = 12  # of the runs to be deleted
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
     """Print the runs that match the filters as a table, or as one JSON object per line.
 
-    A run must have all `tags` and one of the `states`. `last` is the number of the newest runs to print, None for all.
+    A run must have all `tags` and one of the `states`; an empty filter matches every run. `last` is the number of the
+    newest runs to print, None for all.
     """
     survey = run_folders.survey()
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last)
@@ -46,8 +47,9 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
 def _newest(
     runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None
 ) -> tuple[list[Entry], list[Entry]]:
-    """Return all entries that were read, and the last matching entries. Only as many runs are read as are needed for
-    `last`.
+    """Return the entries of all runs that were read, and the newest `last` that match the filters (None: all of them).
+
+    `runs` has the newest first. Only as many runs are read as are needed.
     """
     entries: list[Entry] = []
     chosen: list[Entry] = []
@@ -105,11 +107,10 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 
 def stop_run(name: str) -> None:
-    """Request a run to stop, and print its state. Returns at most 2 s after the request, even if the run has not ended
-    yet.
+    """Ask a run to stop, and print its state at most 2 s later, even if the run has not ended yet.
 
-    A run that waits in the queue is removed from the queue. If it is being started, its start is waited for first, for
-    at most 20 s.
+    A run that waits in the queue is taken out of it. If the queue is starting the run, this waits for the start first,
+    for at most 20 s.
     """
     run = run_folders.find(name)
     if run.queue_file.exists():
@@ -158,8 +159,10 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
 
 def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
-    """Delete the items permanently, and print the freed bytes and each refusal. Return True if an item was not
-    deleted.
+    """Delete the items permanently, and print the freed bytes and a reason for each item that was not deleted. Return
+    True if there is such an item.
+
+    `what` is the noun for the items. `reserve` is passed to `trash.delete_all`.
     """
     sizes = {item.id: used_bytes(item.path) for item in items}
     gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
@@ -171,8 +174,10 @@ def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None
 
 
 def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    """Return the named runs, each once. `latest` names another run after every start, so it needs the
-    option --latest.
+    """Return the named runs, each once, and with `latest` the newest run.
+
+    Raises Refused for the name `latest`, which names another run after every start, so that the option --latest is
+    needed.
     """
     if "latest" in names:
         raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
@@ -182,7 +187,7 @@ def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
 
 
 def _with_workers(named: Sequence[Run]) -> list[Run]:
-    """Return the runs and, for a run of several machines, the runs of its other workers, whose names are printed."""
+    """Return the runs and, for a run of several machines, the runs of its other workers, which are also printed."""
     all_runs = dict.fromkeys(named)
     for run in named:
         others = run_cluster.other_workers(run)
@@ -201,8 +206,10 @@ def _ask(to_delete: Sequence[Run]) -> None:
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
-    """Print the items that are to be deleted, one of the `lines` per item, and ask. Raises Abort if the answer is no,
+    """Print the items that are to be deleted, one of the `lines` for each, and ask. Raises Abort if the answer is no,
     and Refused without a terminal.
+
+    `what` is the noun for the items, and `contents` says what is deleted with them.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
@@ -220,7 +227,7 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 
 
 def note(name: str, words: Sequence[str]) -> None:
-    """Write the words as the run's note. An empty note removes it. Without words, print the note."""
+    """Write the words as the note on a run. Without words, print the note. A single empty word removes it."""
     run = run_folders.find(name)
     written = titles.write_note(run, " ".join(words)) if words else titles.read_notes(run)
     if not words:

@@ -15,9 +15,9 @@ RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options tha
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start or resume a measurement of scaling. Return the exit code.
+    """Start a measurement of scaling, or resume one with --resume. Return the exit code.
 
-    `options` are the command's options by name. `given` are the names of the options on the command line.
+    `options` are the command's options by name, and `given` are the names of those that are on the command line.
     """
     again = options.pop("resume")
     form = options.pop("form")
@@ -56,8 +56,8 @@ def _resume(name: str, *, anyway: bool, **more: Any) -> int:
 
 
 def _latest() -> folder.Proof:
-    """The newest measurement of scaling that has ended before its time, else the newest of all. Raises ProofError if
-    there is none.
+    """Return the newest measurement of scaling that has ended before its time, else the newest of all. Raises
+    ProofError if there is no measurement of scaling.
     """
     return proof_start.latest_to_resume(
         lambda request: request.kind == "scaling",

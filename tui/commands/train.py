@@ -78,11 +78,12 @@ def run_preset(
     wait: bool = False,
     anyway: bool = False,
 ) -> int:
-    """Resolve, check, launch and follow a preset. Return the exit code.
+    """Check a preset, train it and follow the run until it ends. Return the exit code.
 
-    With `resume_if_any` the newest ended run of this preset is resumed instead. If that run has completed, nothing is
-    started. If its code has changed, it is resumed only with a `code`: `new` or `copy`. With `wait` the run starts when
-    its devices are free. With `anyway` no message says that others use them.
+    `settings` are KEY=VALUE. `detach` returns when the run has started, and `dry_run` only checks. With `resume_if_any`
+    the newest ended run of this preset is resumed instead; if that run has completed, nothing is started; if its code
+    has changed, it is resumed only with a `code`: `new` or `copy`. With `wait` the run starts when its devices are
+    free. With `anyway` no message says that others use them.
     """
     preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
@@ -113,9 +114,10 @@ def run_preset(
 def checked(
     name: str, settings: Sequence[str], machine: Machine | None = None
 ) -> tuple[Preset, Machine, list[Finding]]:
-    """Return the preset, the machine on which it trains, and the findings about it. Raises Refused for an error.
+    """Return the preset, the machine on which it trains, and the findings about it. Raises Refused if a finding is an
+    error.
 
-    `machine` is another machine than this one.
+    `machine` is the machine to check against; None for this machine.
     """
     preset = preset_files.resolve(name, settings)
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
@@ -129,8 +131,8 @@ def checked(
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
-    """The place that set one of the finding's options: file and line, or --set. Without such a place, `otherwise` or
-    the preset's name.
+    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`. If there is none, return
+    `otherwise` or else the preset's name.
     """
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
     where, line = set_at[0] if set_at else (otherwise or preset.name, None)
@@ -138,7 +140,9 @@ def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
 
 
 def _placed(preset: Preset, finding: Finding) -> str:
-    """The finding after the place of its option. The option is not named twice."""
+    """Return the finding as text, after the place that set its option. An option that the place names is not
+    repeated.
+    """
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
@@ -146,16 +150,16 @@ def _placed(preset: Preset, finding: Finding) -> str:
 
 
 def _warn_of_others(options: Options, here: Machine) -> None:
-    """Write to a person's terminal who else uses the GPUs that the options name."""
+    """Write to stderr who else uses the GPUs that the options name, if stderr is a terminal."""
     if here.gpus and sys.stderr.isatty() and (others := start_devices.in_use(options, here)):
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """Return the result of `start`. With `wait` it is called when the devices are free, and again if they are taken
-    before it has started. Without `wait`, NotFree is raised with the holders.
+    """Return the result of `start`, which raises NotFree if devices are in use. With `wait`, call it when they are
+    free, and again if they were taken meanwhile.
 
-    Raises KeyboardInterrupt after a Ctrl-C.
+    Without `wait`, raises Refused if they are in use. Raises KeyboardInterrupt after a Ctrl-C.
     """
     while True:
         if wait:
@@ -172,11 +176,10 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
 def resume_run(
     name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
 ) -> int:
-    """Resume a run from its last checkpoint and follow it. Return the exit code. Without `name`, the newest run that
-    can be resumed.
+    """Resume a run from its last checkpoint and follow it. Return the exit code.
 
-    If the user's code has changed, `code` must be `new` or `copy`. With `wait` the run starts when its devices are
-    free.
+    `name` is None for the newest run that can be resumed. If the user's code has changed, `code` must be `new` or
+    `copy`. With `detach`, return when the run has started. With `wait`, the run starts when its devices are free.
     """
     run = resuming.latest() if name is None else run_folders.find(name)
     return _resume(run, as_json, detach, code, wait)
@@ -288,11 +291,11 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
 
 
 class Presses:
-    """Counts requests to stop the run, so that signals do not end this process. They are passed on even while the main
-    thread is blocked.
+    """Counts the requests to stop the run that reach this process as signals, which then do not end it.
 
-    Only a Ctrl-C at a terminal counts each time. Other signals (SIGTERM, run.stop_signal, a SIGINT that no person has
-    sent) may come from a scheduler, which may repeat them. They count only if no request came before.
+    The requests are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals
+    (SIGTERM, run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They
+    count only if no request came before.
     """
 
     def __init__(self, stop_signal: str = "none") -> None:
@@ -310,12 +313,12 @@ class Presses:
 
     @property
     def more(self) -> str:
-        """A text that says what the next Ctrl-C does. Empty if no person has pressed Ctrl-C."""
+        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
         return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """From now on call `act` with the signals of each counted request, in a thread. Earlier
-        requests are included.
+        """Call `act` in a thread with the signal numbers of each request, from now on. Earlier requests are
+        included.
         """
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 

@@ -26,9 +26,9 @@ RESUMING = {
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start or resume a search. Return the exit code.
+    """Start a search, or resume one with --resume. Return the exit code.
 
-    `options` are the command's options by name. `given` are the names of the options on the command line.
+    `options` are the command's options by name, and `given` are the names of those that are on the command line.
     """
     following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
     if options["dry_run"] and following["output"] is not None:
@@ -49,7 +49,11 @@ def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], g
 def limits(
     *, only: Sequence[str], leave: Sequence[str], memory_gb: float | None, precisions: Sequence[str], **more: Any
 ) -> Limits:
-    """The limits of the search that the command line requests."""
+    """Return the limits of the search that the options of the command line request.
+
+    `only` are the stages to search, by default all. `leave` are the keys of options that keep their values. `more` are
+    further fields of Limits.
+    """
     return Limits(
         only=list(only) or list(STAGES),
         leave=list(leave),
@@ -66,8 +70,8 @@ def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> i
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """The newest search that has ended before its time, else the newest of all. With `any_ended`, the newest that has
-    ended, also a completed search.
+    """Return the newest search that has ended before its time, else the newest of all. With `any_ended`, return the
+    newest that has ended, which may be complete.
 
     Raises ProofError if there is none.
     """

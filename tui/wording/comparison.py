@@ -22,8 +22,8 @@ NO_EFFECT = "options in parentheses did nothing in that run"
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """The lines below a comparison: the baseline of the differences, the meaning of the marks, and what cannot be
-    compared.
+    """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, and the figures
+    or runs that cannot be compared.
     """
     how = {"pinned": f"the pinned baseline, {comparison.baseline}", "given": f"the baseline, {comparison.baseline}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
@@ -35,8 +35,8 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
-    """The titles of compared runs without the changes that all of these runs have in common. Unchanged if all titles
-    are equal.
+    """Return the titles of compared runs without the changes that all of these runs share; unchanged if all titles are
+    equal.
     """
     common = set(titles[0].changes).intersection(*(title.changes for title in titles[1:])) if titles else set()
     if len(set(titles)) == 1:
@@ -45,8 +45,8 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
 
 
 def distinct_names(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
-    """A different name for each run: its changes, with the preset if presets differ, and the start time if names would
-    be equal.
+    """Return a different name for each run: its changes, with the preset if presets differ, and with the start time if
+    names would be equal.
 
     `moments` are the start times as texts.
     """
@@ -59,8 +59,10 @@ _LEAST_NAME = 6  # cells of a name that is cut
 
 
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
-    """The names in at most `width` characters each. A name that is too long becomes the changes that fit and the number
-    of the other changes. If such names are equal, it becomes the preset and the start time.
+    """Return the names, each in at most `width` characters. A name that is too long becomes the changes that fit and
+    the number of the other changes or, if such names are equal, the preset and the start time.
+
+    `titles` and `moments` (the start times as texts) are those of the same runs.
     """
     alike = len({title.preset for title in titles}) == 1
     candidates = []
@@ -76,8 +78,8 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
 
 
 def _at(preset: str, moment: str, width: int) -> str:
-    """The start of the preset's name with the time. Only the time if there is no room for both in `width`
-    characters.
+    """Return the start of the preset's name and the time in `width` characters; only the time if there is no room for
+    both.
     """
     room = width - len(moment) - 1
     if len(preset) > room:
@@ -86,7 +88,7 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """A text such as `xla +2`: as many words as fit into `width`, and the number of the other words."""
+    """Return a text such as `xla +2`: as many words as fit into `width`, and the number of the other words."""
     for shown in range(len(words), 0, -1):
         name = " ".join((*words[:shown], *_others(words, shown)))
         if len(name) <= width:
@@ -95,8 +97,8 @@ def _whole_words(words: Sequence[str], width: int) -> str:
 
 
 def _cut(words: Sequence[str], width: int) -> str:
-    """A text such as `steps_pe..=15 +1`: the first word, shortened, with its value, and the number of the other
-    words.
+    """Return a text such as `steps_pe..=15 +1`: the first word, KEY=VALUE with a shortened key, and the number of the
+    other words. It has at most `width` characters.
     """
     key, equals, value = words[0].partition("=")
     end = " ".join((f"..{equals}{value}", *_others(words, 1)))
@@ -104,15 +106,15 @@ def _cut(words: Sequence[str], width: int) -> str:
 
 
 def _others(words: Sequence[str], shown: int) -> list[str]:
-    """The number of words that are not shown, as a list of one text. The list is empty if all are shown."""
+    """Return `+N` in a list, where N is the number of words after the first `shown`; an empty list if there are
+    none.
+    """
     return [f"+{len(words) - shown}"] if len(words) > shown else []
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:
-    """The start time of each run from its id, as short as the times still differ: `14:05`, `14:05:07` or `Sep 21
-    14:05`.
-
-    The id itself if it has no time.
+    """Return the start time of each run from its id, as short as the times still differ: `14:05`, `14:05:07` or `Sep 21
+    14:05`. An id without a time is returned unchanged.
     """
     matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
     times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
@@ -136,15 +138,15 @@ def _numbers(ids: Sequence[str]) -> list[str]:
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
-    """The figure as text, with its unit if the label does not name the unit."""
+    """Return the figure as text, with its unit if the label of the row does not name the unit; a dash for None."""
     return units.with_unit(value, row.unit)
 
 
 def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
-    """The difference from the baseline: `+12.3 %`, `same`, or `~+1.2 %` within the noise. Empty for the baseline and if
-    it is unknown.
+    """Return the difference of a run's figure from the baseline: `+12.3 %`, `same`, or `~+1.2 %` if it is within the
+    noise. Empty for the baseline and if the difference is not known.
 
-    With `short`, points of percent are written as `pts`.
+    `position` is the run's column, from 0. With `short`, percentage points are written as `pts`.
     """
     change = row.changes[position]
     if change is None:
@@ -163,15 +165,18 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def option_text(row: OptionRow, position: int) -> str:
-    """The option's value as in YAML and --set. It is in parentheses if the option had no effect in this run."""
+    """Return the option's value in a run as in YAML and --set. It is in parentheses if the option had no effect there.
+
+    `position` is the run's column, from 0.
+    """
     value = row.values[position]
     cell = clean(value if isinstance(value, str) else to_json(value))
     return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
 def fact_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """For each program whose version differs, and for the user's own code: a name, and a text for each run. The text is
-    empty if a run has not recorded it.
+    """Return the versions that differ, and the state of the user's own code: for each a name, and a text for each run.
+    The text is empty if a run has not recorded it.
     """
     rows = [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
     if (code := comparison.code) is not None:
@@ -184,8 +189,9 @@ def has_noise(comparison: Comparison) -> bool:
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
-    """All rows of the comparison as cells: names, states, versions, code, options, figures. If noise was measured, it
-    is in the last column.
+    """Return all rows of the comparison as cells: names, states, versions, code, options, figures.
+
+    If noise was measured, the last column has it.
     """
     noisy = has_noise(comparison)
     rows = [["", *(clean(run) for run in comparison.runs), *(["spread of repeats"] if noisy else [])]]
@@ -205,15 +211,15 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """The comparison as a Markdown table, followed by its remarks as a list."""
+    """Return the comparison as a Markdown table, followed by its remarks as a list."""
     head, *rows = table_rows(comparison)
     table = Table(head, rows, right=range(1, len(head))).markdown(aligned=True)
     return "\n".join([table, "", *(f"- {escaped(text)}" for text in remarks(comparison))])
 
 
 def as_csv(comparison: Comparison) -> str:
-    """The comparison as CSV with plain numbers, one row per option or figure. Remarks are in rows that begin with
-    `note`.
+    """Return the comparison as CSV with plain numbers, one row for each option and figure. Remarks are in rows that
+    begin with `note`.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -16,7 +16,7 @@ SMALLEST, COMFORTABLE = (80, 24), (120, 36)
 
 
 def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator[Finding]:
-    """Findings about the colours, the characters and the size of the terminal."""
+    """Yield findings about the colours, the characters and the size of the terminal."""
     if not sys.stdout.isatty():
         yield Finding("note", "terminal", "the output is not a terminal", "gputui without a command needs one")
         return
@@ -39,8 +39,8 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
 
 
 def _colours(environment: Mapping[str, str]) -> int:
-    """The number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else 16. 0
-    without colours.
+    """Return the number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else
+    16. 0 without colours.
     """
     if environment.get("NO_COLOR") or environment.get("TERM") in ("dumb", "unknown"):
         return 0
@@ -50,14 +50,12 @@ def _colours(environment: Mapping[str, str]) -> int:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings ordered by level: errors, warnings, notes, ok. Within a level they stay in the order in which they
-    were found.
-    """
+    """Return the findings ordered by level: errors, warnings, notes, ok. Within a level they keep their order."""
     return sorted(findings, key=lambda finding: -doctor.LEVELS.index(finding.level))
 
 
 def conclusion(findings: list[Finding]) -> str:
-    """One line that says if this machine is ready to train, from the findings."""
+    """Return one line that says if this machine is ready to train, by the findings."""
     if doctor.blocks(findings):
         only_gpus = all(_is_of_gpus(finding) for finding in findings if finding.level == "error")
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
@@ -73,7 +71,7 @@ def conclusion(findings: list[Finding]) -> str:
 
 
 def _is_of_gpus(finding: Finding) -> bool:
-    """True if the finding concerns only training on GPUs, not on the CPU."""
+    """Return True if the finding concerns only training on GPUs, not on the CPU."""
     if finding.about == "TensorFlow":
         return "GPU" in finding.what
     return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")

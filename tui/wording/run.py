@@ -39,12 +39,12 @@ ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 
 def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
-    """True if a training has ended before its last step because a callback stopped it (model.stop_training)."""
+    """Return True if a training has ended before its last step because a callback stopped it (model.stop_training)."""
     return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS
 
 
 def compiling(detail: str) -> str:
-    """A text that says what is being compiled. `detail` is the detail of the phase `compiling`."""
+    """Return a text that says what is being compiled. `detail` is that of the phase `compiling`."""
     what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
     return f"compiling {what}"
 
@@ -62,7 +62,9 @@ _BRIEF = {
 
 
 def brief(phase: str, detail: str = "") -> str:
-    """The phase in one or two words, for a text in which its seconds follow."""
+    """Return the phase in one or two words, for a text in which its duration follows. `detail` is that of the event
+    `phase`.
+    """
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -73,7 +75,9 @@ def brief(phase: str, detail: str = "") -> str:
 
 
 def doing(phase: str, detail: str) -> str:
-    """The activity of the phase in words, with its object if that is known."""
+    """Return the activity of the phase in words, such as `importing TensorFlow`. `detail` is that of the event
+    `phase`.
+    """
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -88,7 +92,9 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """A proposal for a diagnosis without a verdict. Empty if it has a verdict or a remedy."""
+    """Return a sentence that proposes what to do, for a diagnosis without a verdict. Empty if it has a verdict or a
+    remedy.
+    """
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -110,8 +116,8 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
-    """A text such as `learning rate 0.004 (linear over 4 replicas)`, made from a started event. Empty if the learning
-    rate was not scaled.
+    """Return a text such as `learning rate 0.004 (linear over 4 replicas)`, made from the event `started`. Empty if the
+    learning rate was not scaled.
     """
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
