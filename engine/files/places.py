@@ -57,6 +57,13 @@ def runs_folder() -> Path:
     return home() / "runs"
 
 
+def proofs_folder() -> Path:
+    return home() / "proofs"
+
+
+TRIALS = "trials"  # the folder of a proof that holds the run folders of its trials
+
+
 def config_folder() -> Path:
     """Return the folder of the user's presets and settings.
 

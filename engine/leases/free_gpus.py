@@ -24,6 +24,7 @@ from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import idle_hours, share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
+from .memory_needs import MemoryNeed
 
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
@@ -234,16 +235,19 @@ class Wish:
     """The GPUs that a start needs.
 
     `choice` is the value of device.visible, `needs_bytes` the memory needed on each GPU (only for a choice `fits:N`,
-    else 0), and `names` are the names (UUIDs or indices) of the GPUs that may be chosen.
+    else 0), and `names` are the names (UUIDs or indices) of the GPUs that may be chosen. `prediction` is that of
+    MemoryNeed.
     """
 
     choice: GpuChoice
     needs_bytes: int
     names: tuple[str, ...]
+    prediction: str = ""
 
     @classmethod
-    def of(cls, choice: GpuChoice, machine: Machine, needs_bytes: int = 0) -> Wish:
-        return cls(choice, needs_bytes, tuple(map(name_of, candidates(choice, machine))))
+    def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
+        names = tuple(map(name_of, candidates(choice, machine)))
+        return cls(choice, 0, names) if need is None else cls(choice, need.bytes, names, need.prediction)
 
     def why_not(self, gpu: GpuUse) -> str:
         """Return the reason why the start cannot use the GPU now; empty if it can."""
@@ -264,6 +268,7 @@ class Wish:
         asked = (gpu for gpu in gpus if gpu.uuid in self.names)
         reasons = [f"GPU {gpu.number}: {why}" for gpu in asked if (why := self.why_not(gpu))]
         needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
+        needs += f" ({self.prediction})" if self.prediction else ""
         what = f"needs {self.choice.kind}{needs}"
         return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
 

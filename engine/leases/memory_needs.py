@@ -1,48 +1,117 @@
-"""The GPU memory that a run needs, as measured by an earlier run with the same settings."""
+"""The GPU memory that a run needs: as an earlier run or trial with the same settings has measured it, or predicted from
+those with other batch sizes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from .. import runs
-from ..files.values import plain, whole
-from ..options import Options
-from ..runs.launched_with import options_of
+from .. import memory_line, runs
+from ..files.places import TRIALS, proofs_folder
+from ..files.reading import read_object
+from ..files.values import mapping, plain, whole
+from ..options import Options, options_json
+from ..runs import Run
+from ..units import size
 from .lease import NotFree
 
 MARGIN = 1.1  # memory differs from run to run, and cuDNN may choose other algorithms
 CONTEXT_BYTES = 768 * 1024**2  # CUDA and cuDNN themselves, which TensorFlow's count leaves out
-MOST_RUNS = 500  # runs that are read, the newest first
-# Settings that do not change what a step takes of a GPU's memory.
-_OTHER = ("device.visible", "train.epochs", "train.steps_per_epoch", "train.seed", "train.learning_rate",
-          "strategy.devices")  # fmt: skip
+MOST_RUNS = 500  # runs that are read, the newest first; and as many trials
+BATCH = "input.batch_size"  # of one replica
+# Settings that do not change what a step takes of a GPU's memory. A trial has its own values of those of `train`.
+_OTHER = ("device.visible", "train.epochs", "train.steps_per_epoch", "train.decay_steps", "train.seed",
+          "train.learning_rate", "strategy.devices")  # fmt: skip
+_WITH_PEAK = ("ok", "stopped", "timeout")  # outcomes: a run that has ended early may have needed more later
+NOT_MEASURED = (
+    "fits: no run with these settings has measured yet how much GPU memory they need\n"
+    "gputui fit-batch --dry-run --set device.visible=free:1, with the same --preset and --set, measures it by two "
+    "short trials"
+)
 
 
-def memory_bytes(options: Options) -> int:
-    """Return the bytes that a run with these options needs on each GPU: the peak of an earlier run, plus 10 %, plus 768
-    MiB.
+class NotMeasuredError(NotFree):
+    """The memory that a run needs is not known, as neither a run nor trials have measured it."""
 
-    Raises NotFree if none of the newest 500 runs has measured it with the same settings.
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that a run needs on each GPU. `prediction` says in words from what they are predicted; it is empty if
+    they were measured.
     """
-    values = _values(options)
-    for run in runs.all_runs()[:MOST_RUNS]:
-        earlier = options_of(run)
-        if earlier and all(earlier.get(key, value) == value for key, value in values.items()):
-            peak = whole((run.result or {}).get("peak_memory_bytes"))
+
+    bytes: int
+    prediction: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (f"{size(self.bytes)} on each GPU", self.prediction)))
+
+
+def of_options(options: Options) -> MemoryNeed:
+    """Return the memory that a run with these options needs on each GPU: the peak of an earlier run or trial with the
+    same settings, else the prediction from at least two other batch sizes, each plus 10 % and 768 MiB.
+
+    The newest 500 runs and 500 trials are read. Raises NotMeasuredError if they have measured too little.
+    """
+    values, peaks = _values(asdict(options)), dict[int, int]()
+    batch = options.input.batch_size
+    for run in _earlier():
+        earlier = _values(read_object(run.file(options_json.FILE)).value)
+        of_run = whole(earlier.get(BATCH))
+        if of_run is None or of_run in peaks:
+            continue
+        if all(earlier.get(key, value) == value for key, value in values.items() if key != BATCH):
+            result = run.result or {}
+            peak = whole(result.get("peak_memory_bytes")) if result.get("outcome") in _WITH_PEAK else None
+            if peak and of_run == batch:
+                return MemoryNeed(_with_margin(peak))
             if peak:
-                return round(peak * MARGIN) + CONTEXT_BYTES
-    raise NotFree(
-        "fits: no run with these settings has measured yet how much memory they need; train them once with "
-        "device.visible=free:1 (train.steps_per_epoch=50 is enough)"
-    )
+                peaks[of_run] = peak
+    line = memory_line.through(list(peaks.items()))
+    if line is None:
+        raise NotMeasuredError(NOT_MEASURED)
+    *most, last = map(str, sorted(peaks))
+    return MemoryNeed(_with_margin(line.at(batch)), f"predicted from batch sizes {', '.join(most)} and {last}")
 
 
-def _values(options: Options) -> dict[str, object]:
-    groups = plain(asdict(options))
+def of_run(run: Run) -> MemoryNeed:
+    """Return the memory that a run needs on each GPU. The errors are those of `of_options`."""
+    return of_options(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
+
+
+def _with_margin(peak_bytes: float) -> int:
+    return round(max(0.0, peak_bytes) * MARGIN) + CONTEXT_BYTES
+
+
+def _earlier() -> Iterator[Run]:
+    """Yield the newest runs, then the newest trials of proofs and searches, at most MOST_RUNS of each."""
+    yield from runs.all_runs()[:MOST_RUNS]
+    yield from islice(_trials(), MOST_RUNS)
+
+
+def _trials() -> Iterator[Run]:
+    for proof in _newest(proofs_folder()):
+        yield from map(Run, _newest(proof / TRIALS))
+
+
+def _newest(folder: Path) -> list[Path]:
+    """The paths in a folder whose names begin with a date or a number, the newest first. Without hidden ones."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder), reverse=True) if not name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _values(groups: Mapping[str, Any]) -> dict[str, object]:
     return {
         f"{group}.{name}": value
-        for group, settings in groups.items()
+        for group, settings in plain(groups).items()
         if group != "run"
-        for name, value in settings.items()
+        for name, value in mapping(settings).items()
         if f"{group}.{name}" not in _OTHER
     }

@@ -14,6 +14,7 @@ from ..options import Options, gpu_choice
 from . import free_gpus, lease, memory_needs
 from .free_gpus import GpuUse, Wish, name_of
 from .lease import CPU, Lease, NotFree
+from .memory_needs import MemoryNeed
 
 WAIT_SECONDS = 5.0  # between two attempts of a start that waits
 
@@ -39,12 +40,12 @@ class Devices:
 def wish_of(options: Options, machine: Machine) -> Wish | None:
     """Return which GPUs a start with these options has to choose; None if the options name their devices themselves.
 
-    Raises NotFree if the run shares GPUs (`fits:N`) and no earlier run has measured how much memory it needs.
+    Raises NotMeasuredError if the run shares GPUs (`fits:N`) and it is not known how much memory it needs.
     """
     choice = gpu_choice.parse(options.device.visible)
-    return (
-        None if choice is None else Wish.of(choice, machine, memory_needs.memory_bytes(options) if choice.shared else 0)
-    )
+    if choice is None:
+        return None
+    return Wish.of(choice, machine, memory_needs.of_options(options) if choice.shared else None)
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
@@ -69,7 +70,8 @@ def lease_devices(
     """Choose the devices of a start, and lease them. Raises NotFree if too few are free for a choice such as `free:2`.
 
     Devices that the options name themselves are used even if somebody else has leased them, except for a queued run,
-    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time. `among`
+    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time, or
+    if the memory that the run needs is a prediction. `among`
     are the names of the devices that the queue has already watched: only these are chosen, at once. None means that the
     run is not queued. With `all_visible`, GPUs that the options make visible but do not train on are leased, too.
     """
@@ -81,6 +83,8 @@ def lease_devices(
         return Devices(options, list(take(names, what, used)))
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among))
+    if wish.prediction:
+        tell(f"needs {MemoryNeed(wish.needs_bytes, wish.prediction)}")
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
     order = [name_of(gpu) for gpu in machine.parts]
     chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]

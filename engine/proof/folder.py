@@ -21,6 +21,8 @@ from typing import Any
 from .. import runs
 from ..files import places
 from ..files.declared_types import completed
+from ..files.places import TRIALS
+from ..files.places import proofs_folder as proofs_folder
 from ..files.reading import read_object
 from ..files.values import moment
 from ..files.writing import write_atomically
@@ -43,10 +45,6 @@ from .request import ProofError, Request
 
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
 PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
-
-
-def proofs_folder() -> Path:
-    return runs.home() / "proofs"
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class Proof:
     @property
     def trials(self) -> list[Run]:
         """The run folders of the proof's trials, in the order of their start."""
-        folder = self.path / "trials"
+        folder = self.path / TRIALS
         names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 

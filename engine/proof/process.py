@@ -21,6 +21,7 @@ from pathlib import Path
 
 from .. import runs
 from ..files import writing
+from ..files.places import TRIALS
 from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..job.visible_devices import VARIABLE
@@ -201,7 +202,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
         return proof_start.other_training(proof_start.of_options(options, here), here, path)
 
     bench = TrialRunner(
-        path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, other_training
+        path / TRIALS, Path(request.folder), request.seed, request.measure_seconds, here, stop, other_training
     )
     return Site(request, record, bench, here, earlier)
 

@@ -17,6 +17,7 @@ import psutil
 
 from .. import presets, runs
 from ..checks import training_gpus, visible_gpus
+from ..files.places import TRIALS
 from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine_gpus import Gpu, Machine
@@ -33,7 +34,6 @@ from .folder import Proof, launch, proofs, start
 from .request import ProofError, Request, refuse, sides
 
 WAIT_SECONDS = 1.0
-TRIALS = "trials"  # the folder of a proof that holds its trials
 Names = frozenset[str]  # UUIDs of GPUs, or indices without UUIDs; empty for the CPU
 
 

@@ -113,16 +113,12 @@ def _entry_of(request: Request) -> Entry:
     """
     options = request.baseline().options
     visible = "all" if "device.visible" in request.changes else options.device.visible
-    shares = entries.needs_of(visible).startswith("fits:")
-    return Entry(
-        "",
-        0.0,
-        kind=PROOF,
-        what=request.kind,
-        group=request.preset_name,
-        needs=entries.needs_of(visible),
-        bytes=memory_needs.memory_bytes(options) if shares else None,
-    )
+    needs = entries.needs_of(visible)
+    entry = Entry("", 0.0, kind=PROOF, what=request.kind, group=request.preset_name, needs=needs)
+    if not needs.startswith("fits:"):
+        return entry
+    need = memory_needs.of_options(options)
+    return replace(entry, bytes=need.bytes, prediction=need.prediction)
 
 
 def refuse_here(command: str) -> None:

@@ -47,11 +47,11 @@ class Entry:
     running. Times are Unix times; `returned_at` is set if the run has given way. `tries` counts the starts,
     `most_tries` is the option run.tries. `group` is the preset, whose failures are counted together. `after` is the id
     of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
-    memory that it needs on each GPU, None if it does not share GPUs. `devices` are those of the last start. `gives_way`
-    is the option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the
-    run is resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after
-    which it has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the
-    runner starts it, and empty until sbatch has answered.
+    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is predicted.
+    `devices` are those of the last start. `gives_way` is the option run.give_way. `yields` is True after the run was
+    asked to give way. `code` is `new` or `copy` if the run is resumed after its code has changed. `displaced_by` says
+    who used its GPU when it ran out of memory, after which it has returned to the queue once. `slurm_job` is the id of
+    the job that Slurm starts for it; None if the runner starts it, and empty until sbatch has answered.
     """
 
     run: str
@@ -69,6 +69,7 @@ class Entry:
     after: str | None = None
     needs: str = "all"
     bytes: int | None = None
+    prediction: str = ""
     devices: Sequence[str] = ()
     gives_way: bool = False
     yields: bool = False
@@ -254,7 +255,7 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
     options = read_object(run.file("options.json")).value
     of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
     needs = needs_of(visible)
-    return Entry(
+    entry = Entry(
         run.id,
         0.0,
         most_tries=whole(of_run.get("tries")) or 1,
@@ -262,9 +263,14 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         group=titles.title_of(run).preset,
         after=after,
         needs=needs,
-        bytes=_needed_bytes(run) if needs.startswith("fits:") else None,
         code=code,
     )
+    if not needs.startswith("fits:"):
+        return entry
+    from ..leases import memory_needs  # only for a run that shares a GPU
+
+    need = memory_needs.of_run(run)
+    return replace(entry, bytes=need.bytes, prediction=need.prediction)
 
 
 def add_entry(entry: Entry) -> Entry:
@@ -292,14 +298,6 @@ def append(entry: Entry) -> Entry:
     entry = replace(entry, place=last + 1, queued_at=time.time())
     write(entry)
     return entry
-
-
-def _needed_bytes(run: Run) -> int:
-    """Return the GPU memory that the run needs. Raises RunError if no earlier run has measured it."""
-    from ..leases import memory_needs  # only for a run that shares a GPU
-    from ..options import options_json  # the same
-
-    return memory_needs.memory_bytes(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
 
 
 def needs_of(visible: Any) -> str:

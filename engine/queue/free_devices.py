@@ -186,6 +186,11 @@ def needs_text(entry: Entry, gpus: int) -> str:
     return ", ".join(f"GPU {name}" for name in entry.needs.split(","))
 
 
+def needs_in_full(entry: Entry, gpus: int) -> str:
+    """Return the text of `needs_text`, and from what its memory is predicted if it was not measured."""
+    return needs_text(entry, gpus) + (f" ({entry.prediction})" if entry.prediction and gpus else "")
+
+
 def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -> str:
     """Return in words why devices are not free for an entry. At most three devices are named, the others are counted.
 

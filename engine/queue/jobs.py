@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..files.places import home, runs_folder
+from ..files.places import proofs_folder, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, number, text
 from ..files.writing import write_atomically
@@ -168,7 +168,7 @@ def job_of(name: str, kind: str = "") -> Job:
     If `kind` is empty, it is the run with this id if that exists, else the measurement.
     """
     run = RunJob(runs_folder() / name)
-    return ProofJob(home() / "proofs" / name) if kind == PROOF or (not kind and not run.exists()) else run
+    return ProofJob(proofs_folder() / name) if kind == PROOF or (not kind and not run.exists()) else run
 
 
 def state_if_not_ended(name: str) -> str:

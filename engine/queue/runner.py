@@ -290,7 +290,7 @@ class Runner:
         if other := _waits_for_another(entry):
             return other
         usable, number = free_devices.usable(entry, seen), free_devices.count(entry, self._gpus)
-        needs = f"needs {free_devices.needs_text(entry, self._gpus)}"
+        needs = f"needs {free_devices.needs_in_full(entry, self._gpus)}"
         if len(usable) < number or not usable:
             return f"{needs}, which this machine does not have"
         usable = free_devices.allowed(usable, self._settings)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from gputui.engine.memory_line import through
 from gputui.engine.options import Options
 from gputui.engine.telemetry import resource_limits
 from gputui.engine.telemetry.resource_limits import Ceilings
@@ -16,7 +17,7 @@ from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.memory_model import MemoryModel, through
+from gputui.engine.tune.memory_model import MemoryModel
 from gputui.engine.tune.report import memory_sentences
 from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.stages.batch_size import BatchSize, LargestBatch

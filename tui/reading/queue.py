@@ -67,7 +67,7 @@ def place_text(entry: Entry) -> str:
     everything = entries.all_entries()
     listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
     place = places_of(everything).get(entry.run, 1)
-    needs = free_devices.needs_text(entry, gpus())
+    needs = free_devices.needs_in_full(entry, gpus())
     if entries.is_paused():
         why = entries.PAUSED_REASON
     elif entry.after:

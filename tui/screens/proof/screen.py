@@ -17,6 +17,7 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from ....engine.files.places import TRIALS
 from ....engine.runs import Run
 from ....engine.trials.record import UNREAD
 from ....engine.trials.trial import Trial
@@ -79,7 +80,7 @@ class ProofView(FollowingScreen[Reading]):
         """Open the run of the trial. `name` is the name of the run's folder. Nothing happens if the folder does not
         exist.
         """
-        path = self.proof.path / "trials" / Path(name).name
+        path = self.proof.path / TRIALS / Path(name).name
         if name and path.is_dir():
             self.app.open_run(Run(path))
 
