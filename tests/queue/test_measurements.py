@@ -18,7 +18,7 @@ from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
 
 from tests.support.front_door import gputui, until
-from tests.support.queued import Trainings, add, no_runner, states, waiting
+from tests.support.queued import Said, Trainings, add, no_runner, states, waiting
 
 CHANGE = ("--preset", "quickstart", "--set", "steps_per_execution=4")
 
@@ -50,16 +50,8 @@ def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal
     until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
 
 
-def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
-
-    def said(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert cli.run(words) == code
-        out, err = capsys.readouterr()
-        return str(out + err)
 
     first, second = queued(), queued()
     assert (first.state, second.record.state) == ("waiting", "waiting")

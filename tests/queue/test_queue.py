@@ -20,8 +20,8 @@ from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
 
 from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import gputui, happened, last_losses, trained, until
-from tests.support.queued import entry_file, no_runner, waiting
+from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
+from tests.support.queued import Said, entry_file, no_runner, states, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
@@ -82,6 +82,29 @@ def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_a
     assert last_losses(run) == alone.of("epoch")[-1]["metrics"]
 
 
+@pytest.mark.slow
+def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopped() -> None:
+    more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
+    words = [word for setting in more for word in ("--set", setting)]
+    run = runs.find(gputui("--preset", "quickstart", *words, "--detach").stdout.strip())
+    until(lambda: happened(run, "epoch"))
+    gputui("stop", run.id)
+    assert ended(run)["outcome"] == "stopped"
+    gputui("queue", "pause")
+    done = gputui("resume", run.id, "--queue")
+    assert (done.returncode, done.stdout) == (0, f"{run.id}\n"), done.stderr
+    assert done.stderr.startswith("place 1 in the queue, needs the CPU: the queue is paused")
+    assert (run.state, states()) == ("waiting", {run.id: "waiting"})
+    assert gputui("resume", run.id, "--queue").returncode == WRONG
+    assert "waits in the queue" in gputui("resume", run.id).stderr
+    gputui("queue", "start")
+    until(lambda: run.state == "ok")
+    first, second = happened(run, "started")
+    assert second["t"] > first["t"]
+    assert len(happened(run, "epoch")) == 6, "it went on from its checkpoint"
+    assert last_losses(run) == trained(*more).of("epoch")[-1]["metrics"]
+
+
 def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has none of the packages that read presets, screens or data, and takes less than 40 MB."""
     gputui("queue", "pause")
@@ -100,16 +123,8 @@ def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "numpy" not in maps
 
 
-def test_the_commands_say_what_is_done_and_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
-
-    def said(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert cli.run(words) == code
-        out, err = capsys.readouterr()
-        return str(out + err)
 
     assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
     one, two = waiting("one"), waiting("two")

@@ -19,17 +19,15 @@ from gputui.engine.proof import folder as proofs
 from gputui.engine.queue import entries, entry_changes, queue_settings, slurm_follower
 from gputui.engine.queue.runner import Runner
 from gputui.engine.runs import Run
-from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
 
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.front_door import until
 from tests.support.idle import idle
-from tests.support.queued import no_runner, states, waiting
+from tests.support.queued import Said, no_runner, states, waiting
 
 PRESET = ("--preset", "quickstart", "--queue")
 ON_CPU = (*PRESET, "--set", "visible=none")
-Said = Callable[..., str]
 
 
 @pytest.fixture
@@ -40,19 +38,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     monkeypatch.setattr(slurm_follower, "LEAST_SECONDS", 0.0)
     write_settings("engine: slurm\n")
     return FakeSlurm.install(tmp_path / "slurm", monkeypatch)
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """What a command says; `code` is its expected exit code."""
-
-    def said(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert cli.run(words) == code
-        out, err = capsys.readouterr()
-        return str(out + err)
-
-    return said
 
 
 def write_settings(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from gputui.engine.runs import Run, events
 from gputui.engine.system import locks
 from gputui.engine.system.locks import Lock
 
+Said = Callable[..., str]  # the fixture `said` of tests/queue
 GPUS = (Device("GPU-a", 0), Device("GPU-b", 1))
 
 

@@ -36,6 +36,10 @@ def no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     queued.no_runner(monkeypatch)
 
 
+FIRST = "place 1 in the queue, needs the CPU: it starts as soon as that is free"
+SECOND = "place 2 in the queue, needs the CPU: quickstart is before it"
+
+
 async def test_a_run_is_queued_by_its_key_and_from_the_question_about_busy_devices(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,11 +50,11 @@ async def test_a_run_is_queued_by_its_key_and_from_the_question_about_busy_devic
         await settled(pilot)
         await pilot.press("Q")
         await wait_for(pilot, lambda: len(entries.all_entries()) == 1, 20)
-        await wait_for(pilot, lambda: "place 1 in the queue, needs the CPU: it starts" in " ".join(said))
+        await wait_for(pilot, lambda: f"queued: quickstart, {FIRST}" in said)
         await pilot.press("r")
         await wait_for(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("w")
-        await wait_for(pilot, lambda: "place 2 in the queue" in " ".join(said))
+        await wait_for(pilot, lambda: f"queued: quickstart, {SECOND}" in said)
     first, second = entries.all_entries()
     assert first.folder.state == second.folder.state == "waiting"
     assert first.folder.file("preset.yaml").exists()

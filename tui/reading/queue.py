@@ -5,7 +5,7 @@ It reads small files, and is called in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...engine.files.values import mapping, text, whole
@@ -13,6 +13,8 @@ from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices
 from ...engine.queue.entries import Entry
 from ...engine.queue.listing_reader import ListingReader
+from ...engine.runs import titles
+from ...engine.runs.run import PROOF
 from . import queue_times
 from .queue_places import Queue, Waiting
 
@@ -57,9 +59,14 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
     return "gives way, and returns to the queue" if entry.yields else ""
 
 
-def place_text(entry: Entry) -> str:
+def title_of(entry: Entry) -> str:
+    """Return the title of a queued run, or the kind and the preset of a measurement, such as `ab of quickstart`."""
+    return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.title(entry.folder)
+
+
+def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.run) -> str:
     """Return the place of a new entry, and what it waits for, in one line. For an entry that Slurm starts, return its
-    job.
+    job. `name` returns the text that names another entry, by default its id.
     """
     if entry.is_of_slurm:
         after = f"; it waits for {entry.after} to end" if entry.after else ""
@@ -73,10 +80,10 @@ def place_text(entry: Entry) -> str:
     elif entry.after:
         why = f"it waits for {entry.after} to end"
     elif place > 1:
-        why = f"{listed[place - 2].run} is before it"
+        why = f"{name(listed[place - 2])} is before it"
     else:
-        running = [other.run for other in everything if other.state not in entries.WAITS and not other.is_of_slurm]
-        why = f"{running[-1]} was started before it" if running else "it starts as soon as that is free"
+        running = [other for other in everything if other.state not in entries.WAITS and not other.is_of_slurm]
+        why = f"{name(running[-1])} was started before it" if running else "it starts as soon as that is free"
     return f"place {place} in the queue, needs {needs}: {why}"
 
 

@@ -84,7 +84,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
         from ..reading import queue
 
         _check(preset, adding.machine())
-        return queue.place_text(adding.queue_preset(preset))
+        return queue.place_text(adding.queue_preset(preset), queue.title_of)
 
     def in_the_way() -> str:
         return proof_start.in_the_way(preset.options, this_machine.read())
@@ -124,7 +124,9 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
         from ...engine.queue import adding
         from ..reading import queue
 
-        return queue.place_text(adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""))
+        return queue.place_text(
+            adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""), queue.title_of
+        )
 
     return Start(title(run), in_the_way, launch_it, queue_it)
 
@@ -182,10 +184,10 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 
 
 async def put_in_queue(app: BaseApp, start: Start) -> None:
-    """Put a run or a measurement in the queue, and show its place and what it waits for. Raises the same exceptions as
-    the launch.
+    """Put a run or a measurement in the queue, and show its title, its place and what it waits for. Raises the same
+    exceptions as the launch.
     """
-    app.notify(clean(f"{start.title}: {await asyncio.to_thread(start.queue)}"), markup=False)
+    app.notify(clean(f"queued: {start.title}, {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
@@ -216,7 +218,7 @@ def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
         from ...engine.queue import adding
         from ..reading import queue
 
-        return queue.place_text(adding.queue_proof(request))
+        return queue.place_text(adding.queue_proof(request), queue.title_of)
 
     return _measurement(app, title, lambda: request, launch, queue_it)
 
@@ -237,7 +239,7 @@ def resumed_measurement(
         from ...engine.queue import adding
         from ..reading import queue
 
-        return queue.place_text(adding.queue_resumed_proof(proof, resumed()))
+        return queue.place_text(adding.queue_resumed_proof(proof, resumed()), queue.title_of)
 
     return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), queue_it, proof.path)
 
