@@ -364,6 +364,8 @@ async def test_the_way_through_the_application(home: Path) -> None:
         await pilot.press("f5")
         await wait_for(pilot, "GPUs")
         await pilot.press("f1")
+        await wait_for(pilot, "who has the GPU")
+        await pilot.press("end")
         await wait_for(pilot, "Everywhere")
         await pilot.press("escape")
         names = [command.title for command in app.get_system_commands(app.screen)]
