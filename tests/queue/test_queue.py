@@ -18,6 +18,7 @@ from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
+from gputui.tui.reading import queue
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
@@ -139,6 +140,9 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert "is held" in said("queue", "hold", "one", "two")
     assert said("queue").count("held by you") == 2
+    third = waiting("three")
+    assert queue.place_text(entries.add(third)).endswith("needs the CPU: it starts as soon as that is free"), "no wait"
+    entry_changes.remove(third.id)
     assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
     assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
     entry_file(two).write_text("nothing")

@@ -224,11 +224,14 @@ async def test_waiting_runs_are_listed_filtered_and_said_to_be_held(
     _, two, _ = three_waiting(home)
     late = recorded.write(home, name="20991231-235959-late", gpus=0, seconds=40)
     os.utime(late.file("preset.yaml"), (time.time() + 60,) * 2)
-    entry_changes.hold(two.id, "3 runs of two failed within a minute of their start: out of memory")
+    why = "3 runs of two failed within a minute of their start: train.py:29 in build: ValueError: " + "gone " * 20
+    entry_changes.hold(two.id, why)
     async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, lambda: rows(pilot)[:4] == ["one", "two", "three", "late"])
         await pilot.press("slash", *"held", "enter", "down")
-        assert "held: 3 runs of two failed within a minute" in await wait_for(pilot, "1 of 6 runs")
+        shown = " ".join((await wait_for(pilot, "1 of 6 runs")).split())
+        assert f"held: {why[:140]}" in shown
+        assert "…" in shown.partition("held: ")[2]
 
 
 async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -> None:
@@ -242,7 +245,9 @@ async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -
         await pilot.press("N")
         await wait_for(pilot, "1 of 3")
         await pilot.press("H")
-        await wait_for(pilot, "held by you")
+        shown = " ".join((await wait_for(pilot, "held by you")).split())
+        assert f"It does not start until it is released, in the runs or by gputui queue release {two.id}" in shown
+        assert "starts by itself" not in shown
         await pilot.press("x")
         await wait_for(pilot, "Take two out of the queue?")
         await pilot.press("k")

@@ -74,13 +74,14 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
     everything = entries.all_entries()
     listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
     place = places_of(everything).get(entry.run, 1)
+    before = [other for other in listed[: place - 1] if other.state == "waiting"]  # held runs are passed over
     needs = free_devices.needs_in_full(entry, gpus())
     if entries.is_paused():
         why = entries.PAUSED_REASON
     elif entry.after:
         why = f"it waits for {entry.after} to end"
-    elif place > 1:
-        why = f"{name(listed[place - 2])} is before it"
+    elif before:
+        why = f"{name(before[-1])} is before it"
     else:
         running = [other for other in everything if other.state not in entries.WAITS and not other.is_of_slurm]
         why = f"{name(running[-1])} was started before it" if running else "it starts as soon as that is free"

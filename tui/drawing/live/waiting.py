@@ -13,6 +13,7 @@ from ..rows import Row, fit
 
 LABEL = 12  # columns of the names
 PURPOSE = "It starts by itself, also if you quit, and is then shown here."
+RELEASE = "It does not start until it is released, in the runs or by gputui queue release {run}"
 
 
 def state(waiting: Waiting) -> str:
@@ -38,4 +39,5 @@ def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
         lines = textwrap.wrap(clean(text), max(10, width - LABEL - 2))
         for number, line in enumerate(lines):
             drawn.append(fit([(f"{'' if number else name:<{LABEL}}  ", "label"), (line, "value")], width))
-    return [*drawn, [], fit([(PURPOSE, "label")], width)]
+    purpose = RELEASE.format(run=waiting.run) if waiting.held else PURPOSE
+    return [*drawn, [], *(fit([(line, "label")], width) for line in textwrap.wrap(clean(purpose), max(10, width)))]

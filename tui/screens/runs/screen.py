@@ -5,6 +5,7 @@ Deferred imports: dialogs are needed only when a key asks for them.
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -168,7 +169,9 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         if self._go_to in self.shown:
             self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
             self._go_to = ""
-        self.query_one(Panel).styles.height = 2 if any(entry.waiting for entry in self.entries) else 1
+        panel = self.query_one(Panel)
+        width = panel.content_size.width or self.size.width
+        panel.styles.height = 1 + max((len(self._about_waiting(at, width)) for at in self.entries), default=0)
         self._show_current()
 
     def _show_current(self) -> None:
@@ -204,7 +207,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
         """Return the text about the run under the cursor and the numbers of marked, shown and all runs. A waiting run
-        has another row: its place, its start and why it waits.
+        has one or two other rows: its place, its start and why it waits.
         """
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
@@ -222,9 +225,14 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         right: Row = [("  " + count, "label")]
         about = fitting(about, max(0, width - length([*left, *right])), self.glyphs)
         rows = [spread([*left, (about, "label")], right, width)]
-        if at is not None and at.waiting is not None:
-            rows.append([(fitting(clean(str(at.waiting)), width, self.glyphs), "value")])
-        return rows
+        return [*rows, *([(line, "value")] for line in (self._about_waiting(at, width) if at else ()))]
+
+    def _about_waiting(self, entry: Entry, width: int) -> list[str]:
+        """Return the place of a waiting run, about when it starts and why it waits, in at most two lines. Empty for all
+        other runs.
+        """
+        lines = textwrap.wrap(clean(str(entry.waiting)), max(1, width)) if entry.waiting is not None else []
+        return [*lines[:1], fitting(" ".join(lines[1:]), width, self.glyphs)] if lines[1:] else lines
 
     # ---- keys -----------------------------------------------------------------------------------
 
