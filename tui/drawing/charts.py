@@ -31,7 +31,7 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     """Return the charts of a run, in this order: throughput, loss, step time, input wait, the first metric, the GPUs,
-    further metrics. `drawn` are the settings of axis, scale and smoothing.
+    further metrics. `drawn` has the settings of axis, scale and smoothing.
     """
     charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
@@ -54,16 +54,16 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """Return the share of the GPUs' peak performance that the training reaches, as text. Return an empty text if it is
-    unknown.
+    """Return the model FLOPs utilization (the share of the GPUs' peak performance that the training reaches) as text;
+    empty if it is not known.
     """
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
-    """Return the chart of the loss or a metric: values of steps (only the loss), Keras' means of whole epochs, and
-    validation values.
+    """Return the chart of the loss or of the metric `name`: values of steps (only the loss), Keras' means of whole
+    epochs, and values of validation.
     """
     mean = epoch_mean.of_run(now, name)
     line = now.line(name)
@@ -79,8 +79,8 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
-    """Return the plot with its values placed on its horizontal axis. `drawn` are the settings of axis, scale and
-    smoothing.
+    """Return the plot with the axis, the scale and the smoothing that the settings `drawn` request, and with the end of
+    its axis.
     """
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
@@ -90,15 +90,17 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """Return the horizontal axis of the settings if the run can be drawn on it, else the plot's own axis."""
+    """Return the name of the horizontal axis (time, step, epoch or samples): that of the settings `drawn` if the run
+    can be drawn on it, else the plot's own.
+    """
     axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
     return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    """Return the place of the last point on the axis, in the unit of the axis.
+    """Return the place of the last point of all curves on the axis, in the axis' unit.
 
-    If there is no point yet and the axis is time, it is the time since the first step, at most 1 s.
+    If there is no point yet and the axis is time, return the seconds since the first step, at most 1.
     """
     lines = [curve.line for curve in curves if len(curve.line)]
     end = max((max(line.x) for line in lines), default=0.0)
@@ -134,9 +136,10 @@ def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """Return the charts of all GPUs and of the host's CPUs.
+    """Return the charts of all GPUs and of the host's CPUs, for a screen without a run.
 
-    If there are more than EACH GPUs, the charts of the GPU `picked` (its number from 0) come first.
+    `picked` is the number of the selected GPU, from 0, or None. If there are more than EACH GPUs, its charts come
+    first.
     """
     indices = [gpu.index for gpu in now.gpus]
     charts = of_gpus(now, indices)
@@ -185,8 +188,10 @@ MOST_COMPARED = 8  # curves that can still be distinguished
 
 @dataclass(frozen=True)
 class Named:
-    """A run with a label and a short label that no other compared run has, and the figures of its result by their
-    keys.
+    """A compared run with the names of its curves: `label`, and `short` for narrow charts. Both are different for each
+    run.
+
+    `now` has its curves, and `figures` the figures of its result by their keys.
     """
 
     label: str
@@ -197,9 +202,9 @@ class Named:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of chart: its title, its unit and the line of a run that it shows.
+    """A kind of chart for compared runs: its title, its unit and a function that returns the line of a run.
 
-    `key` is the figure's key in the result of an ended run, which the table shows too.
+    `key` is the figure's key in a run's result. `bounds` and `axis` are the fields `bounds` and `x_unit` of the plot.
     """
 
     key: str
@@ -224,10 +229,10 @@ def axes(runs: Sequence[Named]) -> list[str]:
 
 
 def hardly_seen(plot: Plot) -> str:
-    """Return a remark that the shortest curve is too short to be seen on the axis, with the place of its end.
+    """Return a remark with the end of the shortest curve if it covers less than 5 % of the axis and is hard to see,
+    else an empty text.
 
-    Return an empty text if the curve covers at least 5 % of the axis, if there is only one curve, or if the chart is
-    zoomed.
+    It is also empty if the chart has one curve or is zoomed.
     """
     ends = [(curve.line.x[-1], curve) for curve in plot.in_legend if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
@@ -260,7 +265,7 @@ def _metric(key: str, name: str) -> _Kind:
 
 
 def _gpu_busy(now: Snapshot) -> Line:
-    """Return the mean load of the GPUs that train. If only one trains, return the load of this GPU."""
+    """Return the line of the mean busy time of the GPUs that train; if only one trains, its own line."""
     together = now.line("gpus mean")
     training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
@@ -277,9 +282,9 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
-    """Return the curve of a run. A run without this figure gets an empty curve, so that the legend still names the run.
+    """Return the curve of a run. A run without this figure gets an empty curve, so that the legend still names it.
 
-    The value after the name is that of the run's result. Without a result it is the last reading, marked with "last".
+    The value after the name is that of the run's result or, while there is none, the last reading, marked with "last".
     """
     line, value = kind.line(run.now), run.figures.get(kind.key)
     other = " (epoch mean)" if kind.title == "loss" and len(line) and not run.now.windowed else ""

@@ -31,11 +31,11 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """All parts of the diagnosis as rows, one below the other. The remedies come early, so that they are seen without
-    scrolling.
+    """Return all parts of the diagnosis as rows: verdict, remedies, evidence, input stages. The remedies come early, so
+    that they are seen without scrolling.
 
-    `step_ms` is the time of a step in milliseconds, None if it is unknown. `stages` is the event about the input
-    stages.
+    `diagnosis` and `stages` are the events `diagnosis` and `input_stages`. `step_ms` is the time of a step in
+    milliseconds, None if it is not known.
     """
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (
@@ -73,7 +73,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _rests_on(diagnosis: Told) -> str:
-    """The certainty of the verdict in a word, and the number of measured steps. Empty if both are unknown."""
+    """Return the certainty of the verdict in a word, and the number of measured steps. Empty if both are not known."""
     steps, word = number(diagnosis.get("steps")), confidence(diagnosis)
     on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
@@ -109,7 +109,7 @@ def _source_width(width: int) -> int:
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """The rows of one piece of evidence: a figure, its threshold and the threshold's source, and the same in words.
+    """Return the rows of one piece of evidence: a figure, its threshold with the source, and the same in words.
 
     With `wide`, the words are in the same row, else below it.
     """
@@ -134,11 +134,11 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 
 
 def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """The rows of the input stages in their order, with the time of each stage for a batch, compared with the time of a
-    step.
+    """Return the rows of the input stages in their order, each with the time from one batch to the next, and the row of
+    a step to compare with.
 
-    Stages work at the same time, so the sum of their times has no meaning. Parallel calls of one stage share its work.
-    `warns` is True if the training waits for the stages.
+    The stages work at the same time, so the sum of their times has no meaning. `warns` is True if the training waits
+    for its input. `step_ms` is the time of a step in milliseconds, None if it is not known.
     """
     listed = [mapping(stage) for stage in _listed(event, "stages")]
     if not listed:
@@ -163,8 +163,10 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
 def _stage(
     stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
 ) -> Row:
-    """The row of an input stage. `time` is its time for a batch, and `most` is the time of a full bar, both in
-    milliseconds. `slowest` is the style for the slowest stage, empty for the other stages.
+    """Return the row of an input stage. `time` is its time for a batch, and `most` the time of a full bar, both in
+    milliseconds.
+
+    `slowest` is the style of the time if the stage is the slowest, else empty. `bar` is the style of the bar.
     """
     name = clean(stage.get("name") or NONE)
     name = fitting(_STAGE_WORDS.get(name, name), STAGE - 1, glyphs)
@@ -182,8 +184,8 @@ def _stage(
 
 
 def _calls(stage: Told, width: int) -> str:
-    """The number of parallel calls of the stage and, if `width` allows it, the work that they share. Empty if calls are
-    not parallel.
+    """Return the number of parallel calls of the stage as text and, if `width` allows it, the time of work for a batch
+    that they share. Empty if the calls are not parallel.
     """
     parallel = number(stage.get("parallelism"))
     if parallel is None or parallel <= 1:
@@ -193,7 +195,7 @@ def _calls(stage: Told, width: int) -> str:
 
 
 def _ms(time: float | None) -> str:
-    """A time in milliseconds with one decimal, "<0.1" for less than 0.05. A dash for None."""
+    """Return a time in milliseconds as text with one decimal, "<0.1" for less than 0.05; a dash for None."""
     return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
 
 
@@ -201,7 +203,7 @@ def _ms(time: float | None) -> str:
 
 
 def changing(diagnosis: Told) -> list[Told]:
-    """The remedies that change options, in the order of the diagnosis."""
+    """Return the remedies that change options, in the order of the diagnosis. Other remedies are only advice."""
     return [remedy for remedy in map(mapping, _listed(diagnosis, "remedies")) if mapping(remedy.get("changes"))]
 
 
@@ -224,9 +226,8 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
-    """The rows of a remedy: its changes with the greatest possible gain, and below them the reason.
-
-    `order` is the number in front.
+    """Return the rows of a remedy: its number `order` and its changes with the greatest possible gain, and below them
+    the reason.
     """
     gain = number(remedy.get("expected_gain"))
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"

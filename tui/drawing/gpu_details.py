@@ -29,8 +29,9 @@ _OF_THE_HEAD = (
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """All figures of a GPU in at most `height` rows. If a figure is missing, the reason is shown. Processes without
-    room are counted.
+    """Return all figures of a GPU, which its gauges do not show, in at most `height` rows.
+
+    A figure that is missing has the reason in its place. Processes for which there is no room are counted.
     """
     rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
@@ -40,7 +41,7 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The rows of a GPU that show something noteworthy, at most `height`. The most important row is the first."""
+    """Return the rows of a GPU that show something noteworthy, at most `height`, the most important first."""
     activity, *rest = _rows(gpu, width)
     rows = [
         row for row, tells in (*_alarms(gpu), *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells
@@ -49,7 +50,7 @@ def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[R
 
 
 def whole_height(width: int) -> int:
-    """The height in rows of `whole` for a GPU with two processes and without a row about missing figures."""
+    """Return the number of rows of `whole` for a GPU with two processes and without missing figures."""
     return (4 if width >= PAIRED else 8) + 2
 
 
@@ -76,8 +77,8 @@ def _side_by_side(left: _NotedRow, right: _NotedRow, column: int, width: int) ->
 
 
 def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
-    """The row cut to the width, and whether it is noteworthy. A row that is too long first loses the blanks that align
-    its figures.
+    """Return the row, cut to `width` cells, with its mark whether it is noteworthy. A row that is too long first loses
+    the blanks that align its figures.
     """
     row, tells = noted_row
     if length(row) > width:
@@ -86,9 +87,10 @@ def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """The row cut to the width. Only whole pieces are removed, as a part of a figure reads as a different figure.
+    """Return the row without the last pieces that exceed `width` cells. No piece is cut, as a part of a figure reads as
+    another figure.
 
-    A name without its value is removed too.
+    A name without its value is removed, too.
     """
     if length(row) <= width:
         return row
@@ -102,7 +104,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _NotedRow:
-    """The row with the shares of time in which parts of the chip are active.
+    """Return the row with the shares of time in which parts of the chip are active.
 
     The memory controller comes last if the activity of DRAM is known.
     """
@@ -119,9 +121,10 @@ def _clocks(gpu: Gpu) -> _NotedRow:
 
 
 def _slowed(gpu: Gpu) -> _NotedRow:
-    """The row with the share of the time since the first reading in which each cause has lowered the clock.
+    """Return the row with the share of the time since the first reading in which each cause has lowered the clock, then
+    the total times by the driver's counters.
 
-    The total times of the driver's counters follow. The row is noteworthy if a cause has at least 1 % of the time.
+    The row is noteworthy if a cause has at least 1 % of the time.
     """
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
@@ -137,16 +140,18 @@ _TELLING = 0.01
 
 
 def _slowed_in_all(gpu: Gpu) -> Row:
-    """The total time of each cause by the driver's counters. Empty if all counters are 0, as with some drivers."""
+    """Return pieces with the total time of each cause by the driver's counters. Empty if all counters are 0, as with
+    some drivers.
+    """
     by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: Gpu) -> _NotedRow:
-    """The row with the energy since the first reading, and the energy since the driver was loaded.
+    """Return the row with the energy since the first reading, and the energy since the driver was loaded.
 
-    The second is that of the whole GPU, also for a MIG instance.
+    The second figure is that of the whole GPU, also for a MIG instance.
     """
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
@@ -196,7 +201,7 @@ def _mig(gpu: Gpu) -> _NotedRow:
 
 
 def _instances(gpu: Gpu) -> Row:
-    """The number of MIG instances, and the used and total memory of each."""
+    """Return pieces with the number of MIG instances, and the used and total memory of each."""
     count = len(gpu.mig or ())
     if not count:
         return [("on, no instances", "warn")]
@@ -207,13 +212,13 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_NotedRow]:
-    """The rows of uncorrected memory errors and of MIG mode. Empty without both."""
+    """Return the rows of uncorrected memory errors and of MIG mode. Empty without both."""
     alarms: list[_NotedRow] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
-    """A row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
+    """Return a row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
     noteworthy.
     """
     text = clean(gpu.lease)
@@ -222,8 +227,8 @@ def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
 
 
 def _strangers(gpu: Gpu) -> list[_NotedRow]:
-    """A row with the processes of other programs. Empty if there are none, or if the run is not known to use the
-    GPU.
+    """Return a row with the processes of other programs than the run. Empty if there are none, or if it is not known
+    that the run uses the GPU.
     """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
@@ -242,7 +247,9 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
-    """The row of a process: its number, user and program, its memory, and its use of the chip."""
+    """Return the row of a process: its number, user and program, its memory, and its use of the chip. The `first` row
+    has the label.
+    """
     does = (f"{glyphs.point} this run  " if process.own else "") + doing(process)
     room = max(6, width - LABEL - 8 - 12 - max(DOING_WIDTH, len(does)))
     who = f"{clean(process.user or '-')} {clean(process.program or '-')}" if not process.hidden else process.hidden
@@ -259,8 +266,8 @@ DOING_WIDTH = 14
 
 
 def doing(process: GpuProcess) -> str:
-    """The share of time in which the process uses the chip, or how long it has been idle. Empty if the driver does not
-    report it.
+    """Return the share of time in which the process uses the chip, or for how long it has been idle, as text. Empty if
+    the driver reports neither.
     """
     if process.use is None or process.idle_seconds is None:
         return ""
@@ -272,7 +279,9 @@ def doing(process: GpuProcess) -> str:
 
 
 def _missing(gpu: Gpu) -> str:
-    """The missing figures of the gauges and the head, each with the reason. Empty if none is missing."""
+    """Return the names of the gauges' and the head's figures that are missing, each with the reason. Empty if none is
+    missing.
+    """
     return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
@@ -280,8 +289,8 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
-    """The row of several figures. If none of them is available, the row has the reason in a word and is not
-    noteworthy.
+    """Return the row `label` with the figures `keys`. If none of them is available, the row has the reason in a word
+    and is not noteworthy.
     """
     if all(gpu.value(key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
@@ -292,7 +301,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
 
 
 def _named(gpu: Gpu, key: str) -> Row:
-    """Name and value of a figure in a constant width, or the reason why it has no value."""
+    """Return name and value of a figure in a constant width, or the reason why it has no value."""
     figure, value = GPU[key], gpu.value(key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:

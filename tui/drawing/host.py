@@ -32,10 +32,10 @@ LEVELS = ("light", "moderate", "heavy")
 
 
 def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """The name of the level of a load, "light", "moderate" or "heavy", which is also the name of its style.
+    """Return the level of a load, "light", "moderate" or "heavy", which is also the name of its style; "value" if the
+    load is not known.
 
-    `thresholds` are the least values of "moderate" and "heavy", in the unit of the load. "value" if the load is
-    unknown.
+    `thresholds` are the least values of "moderate" and "heavy", in the unit of the load.
     """
     if value is None:
         return "value"
@@ -64,7 +64,9 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
-    """One row with the reason why no GPU is seen, shortened to the width if possible. It is not shown as an error."""
+    """Return one row with the reason why there is no GPU, shortened to the width if possible. It does not look like an
+    error.
+    """
     reason = _no_gpu(now)
     shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
@@ -76,7 +78,10 @@ def _no_gpu(now: Snapshot) -> str:
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """The host in one row. Figures without room are left out. `alone` is True if the row is shown without a run."""
+    """Return the host's figures in one row. Figures for which there is no room are left out.
+
+    `alone` is True on a screen without a run.
+    """
     cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
@@ -95,7 +100,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 
 def _processes(now: Snapshot) -> list[Row]:
-    """Three pieces: the trainer's CPU use, the trainer's memory and the engine's memory."""
+    """Return three items of the row: the trainer's CPU use, the trainer's memory and the engine's memory."""
     trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
     return [
         [(_TRAINER, "label"), (_cores(now.host), "value")],
@@ -105,16 +110,16 @@ def _processes(now: Snapshot) -> list[Row]:
 
 
 def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """The use of the CPUs over time as a curve in one row."""
+    """Return one row with the use of the CPUs over time as a curve."""
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
     return fit(curve_rows(plot, width, 1, glyphs)[0], width)
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """The panel of the host, which is shown in place of the GPUs: the reason why there is no GPU, CPU use over time,
-    and memory with TensorFlow's share.
+    """Return the panel of the host, which has the place of the GPUs if there is none: the reason, CPU use over time,
+    and the memory with TensorFlow's share.
 
-    `alone` is True without a run, on a screen that already shows why there is no GPU.
+    `alone` is True on a screen without a run, which already shows why there is no GPU.
     """
     left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
@@ -130,8 +135,8 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _further(now: Snapshot) -> list[Row]:
-    """A piece for each figure that is declared to be shown here (`host`), such as the share of time in which the CPUs
-    wait for the disk. A figure without a value is left out.
+    """Return pieces for each figure of the host that is declared to be shown here (`host`), such as the share of time
+    in which the CPUs wait for the disk. A figure without a value is left out.
     """
     shown = ((figure, number(now.host.get(figure.key))) for figure in HOST.values() if "host" in figure.shown)
     return [

@@ -40,8 +40,8 @@ _UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
 
 
 class LogLine(NamedTuple):
-    """How a line of the log is shown. `style` names its colour. `noise` is True if the line may be folded. `t` is its
-    Unix time in seconds, 0 if it has none.
+    """How a line of the log is shown. `style` names its colour. `noise` is True if the line may be folded. `t` is the
+    Unix time in the line, 0 if it has none.
     """
 
     style: str
@@ -58,7 +58,7 @@ class LogRow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def judged(line: str) -> LogLine:
-    """The style and the Unix time of a line, and whether it is a message of TensorFlow that may be folded."""
+    """Return how a line of the log is shown, by its text."""
     is_noise = any(text in line for text in _NOISE)
     if match := _ABSL.match(line):
         t = float(match[2])
@@ -80,11 +80,11 @@ def rows(
     lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
     fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
 ) -> list[LogRow]:  # fmt: skip
-    """All rows of the log, and the lines of epochs, in the order of time.
+    """Return the rows of the log with a row for each ended epoch in between, by time.
 
-    `arrived` is the Unix time at which each line was first read, 0 if the line is older than the view. `resumes` are
-    the times at which the run was resumed. The log has a line for each of them, but its oldest lines may be missing.
-    `key` is the key that unfolds folded lines. Lines of epochs are at most `width` wide if it is not 0.
+    `arrived` has the Unix time at which each line was first read, 0 if it was there when the view was opened. `resumes`
+    are the Unix times at which the run was resumed. With `fold`, lines that may be folded become one row, which names
+    `key`, the key that unfolds them. `width` limits the rows of epochs; 0 is no limit.
     """
     log_rows: list[LogRow] = []
     epochs_shown, begun = 0, False
@@ -111,10 +111,11 @@ def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[flo
 
 
 def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
-    """The times for this number of lines of the log that say that the run is resumed.
+    """Yield the Unix times of those lines of the log that say that the run is resumed; `lines` is their number in the
+    log.
 
-    If the log's beginning is missing, the first times are left out. If the newest time is not known yet, infinity
-    stands for it, so that its line comes after everything known.
+    If the beginning of the log is missing, the first of the times `resumes` are left out. If the last time is not known
+    yet, it is infinity, so that its line comes last.
     """
     return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
 
@@ -126,9 +127,10 @@ def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
 
 
 def epoch_text(epoch: Epoch, width: int = 0) -> str:
-    """One line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into `width`.
+    """Return one line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into `width`
+    characters.
 
-    All metrics if `width` is 0.
+    With `width` 0 it has all metrics.
     """
     of = f"/{epoch.epochs}" if epoch.epochs else ""
     number = f"epoch {epoch.number:>{len(of) - 1 if of else 0}}{of}"
@@ -140,12 +142,14 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
 
 
 def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
-    """The rows that contain the text. Upper and lower case are not distinguished."""
+    """Return the rows that contain the text `sought`. Upper and lower case are not distinguished."""
     return [row for row in log_rows if sought.casefold() in row.text.casefold()]
 
 
 def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
-    """The rows. A row longer than `width` is split into several rows. Nothing is split if `width` is 0."""
+    """Return the rows, of which each that is longer than `width` is split into several. With `width` 0 none is
+    split.
+    """
     return [
         LogRow(text, row.style)
         for row in log_rows

@@ -30,9 +30,9 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the head: the proof and its state, the speeds before and after, and its progress or result.
+    """Return the rows of the head: the proof and its state, the speeds before and after, and its progress or result.
 
-    `clock` is the present Unix time in seconds. With `low`, the head takes as few rows as possible.
+    `clock` is the present Unix time in seconds. With `low`, the head has as few rows as possible.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
@@ -67,7 +67,9 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the speeds before and after, in large digits if there is room."""
+    """Return the rows of the speeds before and after, in large digits if there is room. With `low`, there is one
+    row.
+    """
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
@@ -84,9 +86,9 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
     """Return one row with the speeds, their unit and the gain.
 
-    `speeds` has the speed before and after, `before` only the first one. `by_medians` is the ratio of the two speeds,
-    as text. It is empty if it has the same text as the gain. If there is no room for it in `width` cells, the row has
-    only the speed before and the gain. Even this row may be wider than `width`.
+    `speeds` is the text of both speeds, `before` that of the first. `by_medians` is the ratio of the two speeds as
+    text, empty if the gain is the same text. If `width` cells are too few, the row has only the speed before and the
+    gain, and may even then be wider.
     """
     longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
     for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
@@ -120,8 +122,8 @@ def _other_figures(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows. For a running proof, they are the used part of its time and the present activity. For an ended
-    proof, they are its result and why it ended.
+    """Return rows: for a running proof the used part of its time and its present activity, for an ended proof its
+    result and why it ended.
     """
     if data.state == "running":
         return [_bar(data, clock, width, glyphs), [(fitting(clean(data.doing), width, glyphs), "value")]]
@@ -138,8 +140,8 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows with the other findings of a diagnosis, and the remedies that could be tried, as a diagnosis tries no
-    changes. Return an empty list for other proofs.
+    """Return rows with the other findings of a diagnosis that tries no changes, and the remedies that could be tried.
+    Empty for other proofs.
     """
     diagnosis = data.diagnosis
     if data.kind != "diagnosis" or not diagnosis:
@@ -162,8 +164,8 @@ def conclusion(data: Record) -> str:
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """Return the seconds since the start of a running proof, or the whole duration in seconds of an ended proof.
-    `clock` is the present Unix time.
+    """Return the seconds since the start of a running proof, or the whole duration of an ended proof. `clock` is the
+    present Unix time.
     """
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 

@@ -41,8 +41,8 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 class Gained(Protocol):
-    """An object with a gain and the spread of its repeats, both as shares. A gain of 0.05 is 5 % faster. None if
-    unknown.
+    """An object with a measured gain and the spread of its repeats, both as shares: 0.05 is 5 % faster. None if not
+    measured.
     """
 
     @property
@@ -54,8 +54,8 @@ class Gained(Protocol):
 
 @dataclass(kw_only=True)
 class Compared(Comparison):
-    """A comparison as a row of the table. If `title` is set, it is shown in place of the changes, and `notes` in place
-    of the reason.
+    """A comparison as a row of the table. A `title` is shown in place of the changes, and `notes` in place of the
+    reason, if they are set.
     """
 
     title: str = ""
@@ -63,8 +63,8 @@ class Compared(Comparison):
 
 
 def compared(data: Record) -> list[Compared]:
-    """All comparisons in the order in which they were measured. The comparison that measures the cost of the input
-    comes first, then the profiled trial.
+    """Return all comparisons as rows of the table: that of the cost of the input, then the profiled trial, then the
+    others in the order of measuring.
     """
     going_on = data.state == "running"
     rows = []
@@ -96,13 +96,13 @@ def changes(comparison: Comparison) -> str:
 
 
 def most(comparison: Comparison) -> str:
-    """The greatest possible gain as text: 2.5 times as fast is +150 %. A dash if it is unknown."""
+    """Return the greatest possible gain as text: `+150 %` for 2.5 times as fast. A dash if it is not known."""
     expected = comparison.expected_gain
     return NONE if expected is None else change(expected - 1)
 
 
 def measured(comparison: Gained, glyphs: Glyphs) -> str:
-    """A text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
+    """Return a text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
     return gain_and_spread(comparison.gain, comparison.spread, glyphs)
 
 
@@ -125,8 +125,8 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
 
 
 def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
-    """The lowest and the highest gain of all comparisons with their spreads, as shares, for the bars. The range always
-    includes zero.
+    """Return the lowest and the highest gain of all comparisons with their spreads, as shares, as the ends of their
+    bars. The range always includes zero.
     """
     ends = [0.0]
     for comparison in comparisons:
@@ -135,7 +135,7 @@ def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
 
 
 def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
-    """The gains one spread below and above the median, as shares. Empty without a gain.
+    """Return the gains one spread below and above the median, as shares. Empty without a gain.
 
     The spread is relative to the ratio of the two speeds, 1 + gain.
     """
@@ -144,9 +144,10 @@ def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
 
 
 def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Glyphs) -> str:
-    """The gain as a bar from zero, in `width` characters. Whiskers around the end of the bar show the spread.
+    """Return the gain as a bar from zero, in `width` characters. Whiskers around the end of the bar show the spread.
 
-    `low` and `high` are the gains at both ends, as shares. Only blanks without a gain, or if `width` is below 4.
+    `low` and `high` are the gains at the left and the right end, as shares. Only blanks without a gain, or if `width`
+    is below 4.
     """
     gain, around = comparison.gain, _around(comparison)
     if gain is None or not around or high <= low or width < 4:
@@ -171,8 +172,8 @@ def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Gly
 
 
 def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Rows about a comparison: why the change was kept or not, its effect on learning, and its newest trials, as many
-    as fit into `height` rows.
+    """Return at most `height` rows about a comparison: why the change was kept or not, its effect on learning, and its
+    newest trials.
     """
     trials, remarks = comparison.trials, list(_remarks(comparison))
     most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
@@ -199,7 +200,7 @@ def _remarks(comparison: Comparison) -> Iterator[Piece]:
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield one text for each kind of disturbance, with the number of disturbed trials. None without a disturbance."""
+    """Yield one text for each kind of disturbance, with the number of disturbed trials."""
     reasons = [clean(trial.disturbed) for trial in trials]
     for reason in dict.fromkeys(filter(None, reasons)):
         yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
@@ -211,7 +212,7 @@ _APART = 2  # blanks between two columns
 
 
 def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
-    """The figures that at least one trial has, as many as fit into the width."""
+    """Return the figures that at least one trial has, as many as fit into `width` cells."""
     room, shown = width - _SIDE - _OUTCOME, []
     for figure in figures.shown("trial"):
         has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
@@ -227,7 +228,7 @@ def _titles(columns: list[Figure], width: int) -> Row:
 
 
 def gains(comparison: Comparison) -> list[float]:
-    """The gain of each pair so far, as a share: 0.05 is 5 % faster. Pairs with a failed trial are left out."""
+    """Return the gain of each pair so far, as a share: 0.05 is 5 % faster. Pairs with a failed trial are left out."""
     trials = comparison.trials
     return [gain for trial in trials if (gain := _gain_of(trial, trials)) is not None]
 
@@ -246,20 +247,22 @@ def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, 
 
 
 def how_it_ended(trial: Trial) -> str:
-    """The outcome of a trial in few words, with its error. Its disturbance is only mentioned."""
+    """Return the outcome of a trial in few words, with its error or, without an error, that it was disturbed."""
     error = clean(trial.error or "")
     more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
     return clean(trial.outcome or NONE) + more
 
 
 def _both_sides(trials: Sequence[Trial]) -> str:
-    """The sides of the trials, `ab`, if each has at least two good trials, so that medians are useful. Else empty."""
+    """Return the sides of the trials, `ab`, if each has at least two good trials, so that medians are useful. Else
+    empty.
+    """
     good = [trial.side for trial in trials if trial.good]
     return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
 
 
 def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
-    """A row with the medians of one side. The head of the proof shows the same medians as before and after."""
+    """Return a row with the medians of the trials of one `side` (a or b), which the head of the proof shows, too."""
     mine = [trial for trial in trials if trial.side == side and trial.good]
     row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
     for figure in columns:
@@ -272,9 +275,10 @@ def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: in
 
 
 def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
-    """The gain of a changed trial (side b) over the unchanged trial (side a) of its pair.
+    """Return the gain of a changed trial (side b) over the unchanged trial (side a) of its pair, as a share: 0.05 is 5
+    % faster.
 
-    The gain is a share: 0.05 is 5 % faster. None for a trial of side a, for a failed trial, and if a speed is missing.
+    None for a trial of side a, for a failed trial, and if a speed is missing.
     """
     if trial.side != "b" or not trial.good:
         return None

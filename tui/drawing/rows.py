@@ -89,14 +89,17 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """Return a row: `left` at its left edge, and `right` at its right edge. If both do not fit, `left` is cropped."""
+    """Return a row of `width` cells with `left` at its left edge and `right` at its right edge. If both do not fit,
+    `left` is cropped.
+    """
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """Return a row with `left` and `right`, and a thin line between them: the first row of a panel. `rule` is the
-    character of the line. Without room for the line, `right` stays whole at the right edge, and `left` may be cropped.
+    """Return the first row of a panel: `left`, a thin line of the character `rule`, and `right`, in `width` cells.
+
+    Without room for the line, `right` stays whole at the right edge, and `left` may be cropped.
     """
     room = width - length(left) - length(right) - 2
     if room < 1:
@@ -105,10 +108,10 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the rows, each of `width` cells, with an edge around them that adds two cells to the width and one row
-    below.
+    """Return the rows, each of `width` cells, with an edge around them. The result is two cells wider and one row
+    higher.
 
-    The first row, a headline, becomes the upper edge.
+    The first row, a headline, becomes a part of the upper edge.
     """
     left, right, lower_left, lower_right = (glyphs.corners[at] for at in range(4))
     upper = _with_room(fit(rows[0], width), glyphs.rule)
@@ -135,7 +138,9 @@ def _with_room(row: Row, rule: str) -> Row:
 
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
-    """Return the first items that fit into the width as a whole: a part of a figure would read as another figure."""
+    """Return the first items that fit into `width` cells as a whole. An item is not cut, as a part of a figure would
+    read as another figure.
+    """
     kept, room = [], width
     for item in items:
         room -= length(item)
@@ -154,10 +159,10 @@ NEAR = 4  # unchanged cells that are sent between two changes, as moving the cur
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
-    """Return the spans of cells, as (start, width), in which two rows differ. Return an empty list if they are equal.
+    """Return the spans of cells, as (start, width), in which two rows differ. Empty if they are equal.
 
     Changes with at most NEAR equal cells between them are in one span. If the changed parts differ in length or have
-    characters that are not one cell wide, one span covers both rows.
+    characters that are not one cell wide, one span covers the whole of both rows.
     """
     if old == new:
         return []
@@ -235,8 +240,8 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """Return a bar of `width` cells, with the cells for `used` of `total` in `style`. If `used` or `total` is unknown,
-    return `why` or a question mark in its place.
+    """Return a bar of `width` cells, with the cells for `used` of `total` in `style`. If one of them is None, the bar
+    has `why` or a question mark.
 
     `own` is the part of `used` that gputui's training uses, and `peak` the highest value so far, which gets a mark. All
     have the same unit.

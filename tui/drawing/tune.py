@@ -45,10 +45,10 @@ _STEP = figures.of_run("step_ms.p50")
 
 
 def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """The head: the search and its state, the speeds before and now, then its time and activity, or the result of an
-    ended search.
+    """Return the rows of the head: the search and its state, the speeds before and now, then its time and activity, or
+    the result of an ended search.
 
-    `elapsed` is the time in seconds that the search has taken so far. `low`: in as few rows as possible.
+    `elapsed` is the time in seconds that the search has taken so far. With `low`, the head has as few rows as possible.
     """
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
@@ -66,10 +66,10 @@ def _about(data: Record) -> str:
 
 
 def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    """The speeds of the preset and of the best settings in samples per second, measured in pairs if there are any, else
-    in single trials.
+    """Return the speeds of the preset and of the best settings in samples per second: those of pairs of trials if there
+    are any, else those of single trials.
 
-    The second is None if the settings were not kept. A speed that was not measured is None.
+    The second is None if the settings were not kept, and each is None if it was not measured.
     """
     before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
     if data.gain_total is not None and before is not None and after is not None:
@@ -96,8 +96,8 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def _gain(data: Record) -> Row:
-    """The gain that was measured in pairs. Without it, the gain that single trials show so far. Empty if there is
-    neither.
+    """Return pieces with the gain that was measured in pairs or, without pairs, the gain that single trials show so
+    far. Empty if there is neither.
     """
     if data.gain_total is not None:
         return [(proof_sentences.speedup(data), "good")]
@@ -116,7 +116,9 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    """A bar of the used part of the search's time limit, with the time left in words. `elapsed` is in seconds."""
+    """Return a bar of the used part of the search's time limit, with the time left in words. `elapsed` is in
+    seconds.
+    """
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
@@ -128,7 +130,7 @@ def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row
 
 
 def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """The result of the search in at most three lines, and sentences about the losses."""
+    """Return the result of the search in at most three rows, then sentences about the losses."""
     because = clean(data.ended_because)
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
@@ -140,13 +142,13 @@ def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 
 def is_deciding(data: Record) -> bool:
-    """True if the pairs of trials that decide between the preset and the best settings are being measured."""
+    """Return True while the pairs of trials are measured that decide between the preset and the best settings."""
     decided = data.comparisons
     return bool(decided) and decided[-1].decision == "running"
 
 
 def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """A panel of `height` rows with the pairs of trials that decide between the preset and the best settings."""
+    """Return a panel of `height` rows with the pairs of trials that decide between the preset and the best settings."""
     decided = data.comparisons
     proven = bool(decided) and decided[-1].decision == "kept"
     title: Row = [("proven in pairs" if proven else "measured in pairs", "title")]
@@ -158,7 +160,7 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """The result of the pairs of trials, or their state, in one line."""
+    """Return one row with the result of the pairs of trials or, while they are measured, their state."""
     decided = data.comparisons
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
@@ -174,9 +176,9 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """One row for each option: its gain with its spread, as a bar too if there is room, and the value that was kept.
+    """Return exactly `height` rows: a title, the gain of all options together, then one row for each option.
 
-    A title and the gain of all options together come first. The result has exactly `height` rows.
+    The row of an option has its gain with its spread, a bar if there is room, and the value that was kept.
     """
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
@@ -198,8 +200,8 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    """Yield a row with the gain of all kept options together, compared with the start. No row if this gain is
-    unknown.
+    """Yield a row with the gain of all kept options together, compared with the start. No row if this gain is not
+    known.
     """
     gain, noise, proved = in_all(data)
     if gain is not None:
@@ -211,7 +213,7 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
-    """The rows in exactly `height` rows. Blank rows are added, or the last rows are cut off."""
+    """Return exactly `height` rows: blank rows are added, or the last rows are left out."""
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
@@ -220,7 +222,7 @@ def _dropped(option: Brought, data: Record) -> str:
 
 
 def _drawn(option: Brought) -> Brought:
-    """The option. Its gain is None if it is not final yet."""
+    """Return the option as it is drawn: with the gain None while its gain is not final."""
     return option if option.state in ("kept", "not chosen", "nothing") else replace(option, gain=None)
 
 
@@ -236,8 +238,7 @@ def _style(option: Brought) -> str:
 
 
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """One line with the gains of the kept options, then of the other options that were tried, as many as fit.
-
+    """Return one row with the gains of the kept options, then of the other options that were tried, as many as fit.
     Spreads are left out.
     """
     row: Row = [("brought ", "label")]
@@ -263,8 +264,8 @@ def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
-    """One line about the running trial: its phase, or its figures if it has some. If `now` is None, no trial is
-    running.
+    """Return one row about the running trial `name`: its figures or, before it has some, its phase. `now` is None if no
+    trial is running.
     """
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]
@@ -291,7 +292,9 @@ HIGH = 45  # rows from which on there is room for two rows of charts in any case
 
 @dataclass(frozen=True)
 class SearchLayout:
-    """The heights of the parts in rows. 0 hides a part. `chart_columns` is the number of charts side by side."""
+    """The height of each part of a search's screen in rows; 0 hides a part. `chart_columns` is the number of charts
+    side by side. With `edges`, the charts have edges.
+    """
 
     head: int
     table: int
@@ -303,10 +306,11 @@ class SearchLayout:
 
 
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
-    """The layout. `height` excludes header and footer. `head` is the number of rows of the head.
+    """Return the layout for `width` columns and `height` rows, without header and footer. `head` is the number of rows
+    of the head, and `candidates` the number of candidates.
 
-    If there are few rows, the charts are left out first, then the lines, then the details of the selected candidate.
-    The head and the candidates stay.
+    If there are few rows, the charts are left out first, then the lines in their place, then the details of the
+    selected candidate. The head and the candidates stay.
     """
     head = min(head, max(1, height - 4))
     left = height - head

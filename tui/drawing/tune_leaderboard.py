@@ -51,8 +51,8 @@ class Cell(NamedTuple):
 
 
 def widths(whole: int) -> dict[str, int]:
-    """The columns with their widths in cells, for a table of `whole` cells. A wide screen also shows the reason. A
-    narrow screen shows fewer figures.
+    """Return the columns with their widths in cells, for a table of `whole` cells. A wide table also shows the reason,
+    and a narrow one shows fewer figures.
     """
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
@@ -63,7 +63,7 @@ def widths(whole: int) -> dict[str, int]:
 
 
 def cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
-    """One cell for each of the columns."""
+    """Return the cells of a candidate, one for each of the `columns` (widths in cells by name)."""
     by_name = _cells(candidate, data, columns, glyphs)
     return [by_name[name] for name in columns]
 
@@ -86,8 +86,8 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
 
 
 def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
-    """The settings of a candidate within `width`. If they do not fit, the tried settings and only the number of the
-    settings kept before.
+    """Return the settings of a candidate in at most `width` characters. If they do not fit, return the tried settings
+    and the number of those kept before.
     """
     whole, tried = settings(candidate), candidate.tried
     kept = sum(key not in tried for key in candidate.settings)
@@ -97,7 +97,7 @@ def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
 
 
 def settings(candidate: Candidate) -> str:
-    """The settings that the candidate tried, followed by the settings that had been kept before it."""
+    """Return the settings that the candidate tried as text, followed by the settings that had been kept before it."""
     tried, whole = candidate.tried, candidate.settings
     if candidate.stage == PAIRS:
         return f"in pairs: {_changes(whole) if whole else 'the preset'}"
@@ -112,16 +112,16 @@ def _changes(changed: Mapping[str, Any]) -> str:
 
 
 def speed(candidate: Candidate) -> str:
-    """The speed in samples per second as text, with a mark if it was measured without the input."""
+    """Return the speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
     mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
     return f"{count(measured)}{mark}"
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
-    """The decision on a candidate, and its style. For a failed candidate, how its last trial ended.
+    """Return the decision on a candidate, with its style. For a failed candidate, return how its last trial ended.
 
-    For a faster candidate that was not chosen at the end, the reason in two words.
+    For a candidate that is faster but was not chosen at the end, return the reason in two words.
     """
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
@@ -142,8 +142,8 @@ def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
 
 
 def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Rows about a candidate: its settings, why it was tried, what was decided, and its newest trials,
-    as many as fit.
+    """Return at most `height` rows about a candidate: its settings, why it was tried, the decision, and its newest
+    trials.
     """
     rows = [row for text, style in _details(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
@@ -179,7 +179,7 @@ def _why(candidate: Candidate) -> str:
 
 
 def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
-    """The row of a trial: the name of its run, its figures, and how it ended."""
+    """Return the row of a trial: the name of its run, its figures, and how it ended."""
     row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
     for figure in (_SPEED, figures.of_run("step_ms.p50")):
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key

@@ -36,7 +36,9 @@ class RunName(NamedTuple):
     description: str
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
-        """The title, the id and the description in one row. An id without room is left out, other parts are cut."""
+        """Return the title, the id and the description in one row. An id for which there is no room is left out, other
+        parts are cut.
+        """
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
         row: Row = [(whole_words(title, width, glyphs), "title")]
         if title != id_ and length(row) + len(id_) + 2 <= width:
@@ -45,8 +47,8 @@ class RunName(NamedTuple):
 
 
 def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """The rows of the head: the run and its state, its progress, its settings, and once training has begun what limits
-    its speed.
+    """Return the rows of the head: the run and its state, its progress, its settings and, once training has begun, its
+    verdict on the speed.
 
     `note` is a text in front of the state, empty for none.
     """
@@ -99,7 +101,7 @@ def _times(now: Snapshot) -> list[Row]:
 
 
 def _of(part: Any, whole: Any) -> str:
-    """A text such as ` 12/300`, always as wide as it will be at the end. A dash if `whole` is unknown."""
+    """Return a text such as ` 12/300`, in the width that it will have at the end. A dash if `whole` is not known."""
     most = amount(number(whole))
     return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
 
@@ -109,8 +111,8 @@ def _count(value: Any) -> str:
 
 
 def _facts(now: Snapshot, width: int) -> Row:
-    """The row with TensorFlow's version, the devices, the batch size and further facts of the training. The last facts
-    are left out if there is no room.
+    """Return the row with TensorFlow's version, the devices, the batch size and further facts of the training. The last
+    facts are left out if there is no room.
     """
     started = now.started
     parts: list[str] = []
@@ -136,8 +138,8 @@ def _facts(now: Snapshot, width: int) -> Row:
 
 
 def _together(started: Mapping[str, Any]) -> list[str]:
-    """For a training on several machines: the number of this worker, and the number of replicas on all machines. Else
-    the list is empty.
+    """Return the number of this worker and the number of replicas on all machines, as texts, for a training on several
+    machines. Else the list is empty.
     """
     workers, index = started.get("workers"), number(started.get("worker"))
     if not isinstance(workers, list | tuple) or not workers or index is None:
@@ -161,14 +163,14 @@ _BEGUN = ("training", "evaluating", "saving")
 
 
 def is_due(now: Snapshot) -> bool:
-    """True if the run has a diagnosis, or if training has begun so that a diagnosis will follow."""
+    """Return True if the run has a diagnosis, or if training has begun so that a diagnosis will follow."""
     compiles_again = now.phase == "compiling" and now.phase_detail in LATER_COMPILING
     return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
 
 
 def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """One row: the sign of the verdict, its sentence and its certainty. Without a diagnosis, a text that it is being
-    measured.
+    """Return one row with the sign of the verdict, its sentence and its certainty or, without a diagnosis, a text that
+    it is being measured.
     """
     if not now.diagnosis:
         return [(MEASURING, "label")]
@@ -183,19 +185,19 @@ def sentence(diagnosis: Mapping[str, Any]) -> str:
 
 
 def is_open(diagnosis: Mapping[str, Any]) -> bool:
-    """True if the diagnosis has no verdict yet."""
+    """Return True if the diagnosis has no verdict yet."""
     return diagnosis.get("verdict") in (None, "undecided")
 
 
 def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
-    """The sign of the verdict and the sign's style."""
+    """Return the sign of the verdict with its style."""
     if diagnosis.get("verdict") == "healthy":
         return glyphs.ok, "good"
     return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
 
 
 def confidence(diagnosis: Mapping[str, Any]) -> str:
-    """The certainty of the verdict in a word. Empty if there is no verdict."""
+    """Return the certainty of the verdict in a word. Empty if there is no verdict."""
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""
@@ -211,7 +213,7 @@ LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, an
 
 
 def items(now: Snapshot) -> list[tuple[str, str]]:
-    """The name and the value of each known result, as texts."""
+    """Return name and value, as texts, of each known figure of the result."""
     names = now.started.get("devices")
     devices = [str(name) for name in names] if isinstance(names, list | tuple) else []
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
@@ -221,7 +223,7 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:
-    """The results in as many columns as fit into `width` cells."""
+    """Return the figures of the result in as many columns as fit into `width` cells."""
     results = items(now)
     cell = max([LEAST_CELL, *(max(len(name), LEAST_NAME) + max(len(value), VALUE) + 2 for name, value in results)])
     columns = max(1, width // cell)
@@ -237,16 +239,15 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
 
 
 def _name_width(column: list[tuple[str, str]], cell: int) -> int:
-    """The width of the names in a column in cells: that of the longest name if a cell of `cell` has room for it.
-
-    Otherwise it is LEAST_NAME.
+    """Return the width of the names in a column in cells: that of the longest name if a cell of `cell` cells has room
+    for it, else LEAST_NAME.
     """
     longest = max([LEAST_NAME, *(len(name) for name, _ in column)])
     return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME
 
 
 def height(now: Snapshot, width: int) -> int:
-    """The number of rows that the results need. 0 if the run has no results yet."""
+    """Return the number of rows that the figures of the result need. 0 if the run has no result yet."""
     return len(result_rows(now, width)) if now.summary else 0
 
 
@@ -254,10 +255,10 @@ def height(now: Snapshot, width: int) -> int:
 
 
 def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """The error that ended the run with its hint, then the warnings, the newest last. Warnings without room are
-    counted.
+    """Return at most `height` rows: the error that ended the run with its hint, then the warnings, the newest last.
+    Warnings for which there is no room are counted.
 
-    `apply_key` is the key that puts the values proposed by the hint into the form.
+    `apply_key` is the key that puts the values proposed by the hint into the form, empty for none.
     """
     drawn = error(now, width, glyphs, apply_key)
     warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
@@ -271,8 +272,8 @@ def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_k
 
 
 def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """The error that ended the run, its hint, and the key `apply_key` with the values that it puts into the form. Empty
-    without an error.
+    """Return the error that ended the run, its hint, and the key `apply_key` with the values that it puts into the
+    form. Empty without an error.
     """
     if now.error is None:
         return []
@@ -280,8 +281,10 @@ def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> lis
 
 
 def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
-    """The rows, followed by the key and the values that it puts into the form: after the hint if they fit, else in a
-    row below it. Unchanged if the hint proposes no values, or if there is no key.
+    """Return the rows, with the key and the values that it puts into the form after the hint if they fit, else in a row
+    below it.
+
+    Unchanged if the hint proposes no values, or if `apply_key` is empty.
     """
     changes = proposed(hint) if apply_key else {}
     if not changes:
@@ -304,5 +307,5 @@ def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text as lines of at most `width` characters (but at least 10), without control characters."""
+    """Return the text as lines of at most `width` characters (but at least 10), without control characters."""
     return [line for part in clean(text).split("\n") for line in textwrap.wrap(part, max(10, width))]

@@ -23,10 +23,10 @@ OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
 class Cards(NamedTuple):
-    """The layout of the cards of the GPUs. A card is the part of the screen about one GPU.
+    """The arrangement of the cards of the GPUs. A card is the part of the screen about one GPU.
 
-    `columns` is their number side by side, `tall` the height of a card in rows. `all_of_it` is True if the cards show
-    all figures. `detail` is the number of rows with details of the selected GPU.
+    `columns` is the number of cards side by side, `tall` the height of a card in rows. `all_of_it` is True if the cards
+    show all figures. `detail` is the number of rows with details of the selected GPU, below the cards.
     """
 
     columns: int = 1
@@ -37,7 +37,12 @@ class Cards(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The heights of the parts in rows. 0 hides a part. If `edges` is set, the heights include the edges."""
+    """The height of each part of the live view in rows; 0 hides a part. With `edges`, parts have edges, which the
+    heights include.
+
+    `chart_columns` and `chart_rows` are the numbers of charts side by side and one below the other. `devices` is the
+    height of all `cards`, and `host` that of the host's row or panel.
+    """
 
     head: int
     messages: int
@@ -54,7 +59,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Demand:
-    """The number of charts and of GPUs, and the number of rows that other parts of the screen could use."""
+    """The number of charts and of GPUs, and for each other part the number of rows that it could use."""
 
     charts: int
     gpus: int
@@ -65,8 +70,8 @@ class Demand:
 
 
 def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
-    """The layout for a width in columns and a height in rows, both without header and footer. `zoom` (charts, gpus, log
-    or messages) gives one part all the room.
+    """Return the layout for a screen of `width` columns and `height` rows, without header and footer. `zoom` (charts,
+    gpus, log or messages) gives one part all the room.
 
     If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages.
     Charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.
@@ -97,12 +102,12 @@ def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
 
 
 def _least_devices(width: int, count: int) -> int:
-    """The number of rows that the GPUs need if each has one line."""
+    """Return the number of rows for `count` GPUs whose cards have one line each."""
     return -(-count // max(1, width // CARD_WIDTH))
 
 
 def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
-    """The layout of the GPUs' cards, and the number of rows that they take with their edge.
+    """Return the arrangement of the cards, and the number of rows that they take with their edge.
 
     `room` is the number of rows for GPUs, charts and the log, and `count` the number of GPUs.
     """
@@ -116,9 +121,10 @@ def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
-    """The layout with the tallest cards with which all `count` cards fit, in as few columns as possible.
+    """Return the arrangement with the tallest cards with which all `count` cards fit, in as few columns as possible.
 
-    If they never fit, the cards have one row and as many columns as possible.
+    If they do not fit at all, the cards have one row and as many columns as possible. `width` and `height` are the room
+    in cells and rows.
     """
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
@@ -129,9 +135,10 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """The layout of cards with all figures of every GPU.
+    """Return the arrangement of `count` cards with all figures of each GPU.
 
-    If there is no room for it, small cards, with details of the selected GPU below them if LEAST_DETAIL rows are left.
+    If there is no room for that, return that of small cards, with details of the selected GPU below them if
+    LEAST_DETAIL rows are left. `width` and `height` are the room in cells and rows.
     """
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
@@ -144,17 +151,18 @@ def arrange_whole(width: int, height: int, count: int) -> Cards:
 
 
 def whole_card(width: int) -> int:
-    """The height in rows of the card of one GPU that shows all figures, two processes and two rows of history.
+    """Return the height in rows of a card that shows all figures, two processes and two rows of history of a GPU.
 
-    `width` is the width of the card in columns.
+    `width` is the width of the card in cells.
     """
     return 4 + whole_height(width - 1)
 
 
 def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
-    """The number of columns, the number of rows, and the height of all charts together in screen rows.
+    """Return the number of columns and of rows of charts, and the height of all charts together in screen rows.
 
-    The height is 0 if there is too little room.
+    The height is 0 if there is too little room. `count` is the number of charts, `width` and `height` the room in cells
+    and rows.
     """
     least = CHART_HEIGHT + edges
     rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))

@@ -26,7 +26,9 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """Return True if the run has no measured step: no step was measured yet, or the run ended without one."""
+    """Return True if the phases of the start are to be shown: no step was measured yet, or the run ended without
+    one.
+    """
     return not now.progress
 
 
@@ -47,10 +49,10 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """Return one line: the duration of the start with its phases, and the total times of the later phases. Phases
-    without room are left out.
+    """Return one line with the duration of the start and its phases, then the total times of the later phases. Phases
+    for which there is no room are left out.
 
-    The line is blank if the start is unknown.
+    The row is blank if no phase of the start is known.
     """
     if not now.start:
         return fit([], width)
@@ -71,8 +73,9 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Return the spans with each phase once and its total time, in the order of first appearance. Waiting for other
-    workers is a phase of its own. Very short phases are left out.
+    """Return the phases with each phase once and its total time, in the order of first appearance.
+
+    Waiting for other workers is a phase of its own. Very short phases are left out.
     """
     by_name: dict[str, Span] = {}
     for span in spans:
@@ -91,10 +94,10 @@ def _span_row(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the phases of the start with their times so far, then the model that is compiled and an estimate from
-    earlier starts.
+    """Return at most `height` rows: the phases of the start with their times so far, then the model that is compiled,
+    and an estimate by the times of earlier starts.
 
-    Return at most `height` rows. `width` is in cells. Return no rows if the events have not been read yet.
+    Empty if the events have not been read yet.
     """
     if now.phase == READING:
         return []
@@ -150,8 +153,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 def _object(now: Snapshot, width: int) -> list[Row]:
     """Return one row about the model while it is compiled: whether XLA or TensorFlow works, the model, its number of
-    parameters, the global batch size (samples), steps per graph and replicas, each if known. Return an empty list in
-    other phases.
+    parameters, the global batch size, steps per graph and replicas, each if known. Empty in other phases.
     """
     started = now.started
     if not started or now.phase != "compiling":
@@ -177,10 +179,9 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """Return rows with the estimated time to the first step, and the number of earlier starts on which the estimate is
-    based.
+    """Return rows with the estimated time to the first step, and the number of earlier starts on which it is based.
 
-    Return an empty list without earlier starts, and while the run waits for other workers.
+    `so_far` has the seconds of each phase. Empty without earlier starts, and while the run waits for other workers.
     """
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []

@@ -1,4 +1,4 @@
-"""What the live view shows of a run that waits in the queue: its place, its needs, why it waits and about when it
+"""A run that waits in the queue as rows of the live view: its place, its needs, why it waits and about when it
 starts.
 """
 
@@ -21,8 +21,10 @@ def state(waiting: Waiting) -> str:
 
 
 def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
-    """The rows about a waiting run; `now` is the present Unix time. A run that has never begun (`is_new`) has a row for
-    each item. Another run has only a sentence, as the view also shows what it did before.
+    """Return the rows about a waiting run; `now` is the present Unix time.
+
+    With `is_new`, the run has never begun, and each item has a row. Otherwise there is one row, as the view also shows
+    the earlier part of the run.
     """
     if not is_new:
         return [fit([(line, "warn")], width) for line in textwrap.wrap(clean(str(waiting)), max(10, width))]

@@ -16,7 +16,10 @@ _LEAST = 1e-9  # the narrowest part of an axis, as a share of its place
 
 
 def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
-    """The scale of the values. The previous scale `before` is kept while it fits, so that the picture does not jump."""
+    """Return the scale of the values for a chart of `tall` rows.
+
+    The previous scale `before` (None: none) is returned if the values still fit, so that the picture does not jump.
+    """
     if plot.bounds == "share":
         return share_scale(tall)
     extremes = reach(plot)
@@ -30,8 +33,10 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """The scale of the horizontal axis: the window of the plot, or from 0 to a little after the last point, so that it
-    stays the same for a while. For a finished run it ends exactly at the last point.
+    """Return the scale of the horizontal axis for a chart of `width` cells: the window of the plot or, without one,
+    from 0 to the last point.
+
+    Unless the run has finished, it ends at a round place after the last point, so that it stays the same for a while.
     """
     labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
@@ -49,7 +54,7 @@ def x_scale(plot: Plot, width: int) -> Scale:
 
 
 def _from_round(low: float, high: float, step: float) -> Scale:
-    """The scale whose first label is at a multiple of the step."""
+    """Return the scale from `low` to `high` whose first label is at a multiple of `step`."""
     return Scale(low, high, step, first=math.ceil(low / step - 1e-6) * step)
 
 
@@ -60,7 +65,7 @@ def _time_step(length: float, labels: int) -> float:
 
 
 def _least_end(plot: Plot) -> float:
-    """The least length of the axis, in its own unit."""
+    """Return the least length of the axis, in its own unit: that of a chart with few points."""
     if plot.x_unit == "time":
         return 1.0 if plot.final else 20.0
     return 1e-3 if plot.x_unit == "epoch" else 1.0
@@ -75,15 +80,17 @@ def column_of(place: float, across: Scale, width: int) -> int:
 
 
 def place_of(column: int, across: Scale, width: int) -> float:
-    """The place on the axis in the middle of a column. `column` counts from 0, and `width` is the number of columns."""
+    """Return the place on the axis in the middle of a column. `column` counts from 0, and `width` is the number of
+    columns.
+    """
     return across.low + column / max(1, width - 1) * (across.high - across.low)
 
 
 def tick_text(value: float, step: float) -> str:
-    """The label of `value` on an axis that has a label at each `step`, in most cases at most six characters.
+    """Return the label of `value` on an axis that has a label at each `step`, in most cases at most six characters.
 
     From 100,000 on, the label has at most four digits and k, M or G. A smaller value whose label would be longer than
-    six characters is written with one digit, such as 1e+04. Labels of near values may then be equal, and a label below
+    six characters is written with one digit, such as 1e+04; labels of near values may then be equal. A label below
     -100,000 may have seven characters.
     """
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -101,8 +108,8 @@ def tick_text(value: float, step: float) -> str:
 
 
 def power_text(value: float) -> str:
-    """The label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most six
-    characters.
+    """Return the label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most
+    six characters.
     """
     if value >= 1000:
         return tick_text(value, value)
@@ -129,8 +136,8 @@ def x_text(place: float, axis: str, step: float) -> str:
 
 
 def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
-    """The row of labels, each below its place on the axis, as many as there is room for. If `named` is True, the row
-    also has the name of the axis.
+    """Return the row of labels, each below its place on the axis, as many as there is room for. If `named` is True, the
+    row also has the name of the axis.
     """
     text = [" "] * width
     free = 0

@@ -21,13 +21,13 @@ _COLOURS, _KINDS_OF_DASHES = 4, 4
 
 
 def colour_of(number: int) -> int:
-    """Return the number of the colour of curve `number`: from 1 to 4, then from 1 again. `number` counts from 0."""
+    """Return the number of the colour of curve `number` (from 0): 1 to 4, then from 1 again."""
     return number % _COLOURS + 1
 
 
 def dash_of(number: int) -> int:
-    """Return the kind of dashes, from 0 to 3, of curve `number`, which counts from 0. Up to 16 curves, two with the
-    same colour have different dashes.
+    """Return the kind of dashes, from 0 to 3, of curve `number` (from 0). Up to 16 curves, curves of the same colour
+    have different dashes.
     """
     return (number + number // _COLOURS) % _KINDS_OF_DASHES
 
@@ -64,15 +64,17 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _name_and_legend(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """Return the name, and the first of the legends that fits into the rest of the width. The legend is empty if none
-    fits.
+    """Return the name, and the first of the legends that fits into the rest of `width` cells. The legend is empty if
+    none fits.
     """
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
 
 def _fullness(legend: Row, plot: Plot) -> int:
-    """Return a number to compare legends: two for each value in the legend, and one for the unit."""
+    """Return a number by which legends are compared, greater for a fuller one: two for each value in it, and one for
+    the unit.
+    """
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
 
@@ -102,8 +104,9 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 def _legend(
     plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
 ) -> Row:
-    """Return each curve's mark and name, with the values of the curves whose numbers are in `valued`. The curve with
-    the number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
+    """Return a legend: each curve's mark and name, with the values of the curves whose numbers are in `valued`.
+
+    The curve with the number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
     """
     row: Row = []
     several = len(plot.in_legend) > 1
@@ -187,8 +190,9 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
 
 
 class _Canvas:
-    """A grid of cells with the dots of curves. If two curves share a cell, it has the colour of the later curve, which
-    is dashed.
+    """A grid of cells with the dots of curves: 2 x 4 dots in a cell with braille, else 1 x 1.
+
+    If two curves share a cell, it has the colour of the later curve, which is dashed there.
     """
 
     def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
@@ -201,8 +205,8 @@ class _Canvas:
     # ---- beneath the curves
 
     def grid(self, rows: list[int], across: Scale | None) -> None:
-        """Draw faint lines at the labels of both axes. Horizontal lines are drawn only if they are more than a row
-        apart.
+        """Draw faint lines at the labels of both axes. `rows` are the rows of the vertical axis' labels, whose lines
+        are drawn only if they are more than a row apart. `across` is the horizontal scale, None for no lines.
         """
         near = min((below - above for above, below in pairwise(rows)), default=self._height)
         for row in rows if near > 1 else []:
@@ -212,13 +216,13 @@ class _Canvas:
             self.upright(column_of(tick, across, self._width) if across else 0, "grid", self._glyphs.grid_down)
 
     def upright(self, column: int, style: str, char: str) -> None:
-        """Draw a vertical line, without the cells that belong to curves."""
+        """Draw a vertical line of the character `char`. Cells of curves stay."""
         for row in range(self._height):
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
 
     def fill(self, parts: list[Part]) -> None:
-        """Fill the area below a curve, without the cells that the curve itself uses."""
+        """Fill the area below a curve, given by its unbroken parts. Cells of the curve stay."""
         for columns in parts:
             for column, (_, low) in columns.items():
                 for row in range(low // self._down + 1, self._height):
@@ -241,8 +245,8 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
-        """Return the unbroken parts of a curve. Each part has the lowest and highest dot of each column, joined with
-        the next column.
+        """Return the unbroken parts of a curve: for each, the highest and the lowest dot of each column of dots, so
+        that neighbouring columns touch.
         """
         columns = self._width * self._across
         parts = strokes(curve.line, across, columns, scale.logarithmic)
@@ -275,7 +279,7 @@ class _Canvas:
         self._marks[row, column] = char
 
     def _upright(self, number: int, column: int, low: int, high: int, style: str) -> None:
-        """Draw the dots of a column from `low` to `high`, both in dots from the top."""
+        """Set the dots of a column of dots from `low` to `high`, which count from the top, for the curve `number`."""
         x, first, last = column // self._across, low // self._down, high // self._down
         dots = _DOTS[column % 2]
         for y in range(first, last + 1):
@@ -287,7 +291,7 @@ class _Canvas:
                 self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
-        """Return True if a part of a curve is only one dot. Then draw a mark there, because a dot would be too small to
+        """Return True if a part of a curve is only one dot, and draw a mark there, as a dot would be too small to
         see.
         """
         ((column, (low, high)),) = columns.items()
@@ -296,7 +300,7 @@ class _Canvas:
         return low == high
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
-        """Draw a mark on each point of a curve."""
+        """Draw a mark on each point of the curve `number`."""
         style = f"curve{colour_of(number)}"
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):
@@ -310,7 +314,7 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """Return a row of the canvas in which neighbouring cells of the same style are one piece."""
+        """Return the row `number` of the canvas, with neighbouring cells of the same style as one piece."""
         row: Row = []
         bits, marks = self._bits[number], self._marks
         for column, style in enumerate(self._styles[number]):
@@ -333,8 +337,10 @@ def _widen(columns: Part, column: int, low: int, high: int) -> None:
 
 
 def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
-    """Widen the columns between two points to a straight line without gaps. Return the row at which the line meets its
-    last column.
+    """Widen the columns between two points so that they form a straight line without gaps. Return the row at which the
+    line meets the second point's column.
+
+    All numbers are in dots: columns from the left, rows from the top.
     """
     if to_x == from_x:
         return from_y
@@ -350,7 +356,7 @@ def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
 
 
 def _after(row: int, towards: int) -> int:
-    """Return the row at which a line that comes from `row` continues in the next column on its way to the row
-    `towards`.
+    """Return the row at which a line continues in the next column: one step from `row` in the direction of `towards`,
+    or `row` if that is not more than one row away.
     """
     return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

@@ -22,7 +22,9 @@ _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a
 
 @dataclass(frozen=True)
 class At:
-    """A point of a line: its place on the axis, its value, and the extremes of the readings that it stands for."""
+    """A point of a line: its place `x` on the axis, its value `y`, and the extremes of the readings that the point
+    stands for.
+    """
 
     x: float
     y: float
@@ -47,7 +49,9 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """Return True if the place is in a gap: between two points around a break, and not on a point."""
+    """Return True if `x` is in a break of the line between the points `before` and `after` (their numbers), and not on
+    a point.
+    """
     return after in line.breaks and line.x[before] < x < line.x[after]
 
 
@@ -60,7 +64,7 @@ def _beyond(line: Line, x: float) -> bool:
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
     """Return a place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
 
-    `near` is the distance, in the axis' unit, of two times or epochs whose texts must still differ.
+    `near` is the least distance, in the axis' unit, of two times or epochs whose texts must differ.
     """
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
@@ -71,10 +75,10 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the place `x`, and the value of each curve there with its unit, in as many rows of `width` cells as
-    needed.
+    """Return the place `x` and the value of each curve there with its unit, in as many rows of `width` cells as needed.
 
-    If the nearest point is further from the place than `near`, its own place is shown too.
+    If the nearest point of a curve is further from `x` than `near` (in the axis' unit), the point's own place is shown,
+    too.
     """
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_curve_row(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
@@ -112,8 +116,8 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """Return all points as text for a spreadsheet: a line of names, then a line for each place with the value of each
-    curve there.
+    """Return all points of the plot as text for a spreadsheet: a line of names, then a line for each place with the
+    value of each curve.
 
     The columns are separated by tabs. Shares are in percent.
     """
@@ -140,10 +144,11 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """Return a window of the axis `factor` times as long as the present window, in which `centre` keeps its place on
-    the screen.
+    """Return the window of the axis after a zoom: `factor` times as long, with `centre` at the same place on the
+    screen.
 
-    Return None if the result is the whole axis. `least` is the shortest length of the result, in the axis' unit.
+    `window` is the present window, None for the whole axis `whole`. Returns None if the result is the whole axis.
+    `least` is the shortest length of a window, in the axis' unit.
     """
     low, high = window or whole
     length = whole[1] - whole[0]
@@ -166,9 +171,7 @@ def least_length(lines: Iterable[Line]) -> float:
 
 
 def holding(window: Window | None, whole: Window, place: float) -> Window | None:
-    """Return the window, moved only so far that `place` is in it. Return None for None, which stands for the whole
-    axis.
-    """
+    """Return the window, moved only so far that `place` is in it; None (the whole axis) is returned unchanged."""
     if window is None or window[0] <= place <= window[1]:
         return window
     low, high = window
@@ -177,8 +180,8 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """Return the window. If the window reached to the end of the axis, it is moved with this end from `before` to
-    `now`.
+    """Return the window of an axis whose end has moved from `before` to `now`: moved with the end if it reached to the
+    end, else unchanged.
     """
     if window is None or now == before or window[1] < before:
         return window

@@ -14,11 +14,12 @@ from ...reading.run.series import Line
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its name. `marked` puts a mark on every point if there is room.
+    """A line with its name.
 
-    `value` is shown as the current value. If it is None, the line's last point is shown. `short` is the name for a
-    narrow chart. If there is little room, the value of a `lesser` curve is left out first. A `faint` curve shows the
-    raw values of the smoothed curve after it. `raw` of that smoothed curve is the same line.
+    `value` is shown as the current value; None for that of the line's last point. `marked` puts a mark on every point
+    if there is room. `short` is the name for a narrow chart. If there is little room, the value of a `lesser` curve is
+    left out first. A `faint` curve has the raw values of the smoothed curve after it, whose field `raw` has the same
+    line.
     """
 
     label: str
@@ -33,15 +34,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart's curves with their axes. `bounds` of the values: share (0 to 100 %), zero (from 0 up) or free. `note` is
-    shown after the value.
+    """A chart: its curves and how they are drawn.
 
-    `x_unit` is the horizontal axis: time, step, epoch or samples. `x_end` is its last point, and `final` is True if no
-    further points come. `key` names the chart. `how` are words that say what was done to its values. `joins` are the
-    places at which a resumed run continued. `window` is the drawn part of the axis, None for the whole axis. With
-    `filled`, the area below the first curve is filled if the scale begins at zero. `corner` is a text at the lower
-    right. `since` names the moment at which the time begins. `alarm` says what is wrong with the values. It is empty if
-    nothing is wrong.
+    `bounds` limit the values: share (0 to 100 %), zero (from 0 up) or free. `x_unit` is the horizontal axis: time,
+    step, epoch or samples. `x_end` is its last point, and `final` is True if no further points come. `key` names the
+    chart. `note` is shown after the value. `how` are words that say how the values were changed, such as smoothed.
+    `joins` are the places at which a resumed run continued. `window` is the drawn part of the axis, None for the whole
+    axis. With `filled`, the area below the first curve is filled if the scale begins at zero. `corner` is a text at the
+    lower right. `since` names the moment at which the time begins. `alarm` says what is wrong with the values, else it
+    is empty.
     """
 
     title: str
@@ -86,7 +87,7 @@ class Plot:
 
 
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
-    """The plot, made smoothed, logarithmic or filled as the settings request. Its title says what was done.
+    """Return the plot as the settings request it: smoothed, logarithmic or filled. Its field `how` says so.
 
     A share is never logarithmic.
     """
@@ -102,8 +103,10 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
 
 def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
-    """Yield the raw curve, made faint, and the smoothed curve. A curve with marks or with fewer than three points is
-    yielded unchanged.
+    """Yield a faint curve of the raw values, then the smoothed curve. A curve with marks or with fewer than three
+    points is yielded unchanged.
+
+    `weight` is that of `smoothed`.
     """
     if curve.marked or len(curve.line) < 3:
         yield curve
@@ -114,19 +117,17 @@ def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
 
 
 def lost_at(plot: Plot) -> str:
-    """A text that says since which step the loss or a metric is not a finite number, as after a division by zero. Empty
-    if it is finite.
-    """
+    """Return a text that says from which step on the loss or a metric is not a finite number. Empty if it is finite."""
     if plot.bounds != "free" or not plot.curves or (lost := plot.curves[0].line.lost) is None:
         return ""
     return f"not finite since step {amount(lost[1], 0)}"
 
 
 def smoothed(line: Line, weight: float) -> Line:
-    """The exponential moving average of the line, with the correction for its start.
+    """Return the exponential moving average of the line, with the correction for its start.
 
-    `weight` (0 to 1) is the share of the earlier values after one reading. A break starts a new average. A point that
-    stands for several readings moves the average as much as all of these readings.
+    `weight` (0 to 1) is the share of the earlier average after one more reading. A break starts a new average. A point
+    that stands for several readings counts as these readings.
     """
     keep = weight**line.each
     average, weights = 0.0, 0.0

@@ -18,11 +18,10 @@ _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal di
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high` with a label at every `step`. The first label is at `first`, or at `low` if `first`
-    is None.
+    """An axis from `low` to `high` with a label at every `step`, the first at `first` or, if that is None, at `low`.
 
-    The places of a logarithmic scale are the decimal logarithms of its values. Its labels are at the places in `marks`.
-    Its `step` is the distance between their values if it is the same for all, else 0.
+    On a logarithmic scale, places are the decimal logarithms of values, the labels are at the places in `marks`, and
+    `step` is the distance between the labelled values if it is the same for all, else 0.
     """
 
     low: float
@@ -41,8 +40,8 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """Return True if the places from `low` to `high` are within the scale and fill at least a quarter of it, or are
-        equal.
+        """Return True if the scale still suits values from `low` to `high` (places): they are within it, and fill at
+        least a quarter of it or are equal.
         """
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
@@ -53,9 +52,10 @@ class Scale:
 
 
 def share_scale(tall: int) -> Scale:
-    """Return a scale from 0 to 100 % (1.0) whose labels are exactly on rows. A few rows above 100 % may be empty.
+    """Return a scale from 0 to 100 % (1.0) whose labels are exactly on some of `tall` rows. A few rows above 100 % may
+    be empty.
 
-    `tall` is the number of rows. If they do not divide, only 0 and 100 % have labels.
+    If the rows cannot be divided, only 0 and 100 % have labels.
     """
     gaps = max(1, tall - 1)
     for spare in range(gaps // 8 + 1):
@@ -154,8 +154,8 @@ def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
 
 
 def soon(seconds: float) -> float:
-    """Return a round time in seconds after `seconds`, at most an eighth or 5 seconds later. An axis that ends at this
-    time changes rarely.
+    """Return a round time in seconds, at or after `seconds` by at most an eighth or 5 s. An axis that ends there
+    changes rarely.
     """
     quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)
     return float(math.ceil(max(seconds, 1.0) / quantum) * quantum)

@@ -23,7 +23,7 @@ Stop = tuple[float, float, float, float, float]
 
 
 class _Part(NamedTuple):
-    """A part of a line without a break."""
+    """A part of a line without a break: places, values, and the extremes of the readings that each point stands for."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -32,10 +32,10 @@ class _Part(NamedTuple):
 
 
 def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
-    """Yield the unbroken parts of the line between both ends of the axis. On a logarithmic scale the values are decimal
-    logarithms.
+    """Yield the unbroken parts of the line within the axis `across`, each as a list of stops.
 
-    If there are more than PER_COLUMN points for each of the `columns`, the points of a column are combined.
+    If a part has more than PER_COLUMN points for each of the `columns`, the points of a column become one stop. On a
+    logarithmic scale the values of stops are decimal logarithms.
     """
     line = drawable(line, logarithmic)
     for part in _parts(line):
@@ -47,9 +47,10 @@ def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) 
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
-    """The lowest and the highest value in the window of the plot. On a logarithmic scale they are decimal logarithms.
+    """Return the lowest and the highest value in the window of the plot; None if there is none. On a logarithmic scale
+    they are decimal logarithms.
 
-    None if there are no values. For a line with breaks, the whole line counts.
+    Of a line with breaks the whole line counts.
     """
     lows, highs = [], []
     for curve in plot.curves:
@@ -65,9 +66,9 @@ def reach(plot: Plot) -> tuple[float, float] | None:
 
 
 def drawable(line: Line, logarithmic: bool = False) -> Line:
-    """The line without the values that the scale cannot show, such as NaN. The line has a break at each of them.
+    """Return the line without the values that the scale cannot show, such as NaN. The line has a break at each of them.
 
-    On a logarithmic scale, values not above 0 are left out too, and the others become decimal logarithms.
+    On a logarithmic scale, values that are not above 0 are left out, too, and the others become decimal logarithms.
     """
     if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
         return line
@@ -108,7 +109,9 @@ def _parts(line: Line) -> Iterator[_Part]:
 
 
 def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
-    """One stop for each point. If there are more than PER_COLUMN points for each column, one stop for each column."""
+    """Return one stop for each point or, if there are more than PER_COLUMN points for each column, one stop for each
+    column.
+    """
     if len(part.x) <= PER_COLUMN * columns:
         return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
     wide = (across.high - across.low) / max(1, columns - 1)
@@ -124,8 +127,8 @@ def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
 
 
 def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
-    """The stop at which the line crosses the end `edge` of the axis before point `index`. Empty if it does not cross
-    it.
+    """Return the stop at which the line crosses the end `edge` of the axis, between the points `index` - 1 and `index`.
+    Empty if it does not cross it.
     """
     if not 0 < index < len(part.x):
         return []
