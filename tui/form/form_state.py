@@ -25,19 +25,19 @@ Kind = Literal["bool", "choice", "text"]
 
 
 def kind(info: OptionInfo) -> Kind:
-    """The way in which the option is edited: `choice` (one of fixed values), `bool` (switched) or `text` (typed)."""
+    """Return how the option is edited: `choice` (one of fixed values), `bool` (switched) or `text` (typed)."""
     if info.only_choices or (info.is_bool and info.choices and not info.is_number):
         return "choice"
     return "bool" if info.is_bool and not info.choices else "text"
 
 
 def about_group(group: str) -> str:
-    """The sentence that describes a group of options."""
+    """Return the sentence that describes a group of options."""
     return (GROUPS[group].__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 def to_text(value: Any) -> str:
-    """The text that a field shows for the value. Empty for None."""
+    """Return the text for the field of a value; empty for None. `to_value` reads it back."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -61,7 +61,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
-    """The value for the text of a field. Fixed words and free text are kept unchanged, other text is read as YAML."""
+    """Return the value for the text of a field. Fixed words and free text are kept as they are, other text is read as
+    YAML.
+    """
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -69,7 +71,12 @@ def to_value(info: OptionInfo, text: str) -> Any:
 
 @dataclass
 class FormState:
-    """The options of one preset while they are edited. `path` is the preset's file, None if it has no file."""
+    """The options of one preset while they are edited.
+
+    `path` is the preset's file, None if it has none. `opened` is the preset as it was opened or last saved, and
+    `opened_text` the text of its file. `texts` are the texts of the fields and `errors` the messages about them, both
+    by option key. `preset` has the values of the valid fields.
+    """
 
     path: Path | None
     opened: Preset
@@ -90,7 +97,7 @@ class FormState:
 
     @classmethod
     def open(cls, path: Path) -> FormState:
-        """The state for a preset's file. Raises PresetError if the preset is invalid."""
+        """Return the state for a preset's file. Raises PresetError if the preset is invalid."""
         preset = presets.resolve(str(path))
         name, _ = _record_of(path)
         if name:
@@ -100,7 +107,7 @@ class FormState:
 
     @classmethod
     def first(cls) -> FormState:
-        """The state that the form opens with."""
+        """Return the state that the form opens with if no other preset is given."""
         return cls(resolving.FIRST, resolving.first(), _text_of(resolving.FIRST))
 
     @property
@@ -113,7 +120,8 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """A text that says which kind of record of a run or proof the preset's file is. Empty if it is no such record.
+        """A text that says that the preset's file is a record of a run or a proof, and of which kind. Empty for another
+        file.
 
         A record must not be changed.
         """
@@ -130,24 +138,24 @@ class FormState:
         self._validate()
 
     def put(self, texts: Mapping[str, str], description: str | None = None) -> None:
-        """Put several texts into their fields, then validate the whole form once. A `description` of None keeps the
-        present description.
+        """Put several texts, by option key, into their fields, then validate the whole form once. A `description` of
+        None keeps the present description.
         """
         self.texts |= texts
         self.description = self.description if description is None else description
         self._validate()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Put values, by option, into their fields. Values of unknown options are ignored."""
+        """Put values, by option key, into their fields. Keys that are no options are ignored."""
         self.put({key: to_text(value) for key, value in values.items() if key in INFO})
 
     def become(self, options: Options) -> None:
-        """Give all fields the values of `options`."""
+        """Give all fields the values of `options`, and validate them."""
         if keys := self.differing(options):
             self.put({key: shown(options, INFO[key]) for key in keys})
 
     def differing(self, options: Options) -> dict[str, Any]:
-        """The values of `options` that differ from the form's values, by option key."""
+        """Return the values of `options` that differ from the form's, by option key."""
         values = {key: value_of(options, info) for key, info in INFO.items()}
         return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
@@ -156,7 +164,7 @@ class FormState:
         self.set(key, to_text(INFO[key].default))
 
     def text_of_file(self, key: str) -> str:
-        """The option's text in the preset as it was opened or last saved."""
+        """Return the text of the option's value in the preset as it was opened or last saved."""
         return shown(self.opened.options, INFO[key])
 
     def describe(self, text: str) -> None:
@@ -167,24 +175,26 @@ class FormState:
         return key not in self.errors and value_of(self.preset.options, INFO[key]) == INFO[key].default
 
     def is_unsaved(self, key: str) -> bool:
-        """True if the field is invalid, or if its value differs from the file's value."""
+        """Return True if the field is invalid, or if its value differs from the file's value."""
         info = INFO[key]
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
     def own(self, key: str) -> str:
-        """A text that says to which parts of the user's own code the option applies. Empty without own code."""
+        """Return a text that says on which condition the option applies to the user's own code. Empty if the preset has
+        no own code.
+        """
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
-        """Return a few words if the user's own code, and not the option, decides the value, always or in some cases.
-        Else empty.
+        """Return a few words if the user's own code decides the value, always or if it sets it. Empty if the option
+        decides.
         """
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
         return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
 
     def unsaved(self) -> list[str]:
-        """The keys of the options whose fields differ from the file."""
+        """Return the keys of the options whose fields differ from the file."""
         return [key for key in INFO if self.is_unsaved(key)]
 
     def changed(self) -> list[str]:
@@ -204,12 +214,12 @@ class FormState:
         return self.modified and (dict(self.texts), self.description) != self._kept
 
     def keep(self) -> None:
-        """Mark the present values as kept, as they are stored in a file, or in a run that was started with them."""
+        """Mark the present values as kept: they are in a file, or in a run that was started with them."""
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """Make `path`, to which the form was saved, the preset's file. From now on, changes are differences from this
-        file.
+        """Make `path`, to which the form was saved, the preset's file, with which the form's values are compared from
+        now on.
         """
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
@@ -217,7 +227,7 @@ class FormState:
         self.keep()
 
     def command(self) -> str:
-        """The command line that runs the form's preset."""
+        """Return the command line that trains the form's preset."""
         base = shlex.quote(self._reference())
         keys = dict.fromkeys(self.unsaved())
         if paths.ENTRY_KEY in keys and self.texts[paths.FOLDER].strip():
@@ -226,8 +236,8 @@ class FormState:
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """Return the word for the command line that names the preset: run:ID for the preset of a run, the preset's name
-        if this name stands for its file, else the path of the file.
+        """Return the word that names the preset on a command line: run:ID for the preset of a run, the preset's name if
+        this name stands for its file, else the path of the file.
         """
         if self.path is None:
             return self.name
@@ -238,8 +248,8 @@ class FormState:
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Update `errors` (messages by key) and `preset`. The preset has the form's values, but invalid fields have the
-        opened value.
+        """Update `errors` (messages by key) and `preset`. In `preset`, an invalid field has its value as it was
+        opened.
         """
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
         self.errors = {}
@@ -255,7 +265,7 @@ class FormState:
 
 
 def value_of(options: Options, info: OptionInfo) -> Any:
-    """The value of the option `info` in `options`."""
+    """Return the value of the option `info` in `options`."""
     return getattr(getattr(options, info.group), info.name)
 
 
@@ -345,7 +355,10 @@ class History:
     undone: list[Act] = field(default_factory=list)
 
     def record(self, before: Moment, state: FormState, what: str, edit: object = None) -> None:
-        """Store a change from `before` to `state`, unless both are equal. `what` names the change in words."""
+        """Store a change from the content `before` to `state`, unless both are equal. `what` names the change in words.
+
+        Changes in a row with the same `edit` (not None) become one.
+        """
         if edit is not None and self.done and self.done[-1].edit == edit:
             before = self.done.pop().before
         if before.differs(state):
@@ -353,14 +366,18 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState) -> Act | None:
-        """Return the change to undo, whose content `before` the caller then puts into the form. None if there is no
-        change to undo.
+        """Return the last change, which the caller undoes by putting its content `before` into the form; None if there
+        is none.
+
+        `state` is the present content, which `redo` brings back.
         """
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """Return the change to redo, whose content `before` the caller then puts into the form. None if there is no
-        change to redo.
+        """Return the change that was undone last, which the caller repeats by putting its content `before` into the
+        form; None if there is none.
+
+        `state` is the present content, which `undo` brings back.
         """
         return _moved(self.undone, self.done, state)
 

@@ -21,8 +21,8 @@ _WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
 
 @dataclass(frozen=True)
 class Match:
-    """The best place at which a word of a search was found, its rank (the least is best), and the text of this
-    place.
+    """The best place at which a word of a search was found in an option: its rank (the least is best), its name and its
+    text.
     """
 
     rank: int
@@ -32,7 +32,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Hit:
-    """An option that matches all words of a search."""
+    """An option that matches all words of a search, with the best match of each word."""
 
     info: OptionInfo
     words: tuple[str, ...]
@@ -40,23 +40,23 @@ class Hit:
 
     @property
     def rank(self) -> int:
-        """The rank of the word that matches worst."""
+        """The greatest rank of its matches, so that of the worst."""
         return max((match.rank for match in self.matches), default=_WHOLE)
 
     @cached_property
     def elsewhere(self) -> Match | None:
-        """The place of the word that matches worst, for a text next to the option's name. It is None if all words are
-        in the name or its group.
+        """The worst match, whose text is shown next to the option's name. None if all words are in the name or its
+        group.
         """
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
 
 
 def search(words: str) -> list[Hit]:
-    """Return the options that match every word, the best first. Among equal options, those with the words in their
-    names come first.
+    """Return the options that match every word, the best first. Among options that match equally, those with the words
+    in their names come first.
 
-    Beginnings of words count first: parts of words count only if no option matches otherwise.
+    A word must match the beginning of a word of the option. If no option does so, any part of the text may match.
     """
     terms = tuple(words.lower().split())
     hits = _hits(terms, _begins) or _hits(terms, _contains)
@@ -84,7 +84,9 @@ def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
-    """Return a part of the text, at most `width` characters, that shows the first of the words."""
+    """Return a part of the text, at most `width` characters, that shows the first of the words. `more` marks a cut
+    end.
+    """
     if len(text) <= width:
         return text
     at, end = next(marked(text, words), (0, 0))

@@ -23,7 +23,7 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """The contents of the dialog's fields for the limits of a search. An empty text sets no limit.
+    """The texts and choices of the dialog's fields for the limits of a search. An empty text sets no limit.
 
     `suitable` are the precisions that are fast on the devices of the training.
     """
@@ -40,15 +40,15 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Store `fast`, the mixed precisions that are fast on the devices of the training. Unless the user has chosen
-        other precisions, allow exactly these and float32.
+        """Set `suitable` to float32 and `fast`, the mixed precisions that are fast on the devices of the training.
+        Unless the user has chosen other precisions, choose exactly these.
         """
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
 
     def limits(self) -> Limits:
-        """The limits. Raises WrongLimit for the first field without a valid limit."""
+        """Return the limits. Raises WrongLimit for the first field with an invalid text."""
         memory = _number("memory_gb", "memory", self.memory_gb)
         return Limits(
             minutes=_minutes(self.minutes),
@@ -69,10 +69,9 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Return the precisions to try. None if the search itself chooses among the precisions that are fast on the
-        devices.
+        """Return the precisions to try; None if the search itself chooses among those that are fast on the devices.
 
-        Raises WrongLimit if none is chosen although precision is searched.
+        Raises WrongLimit if none is chosen although the search tries precisions.
         """
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
@@ -82,8 +81,8 @@ class LimitTexts:
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
     def _avoided(self) -> list[str]:
-        """Return the precisions that are fast on the devices but not allowed. Empty if only one is allowed, or one that
-        is not fast.
+        """Return the precisions that are fast on the devices but that the user has left out. Empty if the user has
+        chosen only one, or one that is not fast.
         """
         some = len(self.precisions) > 1 and self.precisions < self.suitable
         return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []

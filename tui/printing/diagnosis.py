@@ -18,7 +18,7 @@ from .plain_tables import show_table
 
 
 def show(diagnosis: Mapping[str, Any]) -> None:
-    """Print all parts of a diagnosis that engine.diagnosis has made."""
+    """Print all parts of a diagnosis, which is an event `diagnosis`."""
     print(clean(diagnosis["sentence"]))
     if diagnosis["verdict"] != "undecided":
         print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")
@@ -33,9 +33,9 @@ def show(diagnosis: Mapping[str, Any]) -> None:
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """Print the stages of the input pipeline from its source to its end, and mark the slowest stage.
+    """Print the stages of the input pipeline from its source to its end, and mark the slowest.
 
-    The times, in ms per batch, consider that calls run in parallel.
+    Each has its time from one batch to the next in milliseconds, which takes its parallel calls into account.
     """
     times = [stage_ms(stage) for stage in stages]
     slowest = max((time for time in times if time), default=None)
@@ -61,7 +61,7 @@ WIDTH = 60
 
 
 def lines(report: ProfileReport) -> list[str]:
-    """The whole report as lines. Names come from the user's model and are cleaned."""
+    """Return the whole report as lines. Names come from the user's model and are cleaned."""
     return [clean(line) for line in _lines(report)]
 
 
@@ -117,8 +117,8 @@ def _operation(operation: Operation, kernel: bool) -> str:
 
 
 def _shortened(name: str, keep_front: bool) -> str:
-    """The name, cut to WIDTH characters. `keep_front` keeps its front, which says what a kernel does. Otherwise its end
-    is kept, which says that of an operation.
+    """Return the name in at most WIDTH characters: its beginning if `keep_front` (which says what a kernel does), else
+    its end (which says what an operation is).
     """
     if len(name) <= WIDTH:
         return name

@@ -19,7 +19,7 @@ _INDENT = "    "
 
 
 def console() -> Console:
-    """A console for standard output that prints texts unchanged: without markup, emoji codes and automatic
+    """Return a console for standard output that prints texts unchanged: without markup, emoji codes and automatic
     highlighting.
     """
     return Console(markup=False, emoji=False, highlight=False)
@@ -31,8 +31,8 @@ def say(text: str) -> None:
 
 
 def broken(text: str, width: int) -> str:
-    """The text with lines of at most `width` characters. Only a word that is longer makes a longer line. Continued
-    lines are indented.
+    """Return the text with lines of at most `width` characters, broken between words. A longer word has a line of its
+    own. Continued lines are indented.
     """
     return "\n".join(textwrap.fill(
         line, max(width, 2 * len(_INDENT)), subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
@@ -75,8 +75,8 @@ class Columns:
             yield Text(f"a wider terminal also shows: {', '.join(missing)}")
 
     def _least_width(self, position: int) -> int:
-        """The least width of a column in cells: that of its longest text if it holds figures or short names, else of
-        its longest word.
+        """Return the least width of the column number `position` in cells: that of its longest text if it has figures
+        or short names, else that of its longest word.
         """
         most = self._most[position]
         if position in self._right or (position == 0 and most <= _WHOLE):
@@ -85,15 +85,16 @@ class Columns:
         return min(_WHOLE, max(map(cell_len, words), default=0))
 
     def _shown(self, width: int) -> list[int]:
-        """The numbers of the columns that fit into the width."""
+        """Return the numbers of the columns that fit into `width` cells."""
         shown, spare = list(range(len(self._least))), list(self._spare)
         while spare and _total([self._least[position] for position in shown]) > width:
             shown.remove(spare.pop())
         return shown
 
     def _widths(self, shown: Sequence[int], width: int) -> list[int]:
-        """The widths of the shown columns. Room that is left is given to the texts that are folded most. If room is
-        missing, the widest texts lose it.
+        """Return the widths in cells of the shown columns, whose sum is `width` if possible.
+
+        Room that is left is given to the texts that are folded most. If room is missing, the widest texts lose it.
         """
         widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
         texts = [place for place, position in enumerate(shown) if position not in self._right]

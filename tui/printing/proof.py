@@ -48,7 +48,7 @@ def show_trials(data: Record) -> None:
 def show_result(data: Record, was_followed: bool = False) -> None:
     """Print the result of a proof: first its tables, then sentences, last the conclusion.
 
-    `was_followed`: the search was printed line by line. Its comparisons of the model's loss are then not printed again.
+    With `was_followed`, its events were already printed line by line, and comparisons of the model's loss are left out.
     """
     if proof_sentences.only_predicts(data):
         say(proof_sentences.conclusion(data))
@@ -100,7 +100,7 @@ def _show_scaling(data: Record) -> None:
 
 
 def _profile(data: Record) -> list[str]:
-    """The lines of the profile that XProf has read, or the reason why there is no profile."""
+    """Return the lines of the profile that XProf has read, or the reason why there is no profile."""
     report = proof_sentences.profile_of(data)
     return (
         diagnosis.lines(report)
@@ -110,8 +110,8 @@ def _profile(data: Record) -> list[str]:
 
 
 def _before_and_after(data: Record) -> Table:
-    """The table of the medians before and after. An A/B comparison always has both sides. A loop or a search has the
-    second only if a change was kept.
+    """Return the table of the medians before and after. The second column is missing if a loop or a search has kept no
+    change. An A/B comparison always has both.
     """
     table = trial_tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
     if data.kind in ("loop", "tune") and not data.after:
@@ -155,8 +155,8 @@ class ProofLines:
 
 
 class LiveProof(ProofLines):
-    """Prints the new lines of a proof on a terminal, and shows its present activity and the time left in a line that
-    stays in place.
+    """Prints the new lines of a proof on a terminal, and shows its present activity and the time left in the last line,
+    which is written again each time.
     """
 
     def __init__(self, out: Console) -> None:
@@ -180,7 +180,9 @@ class LiveProof(ProofLines):
 
 
 def _news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the proof so far. By the key, the caller prints each line only once."""
+    """Yield a key and a line for each event of the proof so far. The key is that of the event, so that the caller
+    prints each only once.
+    """
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
     if data.kind != "loop":
@@ -193,7 +195,7 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
 
 
 def trials(data: Record) -> list[tuple[str, Trial]]:
-    """All trials with their titles, in the order of their start, each once."""
+    """Return all trials with their titles, each once, in the order of their start."""
     titled: dict[str, tuple[str, Trial]] = {}
     for trial in data.baseline_trials:
         titled[trial.run] = ("as it is", trial)
@@ -214,7 +216,9 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
 
 
 def trial_line(title: str, trial: Trial) -> str:
-    """The line of an ended trial: its run, its title, and its figures. A failed trial has its outcome and its error."""
+    """Return the line of an ended trial: its run, its title, and its figures or, if it has failed, its outcome and its
+    error.
+    """
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
@@ -227,14 +231,14 @@ def trial_line(title: str, trial: Trial) -> str:
 
 
 def _phrase(figure: Figure, value: float) -> str:
-    """The figure with its value as text. The figure without a name is aligned to the right, so that the lines of trials
-    align.
+    """Return the figure with its value as text, in a constant width, so that the lines of trials align. A figure
+    without a name is aligned to the right.
     """
     return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 
 def left(data: Record) -> str:
-    """The time left as text, such as `, about 48 s left`. Empty if no budget of time is known."""
+    """Return the time left as text, such as `, about 48 s left`. Empty if the proof has no time limit."""
     budget = data.budget_seconds
     if budget is None:
         return ""

@@ -72,7 +72,7 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, entry: Entry, width: int) -> str:
-    """The text of a cell. If `width` is not 0, title and note are cut to `width` characters."""
+    """Return the text of a cell. If `width` is not 0, a title or a note is cut to `width` characters."""
     if name == "run":
         return clean(entry.title.within(width) if width else entry.title.whole)
     text = clean(COLUMNS[name].show(entry)).replace("\n", " ")
@@ -86,8 +86,8 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
-    """The columns that fit into `room` cells, with their widths. The remaining width is given to the title, then to the
-    note.
+    """Return the columns that fit into `room` cells, with their widths. Room that is left is given to the title, then
+    to the note.
     """
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}

@@ -37,7 +37,7 @@ def show_tables(data: Record) -> None:
 def show_words(data: Record, was_followed: bool) -> None:
     """Print lines about memory, the greatest possible speed and the model's loss.
 
-    `was_followed`: the search was printed line by line. Its comparisons of the loss are then not printed again.
+    With `was_followed`, the search was already printed line by line, and its comparisons of the loss are left out.
     """
     if sentence := memory_sentences.in_words(data):
         say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
@@ -60,7 +60,9 @@ def show_next(data: Record, saved: bool) -> None:
 
 
 def news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the search so far. By the key, the caller prints each line only once."""
+    """Yield a key and a line for each event of the search so far. The key is that of the event, so that the caller
+    prints each only once.
+    """
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
@@ -79,7 +81,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
 
 
 def candidate_line(candidate: Candidate) -> str:
-    """The line of a candidate: what was tried, its speed, its gain and the decision."""
+    """Return the line of a candidate: what was tried, its speed, its gain and the decision."""
     mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
     speed = candidate.samples_per_second
     speed_text = "" if speed is None else _SPEED.text(speed) + mark
@@ -91,15 +93,15 @@ def candidate_line(candidate: Candidate) -> str:
 
 
 def _head(what: str, title: str) -> str:
-    """The first two columns of a line. Their widths leave room for speed, gain and `kept` on a terminal
-    of 80 columns.
+    """Return the first two columns of a line. Their widths leave room for speed, gain and `kept` on a terminal of 80
+    columns.
     """
     return f"{what:<19} {title:<24}"
 
 
 def _disturbed(candidate: Candidate) -> Iterator[tuple[str, str]]:
-    """Yield a line when the first trial was disturbed. The number of disturbed trials is printed at the end of the
-    search.
+    """Yield a key and a line for each disturbed trial of a candidate. The key is always the same, so that only one line
+    is printed: the number of disturbed trials follows at the end of the search.
     """
     for trial in candidate.trials:
         if trial.disturbed:
@@ -125,7 +127,7 @@ def _loss_title(check: LossCheck, trial: Trial) -> str:
 
 
 def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield a line for each pair whose two sides have been measured, and for each failed trial."""
+    """Yield a key and a line for each measured pair and each failed trial of the comparison `number`."""
     good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
     for trial in comparison.trials:
         if not trial.good:
@@ -138,7 +140,7 @@ def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def trials(data: Record) -> Iterator[tuple[str, Trial]]:
-    """Yield the title and the trial for all trials of a search except those in pairs. Trials of the loss come last."""
+    """Yield the title and the trial for all trials of a search except those in pairs. Trials for the loss come last."""
     for candidate in search_of(data).candidates:
         for trial in candidate.trials:
             yield search_sentences.title(candidate), trial

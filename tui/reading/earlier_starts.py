@@ -44,17 +44,17 @@ class Usual:
 
 @dataclass(frozen=True)
 class EarlierStarts:
-    """The usual times of the phases in their order. `runs` is the number of runs that they come from."""
+    """The usual times of the phases of a start, in their order. `runs` is the number of runs from which they come."""
 
     runs: int = 0
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """The estimated seconds until the first step, by the medians of earlier starts. 0 if the last phase takes
-        longer than ever before.
+        """Return the estimated seconds until the first step, by the medians of earlier starts. 0 if the phase takes
+        longer than in any earlier start and is the last.
 
-        `so_far` are the seconds of the phases, `phase` is the present phase. If it exceeds its median, its longest time
-        is taken instead.
+        `so_far` has the seconds of the phases, and `phase` is the present one. If it exceeds its median, its longest
+        time is taken instead.
         """
         order = list(self.phases)
         to_come = order[order.index(phase) + 1 :] if phase in order else [name for name in order if name not in so_far]
@@ -68,7 +68,9 @@ NONE = EarlierStarts()
 
 
 def of(run: Run) -> EarlierStarts:
-    """The usual times of the newest runs of the same preset with the same model, devices and compilation."""
+    """Return the usual times of the phases in the newest runs of the same preset with the same model, devices and
+    compilation; NONE if there are none.
+    """
     mine = _what_matters(run)
     starts: list[dict[str, float]] = []
     for other in _comparable(run):
@@ -80,7 +82,9 @@ def of(run: Run) -> EarlierStarts:
 
 
 def _comparable(run: Run) -> Iterator[Run]:
-    """Yield the other runs of the same preset on this machine, the newest first, from the newest that have begun."""
+    """Yield the other runs of the same preset on this machine, the newest first. Only the 50 newest runs are
+    searched.
+    """
     preset, here = title_of(run).preset, Place.here().host
     for other in newest_runs():
         if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
@@ -92,7 +96,7 @@ def _what_matters(run: Run) -> dict[str, object]:
 
 
 def start_of(run: Run) -> dict[str, float]:
-    """The seconds of each phase of the run's first start. Empty if its training did not begin."""
+    """Return the seconds of each phase of the run's first start. Empty if its training did not begin."""
     times, begun = PhaseTimes(), False
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
@@ -121,7 +125,10 @@ def _summed(times: PhaseTimes) -> dict[str, float]:
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
-    """The median, shortest and longest time of each phase. NONE if there are no starts."""
+    """Return the median, the shortest and the longest time of each phase. NONE if there are no starts.
+
+    `starts` has the seconds of each phase for each start.
+    """
     if not starts:
         return NONE
     phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}

@@ -13,9 +13,11 @@ from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
 
 
 def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
-    """Return the GPUs with their leases as they are now, and with the time for which processes have been idle by the
-    notes of earlier looks, if that is longer than the screen has seen. Reads some small files for each GPU, so it is to
-    be called in a thread.
+    """Return the GPUs with their leases as they are now, and with the idle times of their processes. To be called in a
+    thread, as it reads small files.
+
+    The idle time is that of the notes of earlier readings (engine/leases/idle_notes.py) if it is longer than the screen
+    has seen.
     """
     uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))
     return tuple(_with_uses(gpu, [next(uses) for _ in _uses(gpu)]) for gpu in gpus)

@@ -18,7 +18,7 @@ def last_progress(run: Run) -> Mapping[str, Any]:
 
 
 def last_event(run: Run, kind: str) -> Mapping[str, Any]:
-    """The fields of the last event of a kind. Empty if it is not near the end of the file."""
+    """Return the fields of the last event of the type `kind`. Empty if there is none near the end of the file."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))

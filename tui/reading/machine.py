@@ -30,8 +30,8 @@ UNKNOWN = "not visible"
 class Line:
     """A line of the tree: a process, or a user above the user's processes.
 
-    For a user, `process` is None and `count` is the number of processes on GPUs. `gpus` are the numbers of the GPUs
-    that the process uses, and `memory_bytes` is its memory on all of them.
+    For a user, `process` is None and `count` is the number of the user's processes on GPUs. `gpus` are the numbers of
+    the GPUs that the process or the user uses, and `memory_bytes` is the memory on all of them.
     """
 
     key: str
@@ -46,7 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Users:
-    """The lines of the tree. `unknown` names the GPUs whose processes the driver does not list, with the reason."""
+    """The lines of the tree of users and processes. `unknown` names the GPUs whose processes the driver does not list,
+    with the reason; empty if there are none.
+    """
 
     lines: tuple[Line, ...] = ()
     unknown: str = ""
@@ -60,7 +62,9 @@ class _Holder:
 
 
 def read(gpus: Sequence[Gpu]) -> Users:
-    """The users and processes in the readings, with the present parents and children of these processes."""
+    """Return the users and the processes in the readings as a tree, with the present parents and children of the
+    processes.
+    """
     held = _holders(gpus)
     lines: list[Line] = []
     visible = [pid for pid, holder in held.items() if not holder.process.hidden]
@@ -89,9 +93,10 @@ def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
-    """A process on several GPUs as one process, with its greatest use of a GPU and its shortest idle time.
+    """Return the entries of a process on several GPUs as one, with its greatest use of a GPU and its shortest idle
+    time.
 
-    Both are None if a GPU does not report one of them.
+    Both are None if one of the GPUs does not report one of them.
     """
     if any(process.use is None or process.idle_seconds is None for process in processes):
         return replace(processes[0], use=None, idle_seconds=None)
@@ -140,7 +145,7 @@ TAKE_SECONDS = 0.1
 class MachineReader:
     """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none.
 
-    `stuck_seconds` is the time since the driver has stopped answering.
+    `stuck_seconds` is for how many seconds the driver has not answered.
     """
 
     def __init__(self) -> None:
@@ -149,7 +154,9 @@ class MachineReader:
         self._read_events: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
-        """Yield snapshots until `leaving` is set. Ends when the driver has been released, or if it does not answer."""
+        """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
+        answer.
+        """
         from ...engine.leases.idle_notes import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
@@ -180,7 +187,7 @@ class MachineReader:
         self._read_events.put((time.time(), event))
 
     def _events(self) -> Iterator[Event]:
-        """Yield the readings since the last call as events of a run."""
+        """Yield the readings that were made since the last call, as events of a run."""
         while True:
             try:
                 t, event = self._read_events.get_nowait()

@@ -1,4 +1,6 @@
-"""The newest runs that have begun: among them viewers search for running ones, however many runs wait in the queue."""
+"""The newest runs that have begun. Viewers look for running runs only among them, however many runs wait in the
+queue.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ def waits(run: Run) -> bool:
 
 
 def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
-    """Return the 50 newest runs for which `waits` is not true, the newest first.
+    """Return the 50 newest runs that do not wait in the queue (`waits` is False for them), the newest first.
 
-    `of` are all runs, the newest first, if the caller has read them.
+    `of` are all runs, the newest first; None to list them here.
     """
     return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))

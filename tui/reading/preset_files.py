@@ -39,7 +39,9 @@ def file() -> Path:
 
 
 def recent() -> list[Path]:
-    """The files that were opened last, the latest first. They are not checked, as their disk may not answer."""
+    """Return the files that were opened last, the latest first. They may no longer exist, as this function does not
+    wait for their disks.
+    """
     try:
         stored = json.loads(read_bytes(file(), MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -50,12 +52,14 @@ def recent() -> list[Path]:
 
 
 def is_there(path: Path) -> bool:
-    """True if the path is a file. False also if its disk does not answer in ANSWER_SECONDS."""
+    """Return True if the path is a file. False also if its disk does not answer within ANSWER_SECONDS."""
     return bool(answer(path.is_file, ANSWER_SECONDS))
 
 
 def answer(ask: Callable[[], T], seconds: float) -> T | None:
-    """The result of `ask`, which is called in a thread. None if it fails or takes more than `seconds`."""
+    """Return the result of `ask`, which is called in a thread. None if it raises an exception or takes more than
+    `seconds`.
+    """
     answers: list[T] = []
 
     def put() -> None:
@@ -69,8 +73,9 @@ def answer(ask: Callable[[], T], seconds: float) -> T | None:
 
 
 def note(path: Path) -> threading.Thread:
-    """Put a file at the first place of the list of recent files. The returned thread does it. If gputui's home cannot
-    be written, nothing happens.
+    """Put a file at the first place of the list of recent files. Return the thread that does so.
+
+    If gputui's home cannot be written, nothing happens.
     """
     thread = threading.Thread(target=_note, args=(path,), daemon=True)
     thread.start()
@@ -93,8 +98,9 @@ _OURS = re.compile(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PresetFile:
-    """A file in the list, or a folder of the typed path. `other` says why the file is no preset, `fault` what is wrong
-    with a preset.
+    """A file in the list, or a folder of the typed path. `text` is the preset's description.
+
+    `other` says why the file is no preset, and `fault` what is wrong with a preset; both are empty for a valid preset.
     """
 
     path: Path
@@ -106,7 +112,7 @@ class PresetFile:
 
     @property
     def name(self) -> str:
-        """The name that the list shows."""
+        """The name that the list shows: without `.yaml` for a preset that has a name, with a slash for a folder."""
         if self.folder:
             return f"{self.path.name}/"
         return self.path.stem if self.group in ("yours", "shipped") else self.path.name
@@ -114,14 +120,14 @@ class PresetFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of one group. `note` says which were left out, or why there are none."""
+    """The files of one group. `note` says which were left out, or why there are none, else it is empty."""
 
     files: tuple[PresetFile, ...] = ()
     note: str = ""
 
 
 def read(group: Group, folder: Path | None = None) -> Listing:
-    """The files of a group. For the group `path`, the files in `folder` (by default the current folder)."""
+    """Return the files of a group. For the group `path`, they are those in `folder`; None for the current folder."""
     if group == "path":
         return in_folder(folder or Path.cwd(), "path")
     if group == "here":
@@ -133,7 +139,7 @@ def read(group: Group, folder: Path | None = None) -> Listing:
 
 
 def in_folder(folder: Path, group: Group) -> Listing:
-    """The YAML files of a folder, presets first. For the group `path`, its folders too."""
+    """Return the YAML files of a folder, presets first. For the group `path`, its folders, too."""
     try:
         with os.scandir(folder) as scanned:
             entries = list(islice(scanned, MOST_ENTRIES + 1))
@@ -163,7 +169,7 @@ def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def read_entry(path: Path, group: Group) -> PresetFile:
-    """The entry for a file: the preset's description, or why the file is no preset or cannot be used."""
+    """Return the entry for a file: with the preset's description, or why the file is no preset or cannot be used."""
     text = ""
     try:
         text = located_yaml.read_text(path)
@@ -181,7 +187,7 @@ def read_entry(path: Path, group: Group) -> PresetFile:
 
 
 def completed(text: str, names: list[str]) -> str:
-    """The path with its last part completed with the letters that all matching `names` share. Unchanged if no name
+    """Return the path with its last part completed by the letters that all matching `names` share. Unchanged if no name
     matches.
     """
     head, begun = os.path.split(text)
@@ -194,11 +200,11 @@ def completed(text: str, names: list[str]) -> str:
 
 
 def is_path(text: str) -> bool:
-    """True if the text is the beginning of a path, and not words to filter by."""
+    """Return True if the text is the beginning of a path, and False if it has words to filter by."""
     return os.sep in text or text.startswith("~") or text in (".", "..")
 
 
 def split(text: str) -> tuple[Path, str]:
-    """The absolute folder of a typed path, and the typed beginning of a name in this folder."""
+    """Return the folder of a typed path as an absolute path, and the typed beginning of a name in this folder."""
     head, begun = os.path.split(os.path.expanduser(text) if text.startswith("~") and os.sep in text else text)
     return Path(head or ".").absolute(), begun

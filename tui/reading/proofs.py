@@ -19,7 +19,9 @@ from .run.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class ProofEntry:
-    """A proof and the content of its proof.json, which is UNREAD if the file cannot be read. `when` is a Unix time."""
+    """A proof and the content of its proof.json, which is UNREAD if the file cannot be read. `when` is the Unix time of
+    its start, and `size` the bytes of its folder, None if not measured yet.
+    """
 
     proof: Proof
     data: Record = field(default_factory=lambda: UNREAD)
@@ -43,7 +45,7 @@ class ProofList:
         self._to_measure: dict[str, None] = {}
 
     def read(self) -> list[ProofEntry]:
-        """All proofs, the newest first. Unchanged files of ended proofs are not read again."""
+        """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
         entries: dict[str, tuple[object, ProofEntry]] = {}
         for proof in folder.proofs():
             changed = _changed(proof.path / "proof.json"), _changed(proof.queue_file)
@@ -57,7 +59,9 @@ class ProofList:
         return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the size of one changed proof's folder. Return True if another call or reading is useful at once."""
+        """Measure the size of one changed proof's folder. Return True if there are more to measure, or if the size has
+        changed so that the list is to be read again.
+        """
         name = next(iter(self._to_measure), "")
         self._to_measure.pop(name, None)
         if name not in self._known:
@@ -79,7 +83,9 @@ def _changed(path: Path) -> float:
 
 @dataclass(frozen=True)
 class SearchReading:
-    """The content of proof.json. While the search is running, also the newest trial's run and its snapshot."""
+    """The content of proof.json and, while the search is running, the run of its newest trial and this run's
+    snapshot.
+    """
 
     data: Record = field(default_factory=lambda: UNREAD)
     run: Run | None = None

@@ -1,6 +1,6 @@
 """The queue as its viewers see it: which runs wait, in which order and why, and about when each starts.
 
-It reads small files, and is called in a thread.
+Functions read small files, and are to be called in a thread.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def read() -> Queue:
 
 
 def places_of(listed: Sequence[Entry]) -> dict[str, int]:
-    """Return the places, from 1 on, of the entries that wait, by their ids. Slurm gives no places to its entries."""
+    """Return the places, from 1 on, of the waiting entries by their ids. An entry that Slurm starts has no place."""
     waiting = (entry.run for entry in listed if entry.state in entries.WAITS and not entry.is_of_slurm)
     return {run: place for place, run in enumerate(waiting, 1)}
 
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
-    """Return why an entry waits, by the reasons that the runner has written."""
+    """Return in words why an entry waits. `reasons` are the runner's, by id."""
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":
@@ -89,6 +89,8 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
 
 
 def gpus() -> int:
-    """The number of GPUs of this machine: as the queue's runner has counted them, else as they are read now."""
+    """Return the number of GPUs of this machine: as the queue's runner has counted them or, without a runner, as they
+    are read now.
+    """
     counted = whole(entries.news().get("gpus"))
     return len(this_machine.read().gpus) if counted is None else counted

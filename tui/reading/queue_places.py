@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Waiting:
     """The place of a run in the queue, from 1 on, why it waits, and about when it starts.
 
-    `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place.
-    `why` and `when` are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is
-    the Unix time at which the run was queued, and `after` the id of the run that has to end first.
+    `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when`
+    are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at
+    which the run was queued, and `after` the id of the run that has to end first, else empty.
     """
 
     run: str
@@ -41,8 +41,10 @@ class Queue:
     begun: int = 0
 
     def words(self, training: int) -> tuple[str, ...]:
-        """Return for a header how many runs train and wait, and when the next starts, in several texts from the longest
-        to the shortest. Return an empty tuple if no run waits.
+        """Return how many runs train and wait, and when the next starts, as several texts for a header, from the
+        longest to the shortest. Empty if no run waits.
+
+        `training` is the number of running runs.
         """
         if not self.waiting:
             return ()

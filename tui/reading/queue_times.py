@@ -40,7 +40,9 @@ def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, flo
 
 
 class StartTimes:
-    """The same for screens, which ask again and again: it is forecast again only after 5 s or if the queue changes."""
+    """The start times of `starts_in` for screens, which ask for them often: the forecast is made again only after 5 s,
+    or if the queue changes.
+    """
 
     def __init__(self) -> None:
         self._listed: Sequence[Entry] = ()
@@ -57,7 +59,9 @@ class StartTimes:
 
 
 def when_text(seconds: float | None) -> str:
-    """Return in words when a run starts that is expected to start in so many seconds; empty if that is not known."""
+    """Return in words when a run starts, such as `soon` or `in about 4:10`; empty for None. `seconds` is the time until
+    then.
+    """
     return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
 
 

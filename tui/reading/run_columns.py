@@ -13,10 +13,11 @@ from .run_list import FIGURES, LEFT, Entry, when_text
 
 @dataclass(frozen=True)
 class RunColumn:
-    """A column of the table of runs. `width` is in cells without the blanks around it. A column of width 0 gets the
-    remaining room.
+    """A column of the table of runs. `width` is in cells without the blanks around it; a column of width 0 gets the
+    room that is left.
 
-    Rows are sorted by `value`. An unknown value is None, and its row comes last in both directions.
+    `show` returns the text for a run, and `value` the value by which rows are sorted. A row whose value is None comes
+    last in both directions. `about` describes the column.
     """
 
     key: str
@@ -49,7 +50,9 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """A text such as `accuracy 0.913`: the metric's name without `val_`, cut if it is long, and its value."""
+    """Return a text such as `accuracy 0.913`: the metric's name without `val_`, cut if it is long, and its value. Empty
+    without a validation.
+    """
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
@@ -58,7 +61,9 @@ def _validation(entry: Entry) -> str:
 
 
 def _whole(figure: Figure, value: float | None) -> str:
-    """The figure as text that fits into its column. A text that is too wide gets fewer digits, and is never cut."""
+    """Return the figure as text that fits into its column. A text that is too wide gets fewer digits, and is never
+    cut.
+    """
     bare = figure.bare(value)
     if value is None or len(bare) <= figure.width or not units.is_plain(figure.unit):
         return bare
@@ -161,7 +166,8 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
 
 
 def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
-    """The columns to show if the user has chosen none, as many as fit into `width` with `title` cells for the title.
+    """Return the names of the columns to show if the user has chosen none, as many as fit into `width` with `title`
+    cells for the title.
 
     Columns without values for these runs are left out, then less important columns.
     """
@@ -188,5 +194,5 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
-    """The runs whose texts contain all words of the filter."""
+    """Return the entries whose runs match all words of the filter."""
     return [entry for entry in entries if entry.matches(words)]

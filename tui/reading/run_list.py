@@ -67,8 +67,8 @@ class Entry:
 
     @property
     def done(self) -> float | None:
-        """The share of its steps that a running run has done, from 0 to 1. None for an ended run, or if it is
-        unknown.
+        """The share of its steps that a running run has done, from 0 to 1. None for an ended run, or if it is not
+        known.
         """
         step, steps = at(self.latest, "step"), at(self.latest, "steps")
         return min(1.0, step / steps) if self.is_active and step is not None and steps else None
@@ -80,8 +80,8 @@ class Entry:
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
-        """True if all words are in the id, title, tags, note, description or state of the run. Upper and lower case are
-        not distinguished.
+        """Return True if all words are in the id, title, tags, note, description or state of the run. Upper and lower
+        case are not distinguished.
         """
         about = (self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
         text = " ".join(about).casefold()
@@ -98,7 +98,9 @@ class RunList:
         self.closed = 0  # folders that this user cannot read
 
     def read(self, most: int | None = None) -> list[Entry]:
-        """The runs, the latest first: the `most` latest, and all that wait in the queue. None for `most` reads all."""
+        """Return the entries of the `most` newest runs (None: all), the newest first, and of all runs that wait in the
+        queue.
+        """
         entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
         queue, survey = read_queue(), runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
@@ -115,8 +117,8 @@ class RunList:
         return [_placed(entry, queue) for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the folders of changed runs for at most about MEASURED_SECONDS. Return True if the next reading shows
-        other sizes.
+        """Measure the sizes of the folders of changed runs for at most about MEASURED_SECONDS. Return True if an entry
+        has another size than before.
         """
         until, differ = time.monotonic() + MEASURED_SECONDS, False
         while self._to_measure and time.monotonic() < until:
@@ -130,7 +132,7 @@ class RunList:
 
 
 def read_queue() -> Queue:
-    """The queue as it is now. Without an entry it costs the listing of one folder."""
+    """Return the queue as it is now. If the queue is empty, this costs only the listing of one folder."""
     if not any_entry():
         return Queue()
     from . import queue
@@ -139,7 +141,9 @@ def read_queue() -> Queue:
 
 
 def queue_place(run: Run) -> Waiting | None:
-    """The place of a run in the queue; None if it does not wait. Without an entry it costs one call of `stat`."""
+    """Return the place of a run in the queue; None if it does not wait. If it is not queued, this costs only one call
+    of `stat`.
+    """
     return read_queue().waiting.get(run.id) if run.queue_file.exists() else None
 
 
@@ -149,7 +153,7 @@ def _placed(entry: Entry, queue: Queue) -> Entry:
 
 
 def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries in their order, but the waiting runs before all other runs, in the order of the queue."""
+    """Return the waiting runs in the order of the queue, then all other runs in their order."""
     entries = list(entries)
     waiting = [entry for entry in entries if entry.state == WAITING]
     if not waiting:
@@ -160,7 +164,7 @@ def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def measured(entry: Entry) -> Entry:
-    """The entry with the size of its run's folder."""
+    """Return the entry with the size of its run's folder, which is measured here."""
     return replace(entry, size=writing.used_bytes(entry.run.path))
 
 
@@ -170,7 +174,7 @@ def _stamp(run: Run) -> tuple[float, ...]:
 
 
 def changed(run: Run, name: str) -> float:
-    """The Unix time at which a file of the run was written. 0 if there is no such file."""
+    """Return the Unix time at which the file `name` of the run was written. 0 if there is no such file."""
     return _written(run.file(name))
 
 
@@ -182,8 +186,8 @@ def _written(path: Path) -> float:
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
-    """The entry for the present state of a run. Parts that never change are copied from an `earlier` entry of the
-    run.
+    """Return the entry for the present state of a run. Parts that never change are copied from `earlier`, an entry of
+    the same run; None if there is none.
     """
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
@@ -214,8 +218,8 @@ def _workers(run: Run) -> tuple[str, ...]:
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
-    """The runs without those of workers whose chief's run is listed, so that a training on several machines is one
-    row.
+    """Return the entries without those of workers whose chief is among them, so that a training on several machines is
+    one row.
     """
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
@@ -223,8 +227,8 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:
-    """The figures of the result, else of the newest progress, by their keys. The loss is the mean that the live view
-    shows.
+    """Return the figures of the `result` or, without a result, of the newest progress, by their keys. The loss is the
+    mean that the live view shows.
     """
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value
@@ -233,8 +237,8 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bo
 
 
 def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
-    """The name and the value of the first validation metric, else of the validation loss. An empty name and None if
-    there is neither.
+    """Return the name and the value of the first validation metric, else of the validation loss. An empty name and None
+    without both.
     """
     names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
     chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
@@ -242,13 +246,15 @@ def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
 
 
 def description(run: Run) -> str:
-    """The commit of the user's code, and the preset's description. Empty if there is neither."""
+    """Return the commit of the user's code and the preset's description as text. Empty if there is neither."""
     commit = code_copy.read(run).short_commit
     return "  ".join(filter(None, (commit and f"code {commit}", _of_preset(run))))
 
 
 def _of_preset(run: Run) -> str:
-    """The preset's description, read from its file. Empty if there is none, or if the file cannot be read."""
+    """Return the preset's description, read from the run's preset.yaml. Empty if it has none, or if the file cannot be
+    read.
+    """
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))
         head = located_yaml.parse(text.partition("\nworkload:")[0])
@@ -259,9 +265,9 @@ def _of_preset(run: Run) -> str:
 
 
 def when_text(then: float, now: float | None = None) -> str:
-    """A start time in six characters: the time if it was today, the day if it was this year, else the year.
+    """Return a start time in six characters: the time if it was today, the day if it was this year, else the year.
 
-    Both are Unix times. If `now` is None, it is the present time.
+    `then` and `now` are Unix times; `now` is the present time if it is None.
     """
     moment, today = time.localtime(then), time.localtime(now)
     if moment[:3] == today[:3]:
@@ -274,7 +280,7 @@ def when_text(then: float, now: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that was running at the last reading and has ended since."""
+    """A run that was running at the last reading and has ended since: its title, its id and its state."""
 
     title: str
     id: str
@@ -318,7 +324,7 @@ class RunningRuns:
         return Now(tuple(running.values()), runs.title(first), _done(last_progress(first)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
-        """The state of the run. None if it was deleted, or if it has ended and has not changed since an earlier
+        """Return the state of the run. None if it was deleted, or if it has ended and has not changed since the last
         call.
         """
         written = changed(run, "status.json")

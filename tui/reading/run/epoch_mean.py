@@ -18,7 +18,9 @@ WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so 
 
 @dataclass(frozen=True)
 class EpochMean:
-    """The mean of a loss or metric, None if there is none. `steps` says in a word which steps it covers."""
+    """The mean of a loss or metric; None if there is none. `steps` names in a word the steps of which it is the
+    mean.
+    """
 
     value: float | None = None
     steps: str = ""
@@ -37,7 +39,9 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
 
 
 def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
-    """The mean in the run's result if it has this value, else the mean in the newest progress."""
+    """Return the mean of the loss or metric `name`: that of the run's result `summary` if it has one, else that of the
+    newest `progress` event.
+    """
     mean = of_result(summary, name)
     if mean.value is not None:
         return mean
@@ -46,5 +50,5 @@ def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = 
 
 
 def of_run(now: Snapshot, name: str = "loss") -> EpochMean:
-    """The mean that the live view and the table of runs show for this run."""
+    """Return the mean that the live view and the table of runs show for this run."""
     return latest(now.summary if now.outcome is not None else {}, now.progress, name)

@@ -22,12 +22,12 @@ FREE = "free"  # the lease of a GPU that a start may have
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU. `own` is True if it belongs to the run. It is None if that cannot be seen, and `hidden` is
-    then the reason.
+    """A process on a GPU. `own` is True if it belongs to the run, and None if that cannot be seen; `hidden` then has
+    the reason.
 
     `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
-    chip. With `idle_at_least` it has been idle since the first reading, and perhaps longer. `cpu_seconds` is its CPU
-    time in all.
+    chip; with `idle_at_least`, it has been idle since the first reading and perhaps longer. `cpu_seconds` is its CPU
+    time in all. Each is None if the driver or the system does not report it.
     """
 
     pid: int
@@ -118,7 +118,9 @@ class Gpu:
     more: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)
 
     def value(self, figure: str) -> float | None:
-        """The value of a declared figure (figures.GPU), from the field of this name or from `more`."""
+        """Return the value of a declared figure (figures.GPU), from the field of this name or from `more`; None without
+        a value.
+        """
         return number(getattr(self, figure, None)) if figure in _FIELDS else self.more.get(figure)
 
     @property
@@ -127,7 +129,7 @@ class Gpu:
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:
-        """The reason in a word or two why a figure has no value."""
+        """Return the reason in a word or two why a figure has no value."""
         reason = str(self.reasons.get(figure, NOT_ASKED))
         return _REASONS.get(reason, reason.replace("_", " "))
 
@@ -145,8 +147,10 @@ def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
     totals: GpuTotals,
 ) -> Gpu:  # fmt: skip
-    """The GPU made from its last reading. `used` has the names of the run's GPUs. `own` has TensorFlow's figures of
-    this GPU.
+    """Return the GPU of NVML's number `index`, made from its last `reading`.
+
+    `used` has the names of the run's GPUs, `own` TensorFlow's figures of this GPU, `line` the history of its busy time,
+    and `totals` the sums since the first reading.
     """
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
@@ -181,8 +185,8 @@ def read(
 
 
 def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
-    """True if the run uses the GPU of this reading. `used` names the run's GPUs by UUID or by their place on the PCI
-    bus.
+    """Return True if the run uses the GPU of this reading. `used` has the names of the run's GPUs: UUIDs or places on
+    the PCI bus.
     """
     return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
@@ -202,7 +206,7 @@ def _listed(reading: Mapping[str, Any]) -> Any:
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
-    """The run's processes first, then the others, the process with the most memory first. None if the driver lists no
+    """Return the run's processes, then the others, each by memory with the most first. None if the driver lists no
     processes.
     """
     if not isinstance(listed, list):
@@ -257,9 +261,10 @@ def _since(lost_since: Any) -> str:
 def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """TensorFlow's figures by names such as GPU:3, in which the number is that of NVML.
+    """Return TensorFlow's figures by names such as GPU:3, in which the number is that of NVML.
 
-    They are summed for each GPU, as several logical devices of TensorFlow may be parts of one GPU.
+    They are summed for each GPU, as several logical devices of TensorFlow may be parts of one GPU. `devices` are the
+    figures by TensorFlow's names.
     """
     parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
     numbers = _physical(started, readings, parts)
@@ -276,8 +281,10 @@ def by_physical_gpu(
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
-    """A mapping from TensorFlow's number of a GPU to NVML's number. It is made from the started event, else from the
-    option device.visible.
+    """Return NVML's number of a GPU by TensorFlow's number, made from the started event or, if that names no GPUs, from
+    the option device.visible.
+
+    `parts` is the number of logical devices of each GPU.
     """
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
@@ -292,14 +299,16 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, An
 
 
 def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    """The place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device. None if the name
-    has no number.
+    """Return the place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device. None if
+    the name has no number.
+
+    `parts` is the number of logical devices of each GPU.
     """
     position = str(device.get("device")).rpartition("GPU:")[2]
     return int(position) // parts if position.isdigit() else None
 
 
 def numbers(indices: Sequence[int]) -> str:
-    """Numbers as a short text with ranges, such as 0-3,7."""
+    """Return numbers as a short text with ranges, such as 0-3,7."""
     runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(indices)), lambda at: at[1] - at[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)

@@ -19,7 +19,8 @@ LOG_BYTES = 400_000
 
 
 class LogTail:
-    """The last lines of engine.log, made safe to show. `lines` is the same object until there are new lines.
+    """The last lines of engine.log, without characters that control the terminal. `lines` is the same object until
+    there are new lines.
 
     `arrived` has for each line the Unix time at which it was read, 0 for lines of the first reading.
     """
@@ -52,7 +53,7 @@ class LogTail:
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal would show it. Text before a carriage return is removed, and tabs become spaces."""
+    """Return a line as a terminal would show it: text before a carriage return is removed, and tabs become spaces."""
     return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
 
 
@@ -68,8 +69,8 @@ class EpochTail:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
-        """The present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if there are
-        none.
+        """Return the present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if
+        there are none.
         """
         try:
             for line in self._file.lines():

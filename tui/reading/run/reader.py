@@ -60,8 +60,8 @@ class _ThinnedTail(Tail):
             self.damage.unreadable = why(fault)
 
     def _is_used(self, line: bytes, every: int) -> bool:
-        """True for every rare event, and for one of `every` events of a kind that is recorded each second. Other events
-        are left out.
+        """Return True for every rare event, and for one of `every` events of a kind that is recorded each second.
+        `line` has the event.
         """
         dense = _DENSE.match(line)
         if dense is None:
@@ -100,7 +100,7 @@ class MergedTail(Tail):
 
 
 class _BulkFollower(Follower):
-    """The engine's follower, but each call reads a limited number of events."""
+    """Follows a run as engine.runs' Follower does, but reads a limited number of events in each call."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -109,8 +109,8 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """True if there are more events to read at once. The number of returned events does not show that, as some are
-        held back.
+        """True if there are more events to read now. An empty result of a call does not say so, as events may be held
+        back.
         """
         return self._merged.behind
 
@@ -119,7 +119,7 @@ class Replay:
     """Returns the recorded events again, `speed` times as fast as they were recorded. The pause before a resume is
     shortened.
 
-    `clock` returns the present time in seconds.
+    `clock` returns the present time in seconds; only differences matter.
     """
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
@@ -147,7 +147,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Picture:
-    """All data that a screen needs to paint itself."""
+    """All data that a screen needs to paint itself: the snapshot of the run and the end of its log."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     log: tuple[str, ...] = ()
@@ -157,7 +157,9 @@ class Picture:
 
 
 class Onward:
-    """The present time of a running run: the time of its newest event plus the time since that event was read."""
+    """Computes the present time of a running run: the time of its newest event plus the time since that event was
+    read.
+    """
 
     def __init__(self) -> None:
         self._newest_t, self._seen_at = 0.0, time.monotonic()
@@ -211,11 +213,11 @@ class RunReader:
         return behind
 
     def _is_resumed(self) -> bool:
-        """True if a new engine has resumed the ended run, which moves the result away at its start."""
+        """Return True if a new engine has resumed the run, which had ended. It moves the result away at its start."""
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _is_active(self) -> bool:
-        """True if the run is running. An ended run may have been resumed and then counts as running."""
+        """Return True if the run is running. A run that had ended may have been resumed."""
         if self._replay is None and self.run.alive("engine"):
             self._follower.ended = False
         return not self.ended

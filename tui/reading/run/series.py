@@ -22,10 +22,10 @@ def _none() -> array[float]:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A series at one moment. The line has a break before each of the points in `breaks`.
+    """A series at one moment. The line has a break before each of the points whose numbers are in `breaks`.
 
-    `x` is in seconds since the run began; `steps` are the training steps done by then. `low` and `high` are the
-    extremes of the readings that a point stands for; if they are empty, each point is one reading. `last` is the newest
+    `x` are seconds since the run began; `steps` are the training steps done by then. A point stands for `each`
+    readings, whose extremes are `low` and `high`; if these are empty, each point is one reading. `last` is the newest
     reading, None if it has no value. `lost` is the time and the step of the first reading without a value after the
     last point.
     """
@@ -45,8 +45,8 @@ class Line:
         return len(self.x)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, stored under `key` for this line. `make` is called only once, and each call returns the
-        same object.
+        """Return the result of `make`, which is called only at the first call with this `key` and stored in the
+        line.
         """
         if key not in self.made:
             self.made[key] = make()
@@ -73,8 +73,9 @@ class Series:
         self._newest = (0.0, 0.0)  # time and step of the newest reading
 
     def add(self, x: float, y: float | None, step: float = 0.0) -> None:
-        """Add a reading. None means that the reading has no value. The line gets a break after it, and also if time or
-        step go back.
+        """Add the reading `y` at the time `x` (seconds since the run began) and the training step `step`.
+
+        If `y` is None, the reading has no value, and the line gets a break. It also gets one if time or step go back.
         """
         self._line = None
         self.last = y
@@ -95,7 +96,7 @@ class Series:
             self._thin()
 
     def gap(self) -> None:
-        """Begin a new unbroken part of the line with the next reading."""
+        """Begin a new part of the line, after a break, with the next reading."""
         self._broken = True
 
     def line(self) -> Line:
@@ -126,7 +127,7 @@ class Series:
             self._y[-1] += (y - self._y[-1]) / (self._open + 1)
 
     def _thin(self) -> None:
-        """Merge neighbouring points. A single point left at the end stays unmerged."""
+        """Merge neighbouring points in pairs, so that half as many are left. A single point at the end stays."""
         even = len(self._x) // 2 * 2
         rest = slice(even, None)
 
@@ -157,13 +158,15 @@ class Pace:
     samples_per_step: float | None = None
 
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes on which the run can be drawn."""
+        """Return the names of the axes on which the run can be drawn: time and step, and epoch and samples if they are
+        known.
+        """
         per_step = {"epoch": self.steps_per_epoch, "samples": self.samples_per_step}
         return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
 
     def place(self, axis: str, x: float, step: float) -> float:
-        """The place on the axis of a moment of the run. `x` is its time in seconds since the run began, and `step` its
-        step.
+        """Return the place on an axis of a moment of the run. `x` is its time in seconds since the run began, and
+        `step` its step.
         """
         if axis == "time":
             return x - self.begin
@@ -173,7 +176,9 @@ class Pace:
 
 
 def along(line: Line, axis: str, pace: Pace) -> Line:
-    """The line with `x` on the axis `axis`. On the axis of time, readings before the start of training are left out."""
+    """Return the line with the places on the axis named `axis` as `x`. On the axis of time, readings before the start
+    of training are left out.
+    """
     made: Line = line.once((axis, pace), lambda: _along(line, axis, pace))
     return made
 

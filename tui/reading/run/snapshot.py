@@ -26,17 +26,15 @@ class Span:
 
     @property
     def of_others(self) -> bool:
-        """True if the phase waits for the other workers of a training on several machines. Its time is not the run's
-        own.
+        """True if the phase is a wait for other workers of a training on several machines, so that its time is not the
+        run's own.
         """
         return waits_for_others(self.phase, self.detail)
 
 
 @dataclass
 class PhaseTimes:
-    """Adds up the durations of phases. `begin` is called at the beginning of each. Phases before the first training
-    belong to the start.
-    """
+    """Adds up the durations of phases. The phases before the first training are those of the start."""
 
     phase: str = "starting"
     detail: str = ""
@@ -70,13 +68,15 @@ class PhaseTimes:
             self.later[self.phase + detail] = Span(self.phase, detail, before.seconds + seconds, before.count + 1)
 
     def of_start(self, now: float) -> tuple[Span, ...]:
-        """The phases of the start in their order. If training has not begun, the last phase lasts until `now`."""
+        """Return the phases of the start in their order. If training has not begun, the last of them lasts until `now`,
+        in seconds.
+        """
         if self.started or self.phase == "ended":
             return tuple(self.start)
         return (*self.start, Span(self.phase, self.detail, max(0.0, now - self.since)))
 
     def of_rest(self) -> Mapping[str, Span]:
-        """The total durations of the ended phases since training began."""
+        """Return the ended phases since training began, by name, with their total durations."""
         return MappingProxyType(dict(self.later))
 
 
@@ -103,12 +103,12 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A run at one moment. `elapsed` is in seconds, without pauses between a stop and a resume.
+    """The state of a run at one moment. `elapsed` is in seconds, without pauses between a stop and a resume.
 
-    `diagnosis`, `input_stages` and `workers` are the newest events of their kind. `gpu_seconds` is the time between two
-    readings. `start` are the phases until training began, `rest` the totals of the later phases. `joins` are the
-    moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed. `windowed`:
-    the loss is that of the steps since the last progress event, not the mean of the epoch so far.
+    `diagnosis`, `input_stages` and `workers` are the newest events of their type. `gpu_seconds` is the time between two
+    readings of the GPUs. `start` are the phases until training began, `rest` the totals of the later phases. `joins`
+    are the moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed.
+    With `windowed`, the loss is that of the steps since the last progress event, not the mean of the epoch so far.
     """
 
     elapsed: float = 0.0

@@ -87,8 +87,8 @@ class Store:
                 self._times.append(event.t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
-        """The present snapshot of the run. `clock` is the present Unix time for a running run. If it is None, the time
-        of the last event is used.
+        """Return the present state of the run. `clock` is the present Unix time for a running run; None for the time of
+        the last event.
         """
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
@@ -139,13 +139,16 @@ class Store:
             self._training_begins(t)
 
     def _training_begins(self, t: float) -> None:
-        """Record the time of the first step, from which the charts count their time."""
+        """Record the Unix time `t` as that of the first step, from which the charts count their time. A later call does
+        nothing.
+        """
         if self._trains_since is None:
             self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """Record a resume at the Unix time `t`. The run's time continues from its stop. Some readings of the new engine
-        may come before this event.
+        """Record a resume at the Unix time `t`. The run's time continues from its stop.
+
+        Some readings of the new engine may come before the event of the resume.
         """
         stopped = self._ended_t
         if stopped is None:
@@ -181,7 +184,9 @@ class Store:
             self._metrics(at, mapping(event.get("metrics")))
 
     def _loss(self, at: float, event: Mapping[str, Any]) -> None:
-        """Add the loss of the last steps. If the run does not report this loss, add the mean of the epoch so far."""
+        """Add the loss of the steps since the last event at the time `at` (seconds since the run began). If the event
+        has no such loss, add the mean of the epoch so far.
+        """
         window, mean = number(event.get("window_loss")), number(event.get("loss"))
         if window is not None and not self._facts["windowed"]:
             self._set(windowed=True)
@@ -203,8 +208,8 @@ class Store:
             self._add(f"epoch {name}", at, metrics[name])
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
-        """Add an ended epoch. If a resumed run repeats an epoch, the later epoch replaces the earlier epoch and all
-        after it.
+        """Add an epoch that has ended at the Unix time `t`. If a resumed run repeats an epoch, the later one replaces
+        the earlier one and all after it.
         """
         before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
         values = {str(name): number(value) for name, value in metrics.items()}
@@ -233,7 +238,9 @@ class Store:
         self._set(gpu_seconds=number(event.get("interval_seconds")))
 
     def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
-        """Add the mean and the extremes of the readings of the GPUs that train."""
+        """Add the mean, the least and the greatest value of the readings of the GPUs that train, at the time `at`
+        (seconds since the run began).
+        """
         for name, key in GPU_LINES.items():
             values = [value for reading in readings if (value := number(reading.get(key))) is not None]
             self._add(f"gpus mean{name}", at, sum(values) / len(values) if values else None)
@@ -251,14 +258,14 @@ class Store:
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """The last reading of a GPU. `own` has TensorFlow's figures of this GPU."""
+        """Return the last reading of the GPU with NVML's number `index`. `own` has TensorFlow's figures of this GPU."""
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
         return gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
 
     @property
     def _used(self) -> Sequence[Any]:
-        """The names of the GPUs that train, from the started event. Empty if it names none."""
+        """Return the names of the GPUs that train, from the started event. Empty if it names none."""
         used = self._facts["started"].get("gpus")
         return used if isinstance(used, list) else ()
 
@@ -301,7 +308,7 @@ class Store:
 
 
 def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The diagnosis of the part of a run before a resume, with a mark that says so. Empty if it had no verdict."""
+    """Return the diagnosis from before a resume, with a mark that it is so old. Empty if it had no verdict."""
     if diagnosis.get("verdict") in (None, "undecided"):
         return EMPTY
     return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})
