@@ -6,6 +6,7 @@ An entry is changed only under the lock of the queue. The module imports little,
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import subprocess
@@ -177,7 +178,8 @@ def discard(name: str) -> None:
     """Remove the entry of the run `name`, with its environment, if there is one. The caller must hold the lock of the
     queue.
     """
-    for path in (file_of(name), environment_file(name)):
+    drafts = queue_folder().glob(f".{glob.escape(name)}.json.*")  # of processes that were killed while they wrote
+    for path in (file_of(name), environment_file(name), *drafts):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 

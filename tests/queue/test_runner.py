@@ -254,3 +254,14 @@ def test_a_run_taken_out_of_the_queue_keeps_the_result_that_it_has(outcome: str 
     assert not states()
     assert run.state == outcome or (outcome is None and run.state == "stopped")
     assert result.read_text() == before or outcome is None
+
+
+def test_a_process_that_was_killed_while_it_wrote_an_entry_leaves_no_file() -> None:
+    run, other = waiting(), waiting()
+    add(run, other)
+    drafts = [entries.queue_folder() / f".{name}.json.4711" for name in (run.id, other.id)]
+    for draft in drafts:
+        draft.write_text("{")
+    with entries.locked():
+        entries.discard(run.id)
+    assert [draft.exists() for draft in drafts] == [False, True]
