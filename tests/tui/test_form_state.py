@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
+from gputui.engine.presets import saving
 from gputui.engine.trials import STAGES
 from gputui.tui.form.form_state import (
     INFO,
@@ -137,6 +138,25 @@ def test_the_command_gives_the_same_options(state: FormState) -> None:
     assert words[:3] == ["gputui", "--preset", "quickstart"]
     settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
     assert presets.resolve("quickstart", settings).options == state.preset.options
+
+
+def test_an_emptied_field_and_the_folder_of_own_code_stand_in_the_command(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("train: {seed: 5}\nworkload: {entry: 'train.py:build'}\n")
+    state = FormState.open(tmp_path / "mine.yaml")
+    state.set("train.seed", "")
+    state.set("workload.entry", "other.py:build")
+    assert shlex.split(state.command().replace("\\\n", " "))[2:] == [
+        str(tmp_path / "mine.yaml"), "--set", "workload.entry=other.py:build", "--set", "train.seed=null",
+        "--set", f"workload.folder={tmp_path}",
+    ]  # fmt: skip
+
+
+def test_a_saved_form_notices_a_change_of_its_new_file(state: FormState, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    state.set("train.epochs", "9")
+    saving.save_as(state.preset, path)
+    state.saved_as(path)
+    assert (state.path, state.opened_text, state.modified) == (path, path.read_text(), False)
 
 
 def test_the_yaml_gives_the_same_options(state: FormState, tmp_path: Path) -> None:
