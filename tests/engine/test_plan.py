@@ -19,7 +19,8 @@ def test_what_is_measured_is_enough_for_a_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "share", "counts"), [(10, 0.25, (8, 2)), (4, 0.9, (1, 3)), (1, 0.9, (1, 0)), (7, 0.0, (7, 0))]
+    ("samples", "share", "counts"),
+    [(10, 0.25, (8, 2)), (1797, 0.1, (1617, 180)), (4, 0.9, (1, 3)), (1, 0.9, (1, 0)), (7, 0.0, (7, 0))],
 )
 def test_a_split_leaves_at_least_one_sample_to_train(samples: int, share: float, counts: tuple[int, int]) -> None:
     assert plan.split_counts(samples, share) == counts
