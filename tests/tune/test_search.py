@@ -72,6 +72,13 @@ def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_pa
     assert len(bench.asked) < 24
 
 
+def test_a_batch_that_is_hardly_larger_is_not_tried(tmp_path: Path) -> None:
+    searcher, _ = searching(tmp_path / "p", asked(largest_batch=70, only=["batch_size", "xla"]), fast_input)
+    searcher.run()
+    sizes = [one.tried["input.batch_size"] for one in searcher.search.candidates if one.stage == "batch_size"]
+    assert sizes == [64]
+
+
 def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path) -> None:
     searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(700.0))
     searcher.run()
