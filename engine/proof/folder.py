@@ -292,22 +292,21 @@ def find(text: str) -> Proof:
 
 
 @contextlib.contextmanager
-def reserved(proof: Proof) -> Iterator[None]:
+def reserved(proof: Proof, done: str = "deleted") -> Iterator[None]:
     """Hold the lock of a proof that is not running, so that no process can start or resume it during the context.
 
-    Raises ProofError if the proof is running or its lock cannot be taken.
+    `done` says for the messages what is to be done with it, such as `queued`. Raises ProofError if the proof is running
+    or its lock cannot be taken.
     """
     if proof.state == WAITING:
-        raise ProofError(
-            f"{proof.id} cannot be deleted: it waits in the queue; gputui queue rm {proof.id} takes it out"
-        )
+        raise ProofError(f"{proof.id} cannot be {done}: it waits in the queue; gputui queue rm {proof.id} takes it out")
     if (now := proof.liveness(proof.record)).engine:
         where = f" on {now.host}" if now.host else ""
-        raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
+        raise ProofError(f"{proof.id} cannot be {done}: it is running{where}; gputui proof {proof.id} --stop stops it")
     try:
         lock = locks.take(proof.path / PROOF_LOCK)
     except locks.Taken:
-        raise ProofError(f"{proof.id} cannot be deleted: another gputui is using it") from None
+        raise ProofError(f"{proof.id} cannot be {done}: another gputui is using it") from None
     except OSError as fault:
         raise ProofError(f"{proof.id} cannot be locked: {fault.strerror or fault}") from None
     with lock:

@@ -83,7 +83,7 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
     """
     refuse_here(request.command)
     entry = replace(_entry_of(request), run=proof.id, after=after)
-    with folder.reserved(proof):
+    with folder.reserved(proof, "queued"):
         if request != proof.request:
             write_atomically(proof.path / "request.json", request.to_json())
     return _put(entry)

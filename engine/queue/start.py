@@ -20,6 +20,7 @@ from ..job.cluster import ClusterError
 from ..job.machine_gpus import Machine
 from ..leases import lease, start_devices
 from ..leases.lease import NotFree
+from ..leases.memory_needs import NotMeasuredError
 from ..options import gpu_choice
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
@@ -122,6 +123,9 @@ def main(words: Sequence[str]) -> int:
     name, started_at, *among = words
     try:
         start(name, float(started_at), among)
+    except NotMeasuredError as fault:  # waiting would not change it
+        print(str(fault).partition("\n")[0])
+        return REFUSED
     except (NotNowError, NotFree) as reason:
         print(reason)
         return NOT_FREE

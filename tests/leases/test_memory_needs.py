@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.leases import free_gpus, memory_needs, start_devices
 from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.options import Options, options_json
-from gputui.engine.queue import adding, entries
+from gputui.engine.queue import adding, entries, start
 from gputui.engine.queue.free_devices import Device
+from gputui.engine.queue.runner import REFUSED
 from gputui.engine.runs import events
 from gputui.tui.base.errors import WRONG
 
@@ -120,6 +122,23 @@ def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch
     trainings.runner().tick()
     assert entries.news()["why"][entry.run] == f"{needs}GPU 0: 2.9 GiB of its memory are free"
     assert entries.all_entries()[0].bytes == with_margin(2920)
+
+
+def test_a_queued_run_whose_memory_is_not_known_any_more_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For instance if the runs that had measured it were deleted: it would wait for ever."""
+    no_runner(monkeypatch)
+    ended(in_runs("00001"), 256, 3000)
+    entry = adding.queue_preset(presets.resolve("quickstart", ["batch_size=256", "visible=fits:1"]))
+    shutil.rmtree(in_runs("00001"))
+    gpus = (Gpu(0, "GPU-0", "NVIDIA A10", (8, 6), 24_000 * MB),)
+    monkeypatch.setattr(this_machine, "read", lambda: Machine(gpus, "", 8, 64 * 1024**3))
+    monkeypatch.setattr(start, "_refuse", lambda *_: None)
+    with entries.locked():
+        entries.write(replace(entry, state="starting", started_at=1.0))
+    assert start.main([entry.run, "1.0", "GPU-0"]) == REFUSED
+    assert capsys.readouterr().out == f"{memory_needs.NOT_MEASURED.splitlines()[0]}\n"
 
 
 @pytest.mark.slow

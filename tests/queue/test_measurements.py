@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.leases import free_gpus
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import adding, entries, entry_changes, jobs
+from gputui.engine.queue import adding, entries, entry_changes, jobs, start
 from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.queue.runner import REFUSED
+from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED
+from gputui.engine.runs import RunError
 from gputui.engine.system import locks
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.tune import tune_request
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
 
+from tests.support import recorded
 from tests.support.front_door import gputui, until
 from tests.support.queued import Said, Trainings, add, no_runner, states, waiting
 
+Begun = list[tuple[str, list[str]]]
 CHANGE = ("--preset", "quickstart", "--set", "steps_per_execution=4")
 
 
@@ -56,6 +66,7 @@ def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(said: Said, monk
     first, second = queued(), queued()
     assert (first.state, second.record.state) == ("waiting", "waiting")
     assert f"{first.id} (ab)" in said("queue")
+    assert [json.loads(row)["kind"] for row in said("queue", "--json").splitlines()] == ["ab", "ab"]
     assert said("proof").count("waiting") == 2
     assert json.loads(said("proof", first.id, "--json"))["state"] == "waiting"
     assert "it waits in the queue" in said("proof", "rm", first.id, "--yes", code=WRONG)
@@ -106,3 +117,133 @@ def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.
         runner.tick()
     assert dies.state == "crashed"
     assert trainings.alive == [last.id]
+
+
+def ended_search(**changes: Any) -> Proof:
+    """A search of 5 minutes that was stopped after 2, an hour ago."""
+    proof = folder.create(tune_request.of_preset("quickstart", [], Limits(minutes=5.0)))
+    file, ended = proof.path / "proof.json", {"state": "stopped", "seconds": 120.0, "started_t": time.time() - 3600}
+    file.write_text(json.dumps(json.loads(file.read_text()) | ended | changes))
+    return proof
+
+
+def test_a_resumed_search_waits_with_its_new_time_and_keeps_its_result_if_it_is_taken_out(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    search, first = ended_search(ended_because="it was stopped"), queued()
+    result = (search.path / "proof.json").read_text()
+    more = ("--minutes", "7", "--queue", "--after", first.id)
+    assert said("tune", "--resume", search.id, *more).endswith(f"it waits for {first.id} to end\n")
+    assert [(entry.run, entry.what, entry.after) for entry in entries.all_entries()] == [
+        (first.id, "ab", None),
+        (search.id, "tune", first.id),
+    ]
+    assert search.request.search is not None
+    assert search.request.search.minutes == 9.0, "2 minutes are used"
+    assert search.state == jobs.job_of(search.id).state() == "waiting"
+    assert "waits in the queue" in said("tune", "--resume", search.id, *more, code=WRONG)
+    with pytest.raises(ProofError, match="cannot be queued: it waits in the queue"):
+        adding.queue_resumed_proof(search, search.request)
+    assert said("queue", "rm", search.id) == f"{search.id} is taken out of the queue\n"
+    assert search.state == "stopped"
+    assert (search.path / "proof.json").read_text() == result
+
+
+def test_what_waits_for_a_measurement_that_died_starts() -> None:
+    """Its entry says that it runs until the runner has followed it."""
+    no_process = ended_search(state="running")
+    entry = replace(entries.Entry(no_process.id, 1.0, kind="proof"), state="running", started_at=1.0)
+    with entries.locked():
+        entries.write(entry)
+    assert jobs.state_if_not_ended(no_process.id) == ""
+    with entries.locked():
+        entries.write(replace(entry, state="starting"))
+    assert jobs.state_if_not_ended(no_process.id) == "waiting"
+    with entries.locked():
+        entries.discard(no_process.id)
+
+
+def test_a_queued_measurement_keeps_what_it_waits_for_and_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    first = queued()
+    second = queued(first.id)
+    assert [(entry.run, entry.after) for entry in entries.all_entries()] == [(first.id, None), (second.id, first.id)]
+    gpu = Gpu(0, "GPU-a", "NVIDIA A10", (8, 6), 24 * 1024**3)
+    monkeypatch.setattr(adding, "machine", lambda: Machine((gpu,), "", 8, 64 * 1024**3))
+    on_cpu = request.of_change("quickstart", ["device.visible=none"])
+    on_cpu = replace(on_cpu, preset=on_cpu.preset.replace("visible: all", "visible: none"))
+    both = adding.queue_proof(replace(on_cpu, changes={"device.visible": "all"}))
+    assert both.needs == "all", "its trials use the devices of both sides"
+
+
+def test_a_measurement_that_cannot_be_queued_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RunError("the file system has no locks")
+
+    monkeypatch.setattr(entries, "append", fails)
+    with pytest.raises(RunError, match="no locks"):
+        queued()
+    assert not list(folder.proofs_folder().iterdir())
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> Proof:
+    """A measurement that the runner is starting, on the CPU."""
+    no_runner(monkeypatch)
+    measurement = queued()
+    (entry,) = entries.all_entries()
+    with entries.locked():
+        entries.write(replace(entry, state="starting", started_at=1.0))
+    return measurement
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """The measurements whose process was started, with their devices."""
+    begun: Begun = []
+    monkeypatch.setattr(folder, "start", lambda proof, among=(): begun.append((proof.id, list(among))))
+    return begun
+
+
+def test_a_measurement_begins_on_the_devices_that_the_runner_has_chosen(
+    starting: Proof, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.engine.proof.proof_start.blocks", lambda *_: "")
+    assert start.main([starting.id, "1.0", CPU]) == BEGUN
+    assert begun == [(starting.id, [CPU])]
+    (entry,) = entries.all_entries()
+    assert (entry.state, entry.devices) == ("running", [CPU])
+
+
+def test_a_measurement_waits_while_another_training_would_disturb_it(
+    starting: Proof, begun: Begun, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
+    assert "busy" in capsys.readouterr().out
+    assert begun == []
+
+
+def test_a_measurement_that_this_machine_cannot_make_any_more_ends_with_the_reason(
+    starting: Proof, begun: Begun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = replace(starting.request, changes={"device.visible": "none"})
+    (starting.path / "request.json").write_text(changed.to_json())
+    assert start.main([starting.id, "1.0", CPU]) == REFUSED
+    assert "device.visible=none compares nothing here" in capsys.readouterr().out
+    assert begun == []
+
+
+def test_a_measurement_that_another_runner_has_taken_over_meanwhile_is_not_started_twice(
+    starting: Proof, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blocks(*_: object) -> str:
+        (entry,) = entries.all_entries()
+        with entries.locked():
+            entries.write(replace(entry, started_at=2.0))
+        return ""
+
+    monkeypatch.setattr("gputui.engine.proof.proof_start.blocks", blocks)
+    assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
+    assert begun == []

@@ -124,6 +124,20 @@ def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released
     assert trainings.alive == [made[3].id]
 
 
+def test_failures_with_a_success_between_them_hold_nothing() -> None:
+    trainings, made = Trainings((Device(CPU),)), [waiting("flaky") for _ in range(6)]
+    add(*made)
+    runner = trainings.runner()
+    outcomes = dict(zip((run.id for run in made), ("error", "error", "ok", "error", "error", "ok"), strict=True))
+    while runner.tick():
+        assert "held" not in states().values()
+        if trainings.alive:
+            name = trainings.alive[0]
+            failed = outcomes[name] == "error"
+            trainings.end(name, "error" if failed else "ok", "data" if failed else "")
+    assert [name for name, _ in trainings.begun] == [run.id for run in made]
+
+
 def test_a_run_whose_gpu_was_lost_goes_to_the_front_as_often_as_it_may() -> None:
     trainings = Trainings((Device(CPU),))
     again, once, last = waiting(tries=2), waiting(), waiting()
