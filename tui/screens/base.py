@@ -54,7 +54,9 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`keys_from` is the width of the terminal, in columns, from which on the tabs also show their keys. Without a
+        """`title` is a widget at the right of the tabs, None for none.
+
+        `keys_from` is the width of the terminal, in columns, from which on the tabs also show their keys. Without a
         title, KEYS_FROM is used instead.
         """
         super().__init__()
@@ -77,7 +79,9 @@ class Header(Horizontal):
         self._show_queue(self.app.queue_words)
 
     def _show_queue(self, words: tuple[str, ...]) -> None:
-        """Show the longest text for which there is room next to the screens and, if there is one, a title."""
+        """Show the longest of the texts `words` for which there is room next to the tabs and, if there is one, the
+        title.
+        """
         tabs = self.query_one(ScreenTabs).get_content_width(self.size, self.size)
         room = self.app.size.width - tabs - (LEAST_TITLE if self._title is not None else 0) - 2
         text = next((text for text in words if len(text) <= room), "")
@@ -115,7 +119,7 @@ class AppScreen(StyledOnce):
 
 class FollowingScreen(AppScreen, Generic[Reading]):
     """A screen that shows readings. Subclasses make the readings in `readings`, which runs in a thread, and paint the
-    newest, `latest`, in `show_latest`.
+    newest reading, `latest`, in `show_latest`.
 
     If `FOLLOWS_COVERED` is set, the screen reads from its opening to its end, else only while `is_followed` is true.
     """
@@ -143,11 +147,13 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._one_at_a_time = threading.Lock()
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        """Yield readings until nothing more can change or `leaving` is set. This runs in a thread."""
+        """Yield readings until nothing more can change or `leaving` is set. This runs in a thread and may wait for a
+        disk.
+        """
         raise NotImplementedError
 
     def show_latest(self) -> None:
-        """Paint the latest reading."""
+        """Paint the newest reading, `latest`, which is None until the first."""
         raise NotImplementedError
 
     def show_again(self) -> None:
@@ -158,14 +164,14 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @property
     def is_followed(self) -> bool:
-        """True if the screen should read: it is in front, a screen over it shows a part of its readings, or
-        `FOLLOWS_COVERED` is set.
+        """True if the screen should read: it is in front, `FOLLOWS_COVERED` is set, or a screen over it shows a part of
+        its readings.
         """
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
         return self.FOLLOWS_COVERED or self.in_front or over
 
     def read_again(self) -> None:
-        """End the readings and begin new ones at once, if the screen should read."""
+        """End the present readings and begin new ones at once, if the screen should read."""
         self._leaving.set()
         if self.is_followed:
             self._leaving = threading.Event()
@@ -173,7 +179,9 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """Post each reading as a message. Waits first until the former readings have ended, as a driver may be slow."""
+        """Post each reading as a message, until the readings end. First waits until the former readings have ended, as
+        a driver may be slow.
+        """
         with self._one_at_a_time:
             for reading in self.readings(leaving):
                 self.post_message(self.Read(reading))

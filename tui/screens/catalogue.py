@@ -1,7 +1,7 @@
-"""The table of all screens: name, key, description, class, and what the screen is opened with.
+"""The table of all screens: name, key, description, class, and the object with which the screen is opened.
 
-The application makes its keys and commands from it, and opens screens by it. Classes are named, not imported, so that
-the start of the form does not import the other screens.
+The application makes its keys and commands from the table, and opens screens by it. Classes are named, not imported, so
+that the start of the form does not import the other screens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..base.themes import THEMES
 
 @dataclass(frozen=True)
 class ScreenEntry:
-    """A screen of the table. `opened_with` names the object that the screen needs. It is empty if the screen opens from
-    everywhere.
+    """A screen of the table. `opened_with` names the object that the screen needs, and is empty if the screen opens
+    from everywhere.
     """
 
     name: str
@@ -178,13 +178,14 @@ def entry(name: str) -> ScreenEntry:
 
 
 def places() -> list[ScreenEntry]:
-    """Return the screens that the header shows, in the order of their keys. Each opens from everywhere."""
+    """Return the screens that the header shows, in the order of their keys. All of them open from everywhere."""
     return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """Return the name of the tab in the header to which `screen` belongs. Return an empty text if there is none. A
-    chart belongs to the screen that opened it.
+    """Return the name of the tab in the header to which `screen` belongs; empty if there is none.
+
+    A chart belongs to the tab of the screen that opened it.
     """
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
@@ -194,8 +195,10 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """Return the name of the screen that `key`, such as f2, opens from everywhere. The settings may have changed the
-    keys of screens. Return an empty text for other keys, and for keys of one character.
+    """Return the name of the screen that `key` (Textual's name, such as f2) opens from everywhere. Empty for other
+    keys, and for keys of one character.
+
+    The settings may have changed the keys of screens.
     """
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
@@ -206,7 +209,7 @@ def key_bindings() -> list[Binding]:
 
 
 def left_out(name: str) -> Binding:
-    """Return the binding of the key that opens the screen `name`. The footer does not show this key."""
+    """Return the binding of the key that opens the screen `name`, which the footer does not show."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
 
 
@@ -244,22 +247,21 @@ def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
 
 
 def offers_all(_action: str) -> bool:
-    """Return True for each action: the default for screens that do not define `offers`."""
+    """Return True for every action: all are listed in the palette, unless the screen defines `offers`."""
     return True
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Return True if a key of `screen` opens `place`, so that the palette already lists it.
-
-    Return False if `place` opens from everywhere.
+    """Return True if a key of `screen` opens the screen `place`, so that the palette already lists it. False if `place`
+    opens from everywhere.
     """
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme. A chosen theme is stored in the settings. Textual's own themes appear only if the
-    user searches for them.
+    """Yield a command for each theme, which sets the theme and stores it in the settings. Textual's own themes appear
+    only if the user searches for them.
     """
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):

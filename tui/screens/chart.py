@@ -1,7 +1,7 @@
-"""The chart screen: one chart on the whole screen, with a cursor that shows the values.
+"""The chart screen: one chart that fills the screen, with a cursor that shows the values.
 
-The axis, a logarithmic scale, the smoothing and the part of the axis can be chosen. The screen below it continues to
-read, and returns new charts with each reading.
+The user can choose the axis, a logarithmic scale, the smoothing and the visible part of the axis. The screen below
+continues to read, and returns new charts after each reading.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ HINT = "left and right move the cursor, which shows the values; + and - choose a
 
 
 class ChartSource(Protocol):
-    """A screen whose charts can each be shown alone on a chart screen."""
+    """A screen whose charts can each be shown alone by a chart screen."""
 
     latest: var[Any]
 
     @property
     def about(self) -> str:
-        """What the charts are about, such as the title of the run."""
+        """Return the subject of the charts, such as the title of the run."""
 
     def charts(self, drawn: Charts) -> Sequence[Plot]:
         """Return the present charts, drawn with the settings `drawn`: axis, scale and smoothing."""
 
     def axes(self) -> Sequence[str]:
-        """Return the names of the axes on which the charts can be drawn."""
+        """Return the names of the axes on which the charts can be drawn: time, step, epoch, samples."""
 
     def foot(self, width: int) -> Row:
-        """Return the row to show below a chart, such as the duration of the start."""
+        """Return the row to show below a chart, such as the duration of the start; `width` is in cells."""
 
 
 class Pager(Panel):
@@ -64,7 +64,7 @@ class Pager(Panel):
     app: BaseApp
 
     def keys(self) -> Row:
-        """Return the keys of the previous and the next chart with their labels, two pieces for each key."""
+        """Return the keys of the previous and the next chart with their labels, as two pieces for each key."""
         back, on = self.app.key("page_back"), self.app.key("page_on")
         return [(f"  {back}", "title"), (" before", "label"), (f"  {on}", "title"), (" next", "label")]
 
@@ -77,8 +77,9 @@ class Pager(Panel):
 
 
 class ChartScreen(AppScreen):
-    """Shows one chart of `source` alone. `key` names the first chart to show. The settings of the drawing (axis, scale,
-    smoothing) are stored in the settings of the application.
+    """Shows one chart of `source` alone, at first the chart `key`.
+
+    The settings of the drawing (axis, scale, smoothing) are those of the application, which stores them.
     """
 
     CSS_PATH = "chart.tcss"
@@ -131,7 +132,7 @@ class ChartScreen(AppScreen):
         return list(self.source.charts(self.drawn))
 
     def _show_new(self) -> None:
-        """Show the chart `key` with its newest points. If this chart no longer exists, show the first chart. Without
+        """Show the chart `key` with its newest points, or the first chart if there is no such chart any more. Without
         charts, nothing changes.
         """
         charts = self._all
@@ -171,8 +172,8 @@ class ChartScreen(AppScreen):
         return cursor.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Allow `stop` only if the screen below shows a running run: that run is stopped. All other actions are
-        allowed.
+        """Return True if the action has an effect now: `stop` only if the screen below shows a running run, which it
+        stops, and every other action.
         """
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 
@@ -191,7 +192,7 @@ class ChartScreen(AppScreen):
         self.chart.all()
 
     def action_axis(self) -> None:
-        """Draw the charts on the next axis that the source offers, and store the choice in the settings."""
+        """Draw the charts on the next axis that the source offers, and store this choice in the settings."""
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
         following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
         self._set("x_axis", following)

@@ -39,14 +39,14 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Asks a question. Its result is the chosen answer, or None if the dialog was left. The underlined first letter of
-    an answer chooses it.
+    """Asks a question. The result is the chosen answer, or None if the dialog was left. The underlined first letter of
+    an answer is its key.
 
-    The last answer must be the answer that changes nothing: Enter chooses it unless another answer has the focus. Keys
+    The last answer must be the one that changes nothing: Enter chooses it unless another answer has the focus. Keys
     that arrive within `seen_after_seconds` do not answer, as the user cannot have read the question yet.
 
     `moot` is called in a thread about once per second. It returns the reason why the question needs no answer any more,
-    or an empty text. With a reason, the dialog shows it and closes.
+    or an empty text. With a reason, the dialog shows it and closes; the result is None.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
@@ -100,7 +100,7 @@ class Ask(ModalScreen[str | None]):
 
 
 class AskText(ModalScreen[str | None]):
-    """Asks for a line of text. Its result is the text, or None if the dialog was left. A subclass may reject a text in
+    """Asks for a line of text. The result is the text, or None if the dialog was left. A subclass may reject a text in
     `refuse`.
     """
 
@@ -120,11 +120,11 @@ class AskText(ModalScreen[str | None]):
             yield Label(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
-        """Yield the widgets to show below the field."""
+        """Yield the widgets to show below the field, by default none."""
         yield from ()
 
     def refuse(self, _text: str) -> str:
-        """Return the reason why the text is refused. Empty if it is accepted, which is the default."""
+        """Return the reason why the text is not accepted. Empty if it is accepted, as every text is by default."""
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -140,8 +140,8 @@ DIGITS = "1234567890"  # of the first choices
 
 
 class Copyable(NamedTuple):
-    """A text that the user can copy. `text` makes it, and is called only after it was chosen. `preview` is shown in the
-    list.
+    """A text that the user can copy. `name` and `preview` are shown in the list. `text` returns the text, and is called
+    only after it was chosen.
     """
 
     name: str
@@ -154,8 +154,9 @@ class Choices(OptionList):
 
 
 class CopyScreen(ModalScreen[Copyable | None]):
-    """Offers texts to copy. Its result is the chosen Copyable, or None. A digit chooses a text at once. The key that
-    opened the list chooses the first text.
+    """Offers texts to copy. The result is the chosen Copyable, or None if the dialog was left.
+
+    A digit chooses a text at once. The key that opened the list chooses the first text.
     """
 
     DEFAULT_CSS = """
@@ -216,10 +217,10 @@ class Words(OptionList):
 
 
 class ChoiceScreen(ModalScreen[str | None]):
-    """Lists the values of an option. Its result is the text of the chosen value, or None if the list was left.
+    """Lists the values of an option. The result is the text of the chosen value, or None if the list was left.
 
-    `present` is the present value, `row` is the option's row on the screen, and `value_column` is the column of the
-    value in this row.
+    `present` is the present value, `row` is the region of the option's row on the screen, and `value_column` is the
+    column of the value in this row.
     """
 
     DEFAULT_CSS = """

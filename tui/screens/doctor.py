@@ -82,8 +82,8 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
-        """Yield the findings once. They are made in a daemon thread, so that a driver that hangs cannot keep this
-        thread from ending.
+        """Yield the findings once. They are made in a second, daemon thread, so that a driver that hangs does not keep
+        this thread from ending.
         """
         if leaving.is_set():
             return
@@ -112,7 +112,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._show_status()
 
     def _columns(self) -> list[Column]:
-        """Return the columns. The last column gets the rest of the width, and its long texts are wrapped, not cut."""
+        """Return the columns. The last column gets the rest of the width, and its long texts are wrapped."""
         beside = [max((len(cell) for cell in cells), default=0) for cells in self._label_columns()]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
@@ -133,7 +133,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         return [level, Text(finding.about), what]
 
     def _show_status(self) -> None:
-        """Show the conclusion in as many lines as it needs."""
+        """Show the conclusion from the findings in as many lines as it needs."""
         panel = self.query_one("#status", Panel)
         panel.styles.height = len(self._status_lines(self.size.width - 2, 0))
         panel.repaint()

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 class Start:
     """A run or a measurement that is to be started or resumed. Its functions are called in a thread.
 
-    `in_the_way` returns a text that names another training on the same devices, or an empty text. `launch` returns the
-    run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for. With
-    `measures`, another training at the same time would disturb its figures.
+    `in_the_way` returns a text that names another training on the same devices, else an empty text. `launch` returns
+    the run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for, as
+    text. With `measures`, another training at the same time would disturb its figures.
     """
 
     title: str
@@ -57,8 +57,8 @@ class Start:
 
 
 class ConflictError(Exception):
-    """The options conflict with each other or with this machine. `findings` are the results of the check of `here`,
-    this machine.
+    """The options conflict with each other or with this machine. `findings` are the results of the check against
+    `here`, this machine.
     """
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
@@ -67,9 +67,7 @@ class ConflictError(Exception):
 
 
 def new_run(app: BaseApp, preset: Preset) -> Start:
-    """Return the start of a new run. The start uses the engine that was started in advance (`app.warm`) if there is
-    one.
-    """
+    """Return the start of a new run. The start uses the warm engine (`app.warm`) if there is one."""
 
     def launch_it() -> tuple[Run, Any]:
         warm = warm_engine.take(app)
@@ -93,8 +91,8 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
 
 
 def code_changed(run: Run) -> str:
-    """Return in words how the code has changed since the run's checkpoint was written. Empty if it has not changed, or
-    if there is no checkpoint.
+    """Return in words how the user's code has changed since the run's checkpoint was written. Empty if it has not
+    changed, or if there is no checkpoint.
     """
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
@@ -102,8 +100,8 @@ def code_changed(run: Run) -> str:
 def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> Start:
     """Return the start that resumes a run from its last checkpoint.
 
-    With `new_code` or `from_copy` it is resumed even if its code has changed: with the code as it is now, or with the
-    run's copy. Without both, a run whose code has changed is refused.
+    If the user's code has changed, the start raises RunError unless `new_code` (train with the code as it is now) or
+    `from_copy` (train with the run's copy) is set.
     """
 
     def in_the_way() -> str:
@@ -134,7 +132,7 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """Check and launch a run. Return the run and the process of its engine. Raises ConflictError, OSError or RunError.
 
-    `warm` is an engine that was started in advance.
+    `warm` is the warm engine to use, None for a new engine.
     """
     _check(preset, this_machine.read())
     return warm.start(preset) if warm is not None else launch.start(preset)
@@ -152,9 +150,9 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def choice_if_busy(app: BaseApp, start: Start) -> str:
-    """Return START or MEASURE if it is to start now: the devices are free, or the user starts it anyway.
+    """Return START or MEASURE if it is to start now: the devices are free, or the user wants to start it anyway.
 
-    Return WAIT if the user chose to wait, after the start was put in the queue. Otherwise return CANCEL.
+    Return WAIT if the user has chosen to wait; the start is then in the queue. Otherwise return CANCEL.
     """
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
@@ -167,10 +165,10 @@ async def choice_if_busy(app: BaseApp, start: Start) -> str:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
-    """Launch a run or a measurement, and return it with its process. None if it waits for its devices or was cancelled.
+    """Launch a run or a measurement, and return it with its process. None if it waits in the queue, or if the user has
+    cancelled.
 
-    If GPUs that gputui chooses are not free, the user is asked whether it waits in the queue. Raises the exceptions of
-    the launch.
+    If devices are busy, the user is asked. Raises the exceptions of the launch, except NotFree.
     """
     if await choice_if_busy(app, start) in (WAIT, CANCEL):
         return None
@@ -191,8 +189,8 @@ async def put_in_queue(app: BaseApp, start: Start) -> None:
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
-    """Launch a measurement and open it. Return True if it was launched, False if it waits or was cancelled. Raises the
-    exceptions of its launch.
+    """Launch a measurement and open it. Return True if it was launched, False if it waits in the queue or the user has
+    cancelled. Raises the exceptions of its launch.
     """
     made = await ask_and_launch(app, start)
     if made is not None:
@@ -201,13 +199,15 @@ async def launch_and_open(app: BaseApp, start: Start) -> bool:
 
 
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open the screen of a measurement that was launched. `process` is its process, which is kept until its end."""
+    """Open the screen of a measurement that was launched. `process` is its process, which the application keeps to
+    collect its exit code.
+    """
     app.engines.append(process)
     app.open_proof(proof)
 
 
 def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
-    """Return the start of a new proof, search or measurement of scaling."""
+    """Return the start of a new proof, search or measurement of scaling. `title` names it for the user."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
         from ...engine.proof import folder
@@ -230,9 +230,9 @@ def resumed_measurement(
     resume: Callable[[], subprocess.Popen[bytes]],
     resumed: Callable[[], Request],
 ) -> Start:
-    """Return the start that resumes a measurement that has ended before its time.
+    """Return the start that resumes a measurement that has ended before its time. `title` names it for the user.
 
-    `resume` starts its process. `resumed` returns its request for the queue.
+    `resume` starts and returns its process. `resumed` returns the request with which the queue resumes it.
     """
 
     def queue_it() -> str:
@@ -252,9 +252,10 @@ def _measurement(
     queue: Callable[[], str],
     but: Path | None = None,
 ) -> Start:
-    """Return the start of a measurement. It closes the engine that was started in advance before the launch.
+    """Return the start of a measurement, which ends the warm engine before the launch.
 
-    `but` is the folder of a resumed measurement, which does not count as another user of the devices.
+    `but` is the folder of a resumed measurement, which does not count as another user of the devices; None for a new
+    one.
     """
 
     def in_the_way() -> str:

@@ -29,7 +29,7 @@ HIGH = 30  # from here on the chart has a third of the rows
 
 
 class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
-    """A screen with one chart of the curves of `runs`. `comparison` is None until the runs have been compared."""
+    """A screen with one chart of the curves of several runs. `comparison` is None until the runs have been compared."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[drawn_charts.Named]:
-        """Return the compared runs whose curves have been read. Each has a name that is made of its differences from
-        the others.
+        """Return the compared runs whose curves have been read, with names made of the differences between the runs.
+        Empty until the runs have been compared.
         """
         if (comparison := self.comparison) is None:
             return []
@@ -89,7 +89,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def catching_up(self) -> bool:
-        """True if the curves have not been read yet."""
+        """True if no curve has been read yet."""
         return not self._curves
 
     @property
@@ -103,12 +103,14 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def rows_needed(self) -> int:
-        """The number of rows that everything except the chart needs. By default all rows of the screen."""
+        """The number of screen rows that everything except the chart needs. By default all of them, so that there is no
+        chart.
+        """
         return self.size.height
 
     def show_curves(self) -> None:
-        """Show the chosen chart. It is hidden if there are no curves, or if the screen has fewer than LEAST_HEIGHT
-        rows.
+        """Show the chart that the user has chosen, else the first. The chart is hidden if there are no curves, or if
+        the screen has fewer than LEAST_HEIGHT rows.
         """
         chart = self.query_one(Chart)
         charts = self.charts(self.app.settings.charts)
@@ -141,7 +143,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
 
 def moment_of(run: Run) -> str:
-    """Return the time of the run's start from its id, such as 20250131-120000. If the id has no time, return the whole
-    id.
+    """Return the time of the run's start as text, made from its id, such as 20250131-120000. An id without a time is
+    returned unchanged.
     """
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

@@ -52,9 +52,9 @@ LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of
 
 
 class CompareScreen(ComparedCurves):
-    """Compares `runs` in the order of the columns. A pinned baseline is always the first column.
+    """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column.
 
-    Unpinning does not change this screen: the run stays the first column and the baseline.
+    If the user unpins it, this screen does not change: the run stays the first column and the baseline.
     """
 
     CSS_PATH = "compare.tcss"
@@ -84,7 +84,9 @@ class CompareScreen(ComparedCurves):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """Yield the runs and their comparison, then the same again after each reading of the curves."""
+        """Yield the runs and their comparison, then the same again after each reading of the curves. This runs in a
+        thread.
+        """
         line_up = baseline.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
@@ -100,7 +102,7 @@ class CompareScreen(ComparedCurves):
     # ---- the table --------------------------------------------------------------------------------
 
     def show(self, runs: list[Run], comparison: Comparison) -> None:
-        """Fill the table, with the cursor on the baseline. A newly pinned run becomes the first column."""
+        """Fill the table, with the cursor on the baseline. A run that was pinned since becomes the first column."""
         if not self.is_attached:
             return
         self.runs, self.comparison = runs, comparison
@@ -118,7 +120,7 @@ class CompareScreen(ComparedCurves):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, comparison: Comparison) -> list[list[Text]]:
-        """Return the rows of the table. Each has a name and one cell for each run. Headings and blank rows have no
+        """Return the rows of the table, each with its name and one cell for each run. Headings and blank rows have no
         cells.
         """
         runs, short = self.runs, self._is_narrow
@@ -138,7 +140,8 @@ class CompareScreen(ComparedCurves):
 
     def _option_room(self, comparison: Comparison) -> int:
         """Return the number of characters for an option's value with which all columns fit, but at least LEAST_HEAD.
-        For a screen with short texts.
+
+        It is used if full texts would be too long for the screen.
         """
         names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
@@ -191,8 +194,10 @@ class CompareScreen(ComparedCurves):
         table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
-        """Return a cell with the value and its difference from the baseline. Only differences that exceed the noise
+        """Return a cell with a run's value and its difference from the baseline. Only differences that exceed the noise
         have a colour.
+
+        `position` is the run's column, from 0.
         """
         change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
         text = Text(value_text(row, row.values[position]))
@@ -242,7 +247,7 @@ class CompareScreen(ComparedCurves):
 
     @property
     def selected(self) -> Run | None:
-        """The run in the column of the cursor. None if this column belongs to no run, or before the runs have been
+        """The run in the column of the cursor. None if this column belongs to no run, and before the runs have been
         compared.
         """
         position = self.query_one(Table).cursor_column - 1
@@ -288,15 +293,15 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Return the label of a row. The label of a row without cells is a heading, which is bold."""
+    """Return the label of a row. Without cells the row is a heading, whose label is bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
     """Return an option's values as texts, one for each run.
 
-    If one is longer than `room` characters, paths lose the folders that all of them share, and texts that are still too
-    long are cut. With `room` 0 nothing is shortened.
+    If a text is longer than `room` characters, paths lose the folders that all of them share, and texts that are still
+    too long are cut. With `room` 0 nothing is shortened.
     """
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:

@@ -58,8 +58,8 @@ class ChangesTable(Table):
 
 
 class ChangesScreen(AppScreen):
-    """Lists the options that differ from the file, then the options whose value in the file differs
-    from the default.
+    """Lists the options that differ from the file, then the options whose value in the file differs from the
+    default.
     """
 
     DEFAULT_CSS = """
@@ -162,7 +162,9 @@ class ChangesScreen(AppScreen):
         self._show()
 
     def action_take_back(self) -> None:
-        """Put the file's value of the option into the form. The next press puts the changed value back."""
+        """Put the file's value of the option under the cursor into the form. The next press puts the changed value
+        back.
+        """
         key, state = self.query_one(Table).current_key, self.form.state
         if key is None:
             return
@@ -204,7 +206,7 @@ class Reading(TextArea):
 
 
 class TextScreen(Screen[None]):
-    """Shows one of three texts of the form. `what` is its name: "yaml", "command" or "python"."""
+    """Shows one of three texts of the form: `what` is "yaml", "command" or "python"."""
 
     DEFAULT_CSS = """
     TextScreen {
@@ -251,7 +253,9 @@ class TextScreen(Screen[None]):
         self.query_one(TextArea).load_text(clean(self.text()))
 
     def text(self) -> str:
-        """Return the whole text of the form that the screen shows, by `what`."""
+        """Return the whole text that the screen shows: the preset as YAML, its command line, or a plain TensorFlow
+        script.
+        """
         if self.what == "yaml":
             return self.state.preset.to_yaml()
         if self.what == "command":

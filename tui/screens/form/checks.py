@@ -26,7 +26,9 @@ CHECK_SECONDS = 0.15
 
 
 class CheckedForm(FormView):
-    """The form that checks its options after each change, and shows the findings."""
+    """The form that checks its options after each change, and shows the findings. `checked` is the preset of these
+    findings, None before the first check.
+    """
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
         super().__init__(state, waits)
@@ -39,7 +41,7 @@ class CheckedForm(FormView):
         self.call_after_refresh(self._read_machine)
 
     def load(self, state: FormState) -> None:
-        """Show another preset in the form. Undo restores the present content."""
+        """Show the preset of `state` in place of the present one. Undo restores the present content."""
         before = Moment.of(self.state)
         self._hold(state)
         self.history.record(before, state, f"opening {state.name}")
@@ -47,8 +49,8 @@ class CheckedForm(FormView):
     def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
         """Change options of `state` to `values` (by key), and show `state` in the form as one change for undo.
 
-        `what` names the change. The focus is on Start, so that Enter starts the preset. A message says so if the
-        options already have these values.
+        `what` names the change. The Start button gets the focus, so that Enter starts the preset. If the options
+        already have these values, a message says so.
         """
         before = Moment.of(self.state)
         if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
@@ -59,7 +61,7 @@ class CheckedForm(FormView):
         self.offer_start(next(iter(values), ""), what)
 
     def _hold(self, state: FormState) -> None:
-        """Replace the state of the form by `state`, show it, and check it as soon as the form is complete."""
+        """Replace the state of the form by `state`, show it, and check it if the form is built."""
         self.state = state
         self._findings, self._own_batch = (), None
         self.options.load(state)
@@ -86,7 +88,9 @@ class CheckedForm(FormView):
 
     @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
-        """In a thread: check the options. The check reads files and must not block the keyboard."""
+        """Check the options against the machine `here`, and show the findings. Runs in a thread, as the check reads
+        files.
+        """
         from ....engine import checks
 
         preset = state.preset
@@ -103,7 +107,7 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """The reason why training with these options uses no GPU.
+        """The reason why a training with these options uses no GPU.
 
         Empty if it uses a GPU or may use one, and until the machine has been read.
         """
@@ -126,7 +130,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def put(self, texts: Mapping[str, str], what: str) -> None:
-        """Put texts, by option, into their fields as one change for undo. `what` names the change."""
+        """Put texts, by option key, into their fields as one change for undo. `what` names the change."""
         before = Moment.of(self.state)
         self.state.put(texts)
         self.history.record(before, self.state, what)
@@ -135,7 +139,7 @@ class CheckedForm(FormView):
         self._changed()
 
     def _changed(self) -> None:
-        """Show the whole form, and check it after CHECK_SECONDS (0.15 s) without another change."""
+        """Show the whole form, and check it when CHECK_SECONDS (0.15 s) have passed without another change."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -144,7 +148,7 @@ class CheckedForm(FormView):
     # ---- undo and redo ----------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        """Undo the last change: of one option or of several, or the opening of a preset."""
+        """Undo the last change: of options, or the opening of another preset."""
         self._go_back_to(self.history.undo(self.state), "undone", "redo")
 
     def action_redo(self) -> None:
@@ -153,7 +157,8 @@ class CheckedForm(FormView):
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
         """Restore the content from before the change `act`, and go to the first option that differs.
 
-        If `act` is None, only show a message. `done` and `back` are words for the messages.
+        If `act` is None, there is no such change, and a message says so. `done` is the word for what was done (undone,
+        redone), and `back` the verb that takes it back.
         """
         if act is None:
             self.app.notify(f"nothing to be {done}")

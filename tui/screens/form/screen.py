@@ -73,20 +73,18 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Do not search on a slash that is typed into a field."""
+        """Return False for the search while a slash is typed into a field, else True."""
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action. Undo and redo are listed only if there is a change to undo or
-        redo.
+        """Return True if the palette lists the action: undo and redo only if there is a change to undo or redo, every
+        other action always.
         """
         acts = {"undo": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
     def check_consume_key(self, _key: str, character: str | None) -> bool:
-        """Return True if the key is a digit: the form takes it as text, so that digits never open another screen
-        here.
-        """
+        """Return True if the key is a digit: here the form takes it as text, and it opens no other screen."""
         return character is not None and character.isdigit()
 
     @on(OptionRow.Choose)
@@ -184,7 +182,9 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="start")
     async def _start(self, state: FormState, queued: bool) -> None:
-        """Launch the run, or put it in the queue. If that cannot be done, show the reason."""
+        """Launch the run of `state` or, with `queued`, put it in the queue. If that is not possible, show the
+        reason.
+        """
         from ....engine.runs import RunError
         from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
 
@@ -228,8 +228,8 @@ class FormScreen(CheckedForm):
             await actions.measure_scaling(self.app, self.state.preset, self.state.path)
 
     def _is_refused(self) -> bool:
-        """Return True if the form has errors, so that it cannot be started. Then also show the first error and go to
-        its option.
+        """Return True if the form has errors, so that it cannot be started. In this case, show the first error and go
+        to its option.
         """
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
@@ -237,17 +237,18 @@ class FormScreen(CheckedForm):
         return bool(self.refusal)
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the error among the `findings` of the last check before a launch. `here` is the machine that was read
-        for it.
+        """Show the findings of the last check before a launch, of which one is an error. `here` is the machine as it
+        was read for the check.
         """
         self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open the live view of a started run.
+        """Open the live view of a run that was started from `state`.
 
-        The form then has no unsaved changes, as its values are stored in the run. `engine` is kept in the application.
+        The form then has no unsaved changes, as the run's folder has its values. `engine` is the engine's process,
+        which the application keeps to collect its exit code.
         """
         from ....engine.job import several_tasks
 

@@ -44,8 +44,8 @@ class FormView(AppScreen):
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """If `waits` is True, another screen covers the form, so that its widgets are built only when the form becomes
-        visible.
+        """`state` is the content of the form. If `waits` is True, another screen covers the form, whose widgets are
+        built only when it becomes visible.
         """
         super().__init__()
         self.state = state
@@ -89,8 +89,8 @@ class FormView(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget. If it is an option or the heading of a part, do not scroll here: the list of options scrolls
-        itself after the layout.
+        """Focus a widget (None: remove the focus). If it is an option or the heading of a part, do not scroll: the list
+        of options scrolls itself after the layout.
         """
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
@@ -107,7 +107,7 @@ class FormView(AppScreen):
             self.call_after_refresh(self._show_help)
 
     def _fit(self) -> None:
-        """Set the CSS classes for the terminal's size, right before the first layout, so that one layout suffices."""
+        """Set the CSS classes for the terminal's size. Called before the first layout, so that one layout suffices."""
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
@@ -115,8 +115,8 @@ class FormView(AppScreen):
         self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
-        """Show one line with the purpose of gputui, for users without runs. A low terminal, or a form that is covered
-        and not built, shows nothing.
+        """Show one line with the purpose of gputui, for users without runs. Nothing is shown on a low terminal, or
+        before the form is built.
         """
         if self._waits:
             return
@@ -138,8 +138,8 @@ class FormView(AppScreen):
 
     @property
     def refusals(self) -> list[str]:
-        """The reason why the form cannot be started, in several texts from the longest to the shortest. The list is
-        empty if the form can be started.
+        """Return the reason why the form cannot be started, as several texts from the longest to the shortest. Empty if
+        it can be started.
         """
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:
@@ -195,7 +195,7 @@ class FormView(AppScreen):
     # ---- moving -------------------------------------------------------------------------------
 
     def go_to(self, key: str) -> None:
-        """Focus an option. If the option is hidden, a search is ended first and its part is unfolded."""
+        """Focus the option `key`. If it is hidden, a search is ended first, and the part of its group is unfolded."""
         if not self.options.rows[key].display:
             self._end_search()
             self.options.reveal(key)
@@ -215,9 +215,10 @@ class FormView(AppScreen):
         field.display = False
 
     def offer_start(self, key: str, what: str) -> None:
-        """Scroll to the option `key` and focus Start: Enter then starts the run with the change `what`.
+        """Scroll to the option `key` (empty: none) and focus Start, so that Enter starts the run with the change
+        `what`.
 
-        If the form is not built yet, this is done when it is built.
+        If the form is not built yet, this is done as soon as it is.
         """
         if self._waits:
             self._to_offer = key, what

@@ -52,7 +52,7 @@ RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-
 
 
 class Source(Protocol):
-    """The screen of the GPUs, whose newest reading is `now`."""
+    """The screen of the GPUs, as the screen of the processes sees it. `now` is its newest reading."""
 
     @property
     def now(self) -> Snapshot: ...
@@ -66,7 +66,7 @@ class ProcessTable(Table):
 
 
 class ProcessesScreen(FollowingScreen[Users]):
-    """Shows the processes that use the GPUs of the screen `source` below it, which continues to read."""
+    """Shows the processes that use the GPUs of `source`, the screen below it, which continues to read."""
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
@@ -132,9 +132,7 @@ class ProcessesScreen(FollowingScreen[Users]):
         self.query_one("#status", Panel).repaint()
 
     def _leases(self, width: int, height: int) -> list[Row]:
-        """Return rows that say who has leased which GPU, at most `height`. The last row is cut if there is more
-        text.
-        """
+        """Return at most `height` rows that say who has leased which GPU. The last row is cut if there is more text."""
         lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
         if len(lines) > height:
             lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
@@ -163,14 +161,14 @@ class ProcessesScreen(FollowingScreen[Users]):
         ]
 
     def _edges(self, line: Line) -> str:
-        """Return the lines that connect a process with its parents in the tree, as characters."""
+        """Return the characters that connect a process with its parents in the tree, for the beginning of its line."""
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
         above = "".join(on if continues else none for continues in line.edges[:-1])
         return above + "".join(more if continues else last for continues in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows: the GPUs whose processes are unknown, then the whole command of the process
-        under the cursor, or why there is no process.
+        """Return at most `height` rows: the GPUs whose processes are not known, then the whole command of the process
+        under the cursor or, if there is no process, the reason.
         """
         rows: list[Row] = []
         users = self.latest or Users()
@@ -252,7 +250,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield from self.reader.follow(leaving)
 
     def read_again(self) -> None:
-        """Begin new readings and forget the old readings: they would be outdated when the screen is in front again."""
+        """Begin new readings and forget the old ones, which would be out of date when the screen is in front again."""
         self.latest = None
         super().read_again()
 
@@ -288,7 +286,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Return the reason why there is no GPU or no reading (which is no error), then the messages of the reader."""
+        """Return rows with the reason why there is no GPU or no reading (which is no error), then the messages of the
+        reader.
+        """
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
@@ -307,7 +307,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return [spread([(text, "title")], right, width)]
 
     def _pace(self) -> str:
-        """Return in words how often the GPUs are read, or that the driver has not answered."""
+        """Return in words how often the GPUs are read, or that the driver does not answer. Empty if there is no GPU."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
         if self.now.gpu_seconds is not None:
@@ -324,8 +324,8 @@ class GpusScreen(FollowingScreen[Snapshot]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Allow the actions that select a GPU only if the cards do not show all figures. All other actions are
-        allowed.
+        """Return True if the action has an effect now. Those that select a GPU have none if the cards show all
+        figures.
         """
         return action not in ("pick", "pick_edge") or self._detailed
 

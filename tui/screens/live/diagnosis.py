@@ -34,7 +34,7 @@ READING = "reading the run folder ..."
 
 
 class DiagnosisScreen(AppScreen):
-    """Shows the diagnosis of a run from the readings of the live view below it."""
+    """Shows the diagnosis of a run from the readings of the live view, which is the screen below it."""
 
     CSS_PATH = "diagnosis.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,8 +61,8 @@ class DiagnosisScreen(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """The verbs that the footer leaves out. Without remedies that change options, nothing can be proved or put into
-        the form.
+        """Return the verbs whose keys the footer leaves out: those that prove remedies or put them into the form,
+        unless a remedy changes options.
         """
         return () if changing(self.diagnosis) else ("prove", "remedy")
 
@@ -76,7 +76,7 @@ class DiagnosisScreen(AppScreen):
         self.watch(self.live, "latest", self._show_new)
 
     def _show_new(self) -> None:
-        """Show a new reading. If the run has ended without a diagnosis, make one from its folder."""
+        """Show the newest reading. If the run has ended without a diagnosis, make one from its folder, in a thread."""
         now = self.now
         if now.outcome is not None and not now.diagnosis and not self._folder_read:
             self._folder_read = True
@@ -136,7 +136,7 @@ class DiagnosisScreen(AppScreen):
 
 
 def _step_ms(now: Snapshot) -> float | None:
-    """The median time of a step in milliseconds. None if it is unknown."""
+    """Return the median time of a step in milliseconds; None if it is not known."""
     whole = mapping(now.summary.get("step_ms")).get("p50")
     return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
 

@@ -49,7 +49,7 @@ NOTHING_BEFORE_IT_BEGINS = ("again", "diagnosis", "zoom", "chart", "page", "sear
 
 
 class LiveScreen(LiveView, QueueActions):
-    """The live view of a run with its keys. The run may be running or finished. The disk is read only in threads."""
+    """The live view of a run, which may be running or finished, with its keys. The disk is accessed only in threads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *queue_actions.BINDINGS,
@@ -89,7 +89,7 @@ class LiveScreen(LiveView, QueueActions):
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only such actions."""
+        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if super().check_action(action, parameters) is False:
             return False
         if self.waiting is not None and not self.now.started and action in NOTHING_BEFORE_IT_BEGINS:
@@ -137,7 +137,7 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """Compare the run with the newest run before it. A message says so if there is none."""
+        """Compare the run with the newest run before it. If there is none, a message says so."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -159,8 +159,8 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the values that the hint of the run's error proposes into the form. Nothing happens if it proposes
-        none.
+        """Put the values that the hint of the run's error proposes into the form. Nothing happens if it proposes no
+        values.
         """
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)

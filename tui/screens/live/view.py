@@ -50,10 +50,10 @@ NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 
 
 class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys. With `replay_speed`, the recorded events of `run` are replayed `replay_speed`
-    times as fast as they happened.
+    """The live view without its keys, for the run in the folder `run`.
 
-    `clock` returns seconds and is replaced in tests.
+    With `replay_speed`, the recorded events of the run are replayed this many times as fast as they happened. `clock`
+    returns the time in seconds and is replaced in tests.
     """
 
     CSS_PATH = "live.tcss"
@@ -129,16 +129,17 @@ class LiveView(FollowingScreen[Picture]):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def _read_queue(self) -> None:
-        """In the reading thread: read the place of the run in the queue. A run that has begun is followed as one that
-        was running when it was opened.
+        """Read the place of the run in the queue; called in the reading thread. If the run has begun meanwhile, it is
+        treated as one that was running when it was opened.
         """
         waited, self.waiting = self.waiting, queue_place(self.run_folder)
         if waited is not None and self.waiting is None:
             self.goes_on_at_first = self.run_folder.is_active
 
     def _read_earlier_starts(self) -> None:
-        """Read how long earlier starts of the preset took. This is done once, and only if the run is running and has no
-        measured step yet. It is called in the reading thread.
+        """Read how long earlier starts of the preset took; called in the reading thread.
+
+        This is done only once, and only if the run is running and has no measured step yet.
         """
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
@@ -146,8 +147,8 @@ class LiveView(FollowingScreen[Picture]):
                 self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
-        """Read the title of the run, its note, tags, commit and description, and store them. To be called in a
-        thread.
+        """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
+        in a thread.
         """
         self.title_now = title(self.run_folder)
         notes = read_notes(self.run_folder)
@@ -156,7 +157,7 @@ class LiveView(FollowingScreen[Picture]):
         self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
-        """Paint the latest reading. While the run is running, every second reading changes only the head."""
+        """Paint the newest picture. While the run is running, only the head is painted for every second picture."""
         self._times_shown += 1
         if self.now.outcome is not None:
             self.show_now()
@@ -172,10 +173,10 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self, turn: int | None = None) -> None:
-        """Show the latest picture in a layout that suits the screen.
+        """Show the newest picture, in a layout that suits the screen's size.
 
-        `turn` counts the repaints while a run is running. Only half of the curves are drawn then, the other half at the
-        next turn. If it is None, all are drawn.
+        `turn` counts the repaints while a run is running: half of the curves are drawn in one turn, the other half in
+        the next. If it is None, all are drawn.
         """
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
@@ -192,7 +193,7 @@ class LiveView(FollowingScreen[Picture]):
         self._offer()
 
     def _offer(self) -> None:
-        """Update the footer if the keys that depend on the run have changed."""
+        """Make the footer again if a fact has changed on which the offered keys depend."""
         has_messages = bool(self.now.warnings or self.now.error)
         held = self.waiting.held if self.waiting is not None else None
         offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1, held
@@ -221,7 +222,7 @@ class LiveView(FollowingScreen[Picture]):
         self.open_chart(event.key)
 
     def open_chart(self, key: str) -> None:
-        """Show the chart with this key alone on a chart screen."""
+        """Show the chart `key` alone on a chart screen."""
         from ..chart import ChartScreen  # only when it is asked for
 
         self.app.push_screen(ChartScreen(self, key))

@@ -31,10 +31,10 @@ AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, m
 
 
 async def edit(app: BaseApp) -> None:
-    """Edit the file of the form's preset in an editor, then show the edited preset in the form.
+    """Open the file of the form's preset in an editor, then show the edited preset in the form.
 
-    A preset without a file of its own, or with unsaved changes, is saved first. If the user declines, nothing is
-    edited.
+    A preset without a file of its own, or with unsaved changes, is saved first. If the user declines that, the editor
+    is not opened.
     """
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
@@ -49,8 +49,8 @@ async def edit(app: BaseApp) -> None:
 
 
 async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
-    """Edit the file once, and show the result in the form. Return True if the file has errors and the user wants to
-    edit it again.
+    """Let the user edit the file once, and show the result in the form. Return True if the file has errors and the user
+    wants to edit it again.
     """
     command = editor()
     if not command:
@@ -75,7 +75,7 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 def editor() -> list[str]:
-    """Return the command of the editor: $VISUAL, else $EDITOR, else an installed editor. The list is empty if there is
+    """Return the words of the command of the editor: $VISUAL, else $EDITOR, else an installed editor. Empty if there is
     none.
     """
     for name in ("VISUAL", "EDITOR"):
@@ -89,9 +89,9 @@ def editor() -> list[str]:
 
 
 def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Run the editor in the terminal until it ends, and return its exit code. A message is shown if that is not 0.
+    """Run the editor in the terminal until it ends, and return its exit code. A message is shown if the code is not 0.
 
-    None, after a message, if the editor could not be started.
+    Return None, after a message, if the editor cannot be started or the terminal cannot be left to it.
     """
     code: int | str
     try:
@@ -115,7 +115,7 @@ def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
-    """Ignore Ctrl-C in this process while the editor runs. The editor itself has the system's default handler."""
+    """A context in which Ctrl-C has no effect on this process. The editor itself has the system's default handler."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -143,7 +143,11 @@ def _text(path: Path) -> str | None:
 
 
 def _question(fault: PresetError | OSError, text: str | None) -> str:
-    """Return the text of the question after a fault: the error with its line, and that the form is unchanged."""
+    """Return the text of the question after the edited file could not be read: the error with its line, and that the
+    form is unchanged.
+
+    `text` is that of the file, None if it cannot be read.
+    """
     problem = fault.problems[0] if isinstance(fault, PresetError) else None
     lines = (text or "").splitlines()
     line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def save(app: BaseApp, state: FormState) -> bool:
-    """Save over the preset's file, or as a new file if it has no file of its own. Return True if it was saved.
+    """Save the preset over its file or, if it has no file of its own, as a new file. Return True if it was saved.
 
     Asks first if the file was changed after the form had read it, or if the preset is that of a run.
     """
@@ -69,8 +69,8 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
 
 
 def _origin(state: FormState) -> Path | None:
-    """Return the file of the user's preset from which the run was started. Return None if the preset is not of a run,
-    if it was shipped with gputui, or if the file no longer exists.
+    """Return the file of the user's preset from which the run of this preset was started. None if the preset is not of
+    a run, if it ships with gputui, or if the file no longer exists.
     """
     if state.path is None or not state.of_a_run:
         return None
@@ -80,7 +80,7 @@ def _origin(state: FormState) -> Path | None:
 
 
 def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
-    """Return the text of the file `origin`, None if it cannot be read, and True if the file is newer than the run."""
+    """Return the text of the file `origin` (None if it cannot be read), and True if the file is newer than the run."""
     try:
         text = origin.read_text(encoding="utf-8")
         return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
@@ -89,7 +89,8 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """Ask which changes to keep, as the file was changed after the form had read it. Return True if it was saved.
+    """Ask which version to keep, as the file was changed after the form had read it. Return True if the form's was
+    saved.
 
     `happened` is the rest of a sentence that says what happened to the file. Raises SaveError.
     """
@@ -134,9 +135,7 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:
-    """Return True if the user agrees that the file `path` is replaced, or that its folder is made. Nothing is asked if
-    neither is needed.
-    """
+    """Return True if the file `path` may be written. The user is asked if it exists, or if its folder must be made."""
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
     if folder := _new_folder(path):
@@ -146,8 +145,8 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """Return the folder that must be made for the file. Return None if it exists, or if it is gputui's own folder of
-    presets.
+    """Return the folder that must be made for the file. None if it exists, or if it is gputui's own folder of presets,
+    which is made without a question.
     """
     folder = path.parent
     return None if folder == presets.user_folder() or folder.exists() else folder
@@ -161,7 +160,7 @@ def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
 
 
 async def save_first(app: BaseApp, state: FormState) -> bool:
-    """Ask whether to save or discard the form's unsaved changes. Return True if the caller may continue.
+    """Ask whether to save or discard the form's unsaved changes. Return True if they are saved or discarded.
 
     Return False if the user cancels, or if saving fails.
     """
@@ -172,7 +171,7 @@ async def save_first(app: BaseApp, state: FormState) -> bool:
 
 
 def _refused(app: BaseApp, state: FormState) -> bool:
-    """Return True if a field is invalid, so that the form cannot be saved. Then also show the error."""
+    """Return True if a field is invalid, so that the form cannot be saved. In this case, show the error."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -180,8 +179,8 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 
 def _names(state: FormState) -> Iterator[str]:
-    """Yield file names for the user's copy of a preset: first names that no preset has yet, at last the preset's own
-    name.
+    """Yield names of files to propose for the user's copy of a preset: first names that no preset has yet, at last the
+    preset's own name.
     """
     taken = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
@@ -190,8 +189,8 @@ def _names(state: FormState) -> Iterator[str]:
 
 
 def short(path: Path) -> str:
-    """Return the path as a user would write it: relative to the current folder with ./ in front, or with ~ for the home
-    folder. Any other path is returned as an absolute path.
+    """Return the path as a user would write it: relative to the current folder with ./ in front, else with ~ for the
+    home folder, else the absolute path.
     """
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
@@ -200,8 +199,8 @@ def short(path: Path) -> str:
 
 
 class AskName(AskText):
-    """Asks for the name or path of a new preset, and shows which file would be written. Its result is the text, or
-    None.
+    """Asks for the name or path of a new preset, and shows which file would be written. The result is the typed text,
+    or None if the dialog was left.
     """
 
     def __init__(self, text: str) -> None:
@@ -218,7 +217,9 @@ class AskName(AskText):
         return ""
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show which file would be written, or why the text is refused. A thread checks whether the file exists."""
+        """Show which file would be written, or why the text is not accepted. A thread checks whether the file
+        exists.
+        """
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
         self._show(Content.styled(clean(reason), "$foreground-muted"))

@@ -143,7 +143,7 @@ class PresetsScreen(Screen[None]):
         return self.query_one("#open", Input).value.strip()
 
     def _show(self) -> None:
-        """Show the list with all that has been read. The cursor stays on the same file."""
+        """Show the list with all files that have been read. The cursor stays on its file."""
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
@@ -318,9 +318,10 @@ class PresetsScreen(Screen[None]):
         self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Call `change`, which changes a file, then read the list again with the cursor on `select`.
+        """Call `change`, which changes a file, then read the list again with the cursor on the file `select` (None:
+        anywhere).
 
-        `message` is shown after the change. If `change` raises SaveError, its error is shown instead.
+        `message` is shown after the change. If `change` raises SaveError, its text is shown instead.
         """
         try:
             change()
@@ -336,7 +337,9 @@ class PresetsScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        """Show the preview. If the user has moved the cursor, it stays on its file when more files are listed."""
+        """Show the preview of the file under the cursor. If the user has moved the cursor, it stays on this file when
+        more files are listed.
+        """
         if self.chosen and self.chosen.path != self._placed:
             self._select = None
         self._preview()
@@ -374,9 +377,11 @@ Found = Preset | PresetError
 
 
 def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
-    """Return the line of a file: its name in `width` + 2 columns, then its description or why it cannot be used.
+    """Return the line of a file: its name in `width` + 2 columns, then its description or the reason why it cannot be
+    used.
 
-    `room` is the number of columns: a longer description ends after a whole word. With `room` 0 there is no limit.
+    `room` is the width of the line in columns: a longer description is cut after a whole word. With `room` 0 there is
+    no limit.
     """
     name = clean(file.name).ljust(width + 2)
     text = whole_words(clean(file.text), room - len(name) - 2, glyphs) if room else clean(file.text)
@@ -388,8 +393,8 @@ def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
 
 
 def preview(path: Path, preset: Found) -> Content:
-    """Return the file's name and path, its description, and the options that differ from the defaults. If it cannot be
-    used, return its name, its path and the errors.
+    """Return the file's name and path, its description, and the options that differ from the defaults. If the preset
+    cannot be used, return its name, its path and the errors.
     """
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):

@@ -48,7 +48,7 @@ MOST_MINUTES = 100_000
 
 
 async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
-    """Ask the user whether to stop the proof or search, then request it from the proof's process."""
+    """Ask the user whether to stop the proof or search, then ask its process to stop."""
     what = "search" if is_search else "proof"
     question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
     if await app.push_screen_wait(question) != "Stop":
@@ -62,7 +62,7 @@ async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
 
 
 def _stop(proof: Proof) -> None:
-    """Ask a measurement to stop: Slurm asks one that trains in a job of the queue."""
+    """Ask the process of a measurement to stop. If it trains in a job of Slurm, Slurm passes the request on."""
     if proof.queue_file.exists():
         from ....engine.queue import slurm_queue  # only for a queued measurement
 
@@ -78,7 +78,7 @@ def _ended(proof: Proof, what: str) -> str:
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     """Resume a search that has ended before its time. If its time is used up, ask the user for more minutes first.
 
-    The user may cancel. An error is shown as a message.
+    Nothing happens if the user cancels. An error is shown as a message.
     """
     from ....engine.tune import tune_request  # only if it is gone on with
 
@@ -95,10 +95,10 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
 async def resume(
     app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]], request: Callable[[], Request]
 ) -> None:
-    """Resume a measurement that has ended before its time. `what` is its kind for messages, and `start` starts its
-    process.
+    """Resume a measurement that has ended before its time, and show a message that it continues or why it cannot.
 
-    `request` returns the request with which it is resumed.
+    `what` is its kind for messages. `start` starts and returns its process. `request` returns the request with which
+    the queue resumes it, if the user chooses to wait.
     """
     try:
         made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start, request))
@@ -111,8 +111,8 @@ async def resume(
 
 
 class AskMinutes(AskText):
-    """Asks for a number of minutes, from 0.1 to MOST_MINUTES. Its result is the text, or None. Other texts are
-    refused.
+    """Asks for a number of minutes, from 0.1 to MOST_MINUTES; other texts are not accepted. The result is the text, or
+    None if the dialog was left.
     """
 
     def refuse(self, text: str) -> str:
@@ -123,13 +123,13 @@ class AskMinutes(AskText):
 
 
 def _is_out_of_time(data: Record) -> bool:
-    """Return True if the search has used its minutes, or is done."""
+    """Return True if the search has used its minutes or is complete."""
     limit, spent = limit_seconds(data), data.seconds
     return data.state == "done" or (limit is not None and spent >= limit)
 
 
 async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
-    """Open the improved preset in the form, where it can be viewed, started and saved."""
+    """Open the improved preset, whose text is `preset_yaml`, in the form, where it can be viewed, started and saved."""
     path = proof.path / IMPROVED
     try:
         await asyncio.to_thread(write_atomically, path, preset_yaml)
@@ -174,7 +174,8 @@ def _save_kept(proof: Proof, path: Path) -> None:
 
 
 async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
-    """Ask for a path, and ask again before an existing file is replaced. None if the user does not want to save.
+    """Ask for a path, and return it; ask again before an existing file is replaced. None if the user does not want to
+    save.
 
     `name` is the proposed path. A relative path is in `folder`.
     """
@@ -214,9 +215,9 @@ def _improved(proof: Proof) -> str:
 
 
 def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    """Return the file of the preset and all its options with the kept changes.
+    """Return the file of the proof's preset, and all its options with the kept changes.
 
-    The file is None if the preset has none or if it no longer exists.
+    The file is None if the preset has none, or if it no longer exists.
     """
     from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
@@ -273,7 +274,7 @@ async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
 
 
 async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: str) -> None:
-    """Ask the user, start the measurement if the answer is `yes`, and open it."""
+    """Ask the user, start the measurement if the answer is `yes`, and open it. `name` is its title."""
     if await app.push_screen_wait(Ask(question, (yes, CANCEL))) == yes:
         await launch_and_open(app, new_measurement(app, name, request))
 
@@ -292,7 +293,7 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 def _request(run: Run) -> tuple[Request, float]:
     """Return the request for the proof of the run's remedies, and the duration of one comparison in seconds.
 
-    Raises PresetError, RunError, OSError or ValueError if the proof is not possible.
+    Raises PresetError, RunError, OSError or ValueError if the proof is not possible on this machine.
     """
     from ....engine.job import this_machine
     from ....engine.proof import duration, request
@@ -328,7 +329,7 @@ async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> 
 
 
 async def measure_again(app: BaseApp, proof: Proof) -> None:
-    """Start a new measurement with the same request as the proof."""
+    """Ask the user, then start a new measurement of scaling with the request of the proof."""
     await _start_scaling(app, lambda: _checked(proof.request))
 
 
@@ -355,8 +356,8 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 
 def _checked(asked: Request) -> tuple[Request, str]:
-    """Return the request and the question about it. Raises PresetError, RunError, OSError or ValueError if the
-    measurement is not possible on this machine.
+    """Return the request and the question to the user about it. Raises PresetError, RunError, OSError or ValueError if
+    the measurement is not possible on this machine.
     """
     from ....engine.job import this_machine
     from ....engine.proof import request

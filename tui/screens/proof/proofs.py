@@ -68,7 +68,9 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return self.app.proof_trash
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action. `bring_back` is listed only if there is a deleted proof."""
+        """Return True if the palette lists the action: `bring_back` only if there is a deleted proof, every other
+        action always.
+        """
         return action != "bring_back" or not self.trash.is_empty
 
     @work
@@ -113,7 +115,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     @property
     def _widths(self) -> dict[str, int]:
-        """The columns with their widths in cells. The size is left out on a narrow screen."""
+        """Return the columns with their widths in cells. The size is left out on a narrow screen."""
         return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
 
     def on_resize(self) -> None:
@@ -136,7 +138,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return [cells[name] for name in self._widths]
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """The result of the proof under the cursor, or its present activity if it is running."""
+        """Return one row with the result of the proof under the cursor or, if it is running, its present activity."""
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
@@ -156,10 +158,10 @@ def _label(name: str) -> Text:
 
 
 def _gain(entry: ProofEntry) -> str:
-    """Return the gain of a proof as text: the total gain if there is one, for a search that goes on the gain so far.
+    """Return the gain of a proof as text: the total gain or, for a search without one, the gain so far. NONE if there
+    is no gain.
 
-    For a single comparison it is the gain of that comparison, even if the change was not kept, or "undecided". NONE if
-    there is no gain.
+    For a single comparison it is the gain of this comparison, even if the change was not kept, or "undecided".
     """
     total = entry.data.gain_total
     if total is not None:
@@ -177,10 +179,9 @@ def _gain(entry: ProofEntry) -> str:
 
 
 def _kept(entry: ProofEntry) -> str:
-    """Return the kept changes of a proof as text. For a search these are the best changes so far, for scaling its
-    result.
+    """Return the kept changes of a proof as text; for a search the best changes so far, for scaling its result.
 
-    A comparison of two settings has its compared changes if none were kept.
+    For a comparison of two settings whose change was not kept, return the compared change.
     """
     kept = entry.data.changes_kept
     if entry.data.kind == "tune":

@@ -23,7 +23,7 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 
 
 class ScalingScreen(ProofScreen):
-    """Shows a measurement of scaling. The rows of its table are the numbers of replicas, not comparisons."""
+    """Shows a measurement of scaling. Each row of its table is a number of replicas, not a comparison."""
 
     EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,7 +36,7 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """The columns with their widths in cells. The last column is left out if there is no room."""
+        """Return the columns with their widths in cells. The last column is left out if there is no room."""
         if self.size.width >= sum(WIDTHS.values()) + 3:
             return WIDTHS
         return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
@@ -71,7 +71,7 @@ class ScalingScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only such keys."""
+        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "again":
@@ -79,7 +79,7 @@ class ScalingScreen(ProofScreen):
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
-        """Return why the key of a verb has no effect now, as a message to the user."""
+        """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
             return "a measurement of scaling changes no preset"
         return (

@@ -45,7 +45,7 @@ ENDED_READ_SECONDS = 3.0
 class ProofView(FollowingScreen[Reading]):
     """The base of the screens of proofs. `data` is the newest content of proof.json that could be read.
 
-    The proof runs in its own process.
+    The proof is a process of its own, which continues without the screen.
     """
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
@@ -66,20 +66,22 @@ class ProofView(FollowingScreen[Reading]):
         return self.data.state == "running"
 
     def on_key(self, event: events.Key) -> None:
-        """If a key of `EXPLAINED` has no effect now, and so is not in the footer, show the reason."""
+        """Show the reason if the key belongs to a verb of `EXPLAINED` that has no effect now. The footer does not show
+        such keys.
+        """
         for verb, action in self.EXPLAINED.items():
             idle = not action or self.check_action(action, ()) is False
             if self.data.is_read and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
                 self.app.notify(clean(why), markup=False)
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """Return why the key of a verb has no effect now, as a message to the user. Empty if no message is needed."""
+        """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
+        needed.
+        """
         return ""
 
     def open_trial(self, name: str) -> None:
-        """Open the run of the trial. `name` is the name of the run's folder. Nothing happens if the folder does not
-        exist.
-        """
+        """Open the run of a trial, whose folder is called `name`. Nothing happens if the folder does not exist."""
         path = self.proof.path / TRIALS / Path(name).name
         if name and path.is_dir():
             self.app.open_run(Run(path))
@@ -98,7 +100,7 @@ class ProofView(FollowingScreen[Reading]):
 
 
 def latest_run(trials: Sequence[Trial]) -> str:
-    """Return the name of the run of the latest trial that has a run. Empty if no trial has a run."""
+    """Return the name of the run of the latest trial that has one. Empty if no trial has a run."""
     return next((trial.run for trial in reversed(trials) if trial.run), "")
 
 
@@ -116,7 +118,7 @@ class _Changes(Table):
 
 
 class ProofScreen(ProofView["Record"]):
-    """Shows one proof. `clock` returns the present time in seconds since 1970."""
+    """Shows one proof. `clock` returns the present Unix time and is replaced in tests."""
 
     CSS_PATH = "proof.tcss"
     EXPLAINED = {"stop": "stop", "file": "open"}
@@ -137,14 +139,14 @@ class ProofScreen(ProofView["Record"]):
 
     @property
     def compared(self) -> list[Any]:
-        """The comparisons of the proof, one for each row of the table. A subclass may return other objects that have
-        `trials`.
+        """Return the comparisons of the proof, one for each row of the table. A subclass may return other objects that
+        have `trials`.
         """
         return proof_comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
-        """The comparison under the cursor. None if there is none."""
+        """The object in the row of the cursor, one of `compared`. None if the table is empty."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
 
@@ -248,7 +250,7 @@ class ProofScreen(ProofView["Record"]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only such keys."""
+        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "stop":
             return self.is_measuring
         if action == "open":
@@ -256,7 +258,7 @@ class ProofScreen(ProofView["Record"]):
         return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
-        """Return why the key of a verb has no effect now, as a message to the user."""
+        """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "stop":
             return "it has ended"
         return "there is no improved preset" + (" so far" if self.is_measuring else ": no change was kept")

@@ -48,7 +48,7 @@ NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
 
 class RunActions(AppScreen):
-    """The actions on runs for a screen. Subclasses name the runs in `runs_meant`, and show a run again in `acted`."""
+    """The actions on runs for a screen. Subclasses name the runs in `runs_meant`, and show the run again in `acted`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,16 +56,18 @@ class RunActions(AppScreen):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The runs for the next action. Tags are set on all of them. The other actions use `run_meant`."""
+        """Return the runs to which the next action applies. Tags are set on all of them. The other actions use
+        `run_meant`.
+        """
         raise NotImplementedError
 
     @property
     def run_meant(self) -> Run | None:
-        """The run for the next action: by default the first of `runs_meant`. None if there is none."""
+        """The run to which the next action applies: by default the first of `runs_meant`. None if there is none."""
         return next(iter(self.runs_meant), None)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
-        """Called after an action has changed something about the run. `resumed` is True if the run was resumed."""
+        """Show the run again, which an action has changed. `resumed` is True if the run was resumed."""
 
     def say(self, text: str, severity: Any = "information") -> None:
         self.notify(clean(text), severity=severity, markup=False)
@@ -73,13 +75,13 @@ class RunActions(AppScreen):
     # ---- copying --------------------------------------------------------------------------------
 
     def copyables(self) -> Iterator[Copyable]:
-        """Yield further texts about the run that can be copied."""
+        """Yield further texts about the run that the user can copy. By default none."""
         yield from ()
 
     @work(group="choosing")
     async def action_copy(self) -> None:
-        """Copy the text that is selected with the mouse. Without a selection, offer a list of texts about the run to
-        copy.
+        """Copy the text that is selected with the mouse. Without a selection, let the user choose among texts about the
+        run.
         """
         from ..dialogs import Copyable, CopyScreen
 
@@ -103,9 +105,9 @@ class RunActions(AppScreen):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Request the run to stop after its step. If a user has already stopped it, ask whether to stop at once.
+        """Ask the run to stop after its step. If a user has already stopped it, ask the user whether to end it at once.
 
-        Asks first if a stop would lose steps, because the run keeps no checkpoint.
+        If a stop would lose steps, because the run keeps no checkpoint, ask the user first.
         """
         if (run := self.run_meant) is None:
             return
@@ -130,8 +132,8 @@ class RunActions(AppScreen):
 
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
-        """Resume the run from its last checkpoint. Its folder stays the same. Asks first if the user's code has
-        changed.
+        """Resume the run from its last checkpoint, in the same folder. If the user's code has changed, ask the user
+        first.
         """
         from ..starting import code_changed, resumed_run
 
@@ -166,8 +168,8 @@ class RunActions(AppScreen):
             self.app.open_run(again)
 
     async def _launched(self, start: Start, lead: str) -> Run | None:
-        """Return the run that was started. None if it waits for its devices or the user has cancelled, and after a
-        message if it cannot be started.
+        """Start a run and return it. None if it waits for its devices or the user has cancelled, and after a message if
+        it cannot be started.
 
         `lead` is the beginning of that message.
         """
@@ -226,7 +228,9 @@ class RunActions(AppScreen):
 
 
 class AskNote(AskText):
-    """Asks for the note on a run. An empty text removes the note."""
+    """Asks for the note on a run. The result is the text, of which an empty one removes the note, or None if the dialog
+    was left.
+    """
 
     def __init__(self, question: str, before: Notes) -> None:
         super().__init__(question, " ".join(before.note.split()))
@@ -236,7 +240,7 @@ class AskNote(AskText):
 
 
 class AskTags(AskText):
-    """Asks for tags, with `common` as the present tags. A tag that the user removes from the line is removed from the
+    """Asks for tags, with the tags `common` in the field. A tag that the user removes from the line is removed from the
     runs.
     """
 
@@ -252,13 +256,13 @@ class AskTags(AskText):
 
 
 def ended(run: Run) -> str:
-    """Return how the run has ended, as a message. Empty while it has not ended."""
+    """Return a message that says how the run has ended. Empty while it has not ended."""
     state = run.state
     return "" if state in ACTIVE_STATES else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _stop(run: Run) -> None:
-    """Ask a run to stop: Slurm asks one that trains in a job of the queue."""
+    """Ask a run to stop. If it trains in a job of Slurm, Slurm passes the request on."""
     if run.queue_file.exists():
         from ....engine.queue import slurm_queue  # only for a queued run
 
@@ -268,7 +272,7 @@ def _stop(run: Run) -> None:
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Return whether a user has already stopped the run, and a question to the user.
+    """Return True if a user has already stopped the run, and a question to ask before it is stopped.
 
     The question is empty unless a stop would lose steps, because the run keeps no checkpoint.
     """
@@ -339,8 +343,8 @@ NAMED = 8  # names in the question, at most
 
 
 class DeletingScreen(FollowingScreen[Reading]):
-    """A screen that deletes items of its table. The key of undo brings back the items deleted last. Deleted items stay
-    in the trash until gputui quits.
+    """A screen that deletes items of its table. The key of undo brings back the items that were deleted last. Deleted
+    items stay in the trash until gputui quits.
     """
 
     DELETES: ClassVar[str]  # the name of its items, in the plural
@@ -350,7 +354,8 @@ class DeletingScreen(FollowingScreen[Reading]):
         raise NotImplementedError
 
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Ask the user, then delete the items. `question` makes the question from the total size of the items in bytes.
+        """Ask the user, then delete the items. `question` returns the question for the total size of the items in
+        bytes.
 
         If the items cannot be kept in the trash, ask a second time before they are deleted for good.
         """
@@ -372,7 +377,7 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(message if gone else "", refused)
 
     def brought_back(self, back: Sequence[Deletable]) -> None:
-        """Called in a thread with the items that were brought back."""
+        """Handle items that were brought back from the trash, by default not at all. Called in a thread."""
 
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
@@ -383,8 +388,8 @@ class DeletingScreen(FollowingScreen[Reading]):
         self._changed(message if back or refused else nothing, refused)
 
     def _changed(self, message: str, refused: Sequence[str]) -> None:
-        """Show the message and the refusals, and begin the table's readings again. Called in the thread that
-        deletes.
+        """Show the message and the reasons why items were not deleted, and read the table again. Called in the thread
+        that deletes.
         """
         if message:
             self.app.call_from_thread(self.notify, message, markup=False)
@@ -402,6 +407,8 @@ def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
 
 
 def until_quitting(count: int, used: int, undo: str) -> str:
-    """Return sentences that say how to bring the items back, and how many bytes become free when gputui quits."""
+    """Return sentences that say that the key `undo` brings `count` items back, and that `used` bytes become free when
+    gputui quits.
+    """
     them = "them" if count > 1 else "it"
     return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

@@ -41,7 +41,7 @@ class QueueActions(RunActions):
 
     @property
     def waiting_now(self) -> Waiting | None:
-        """The place in the queue of the run for the next action. None if it does not wait."""
+        """The place in the queue of the run to which the next action applies. None if it does not wait."""
         raise NotImplementedError
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
@@ -81,7 +81,7 @@ class QueueActions(RunActions):
 
     @work(group="queue")
     async def action_take_out(self) -> None:
-        """Take the waiting run out of the queue, after a question."""
+        """Take the waiting run out of the queue, after a question to the user."""
         from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is None:
@@ -93,8 +93,8 @@ class QueueActions(RunActions):
             self.say(f"{name} is taken out of the queue")
 
     async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
-        """Call `act`, which changes the queue's entry of a run, in a thread, and show the queue again. Return True if
-        it was changed, False after a message.
+        """Call `act`, which changes the run's entry in the queue, in a thread, and show the run again. Return True if
+        `act` has succeeded, False after a message with its error.
         """
         try:
             await asyncio.to_thread(act)
@@ -107,5 +107,5 @@ class QueueActions(RunActions):
 
 
 def _waits_no_more(run: Run) -> str:
-    """Return a message if the run no longer waits. Empty while it waits."""
+    """Return a message that the run no longer waits. Empty while it waits."""
     return "" if run.state == WAITING else f"{title(run)} waits no more: it has begun, or was taken out"

@@ -30,7 +30,7 @@ KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the us
 
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
-    """Lets the user choose columns. Its result is their names in order, an empty list for the usual columns, or None
+    """Lets the user choose columns. The result is their names in order, an empty list for the usual columns, or None
     for no change.
     """
 
@@ -94,7 +94,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.query_one(OptionList).highlighted = (self._at + by) % len(self.order)
 
     def action_edge(self, number: int) -> None:
-        """Move the cursor to the first column (0) or the last column (-1). The page keys do this too, as the list is
+        """Move the cursor to the first column (0) or the last column (-1). The page keys do this, too, as the list is
         short.
         """
         self.query_one(OptionList).highlighted = number % len(self.order)
@@ -126,14 +126,16 @@ ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin
 
 
 class Order(NamedTuple):
-    """The column by which the table is sorted. `descending` is True if the greatest or latest value comes first."""
+    """The order of the table: the column by whose values it is sorted. With `descending`, the greatest or latest value
+    comes first.
+    """
 
     column: str = "when"
     descending: bool = True
 
     def by(self, column: str) -> Order:
-        """Return the order by `column`, with the direction that is usual for it. If that is the present column, return
-        the reversed order.
+        """Return the order by `column`, in the direction that is usual for it. If the table is already sorted by it,
+        return the reverse order.
         """
         return Order(column, not self.descending if column == self.column else column not in ASCENDING)
 
@@ -144,8 +146,8 @@ class _Row(NamedTuple):
 
 
 class RunsTable(OpeningTable):
-    """Shows runs in an order, with the columns that the user has chosen. If none are chosen, as many usual columns as
-    fit.
+    """Shows runs in an order, with the columns that the user has chosen or, if none are chosen, as many usual columns
+    as fit.
     """
 
     def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
@@ -157,7 +159,7 @@ class RunsTable(OpeningTable):
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter, and return them by id in the order of the table.
+        """Show the runs that match the words of the filter. Return their entries by id, in the order of the table.
 
         `marked` has the ids of the marked runs as keys.
         """
@@ -193,7 +195,9 @@ class RunsTable(OpeningTable):
         return glyphs_of(self.app)
 
     def _column(self, at: int, name: str, width: int) -> Column:
-        """Return the column with its heading. The first column has additional room for the marks."""
+        """Return the column `name`, number `at` in the table, with its heading. The first column has additional room
+        for the marks.
+        """
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
         head = COLUMNS[name].head + arrow
@@ -203,6 +207,8 @@ class RunsTable(OpeningTable):
     def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
         """Return the row of a run. The former row is returned if nothing in it has changed, as there may be thousands
         of runs.
+
+        `widths` has name and width of each column.
         """
         made_of = (entry, marked, widths, self._times.get(entry.run.id))
         former = self._rows.get(entry.run.id)
@@ -236,7 +242,7 @@ class RunsTable(OpeningTable):
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """Return the start time of each run whose title and date are also those of another run, by the run's id."""
+    """Return the start time, by the run's id, of each run that has the same title and date as another run."""
     alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
@@ -252,7 +258,7 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
     """Return the widths of columns in cells, by key. Columns without a fixed width share the rest of `width`, as much
     as their longest texts need.
 
-    `scrolls`: the table may be wider than `width`.
+    With `scrolls`, the table may be wider than `width`.
     """
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())

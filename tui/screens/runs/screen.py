@@ -44,7 +44,7 @@ FIRST = 200  # of the newest runs: there may be thousands, and more are read whe
 
 
 class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
-    """The table of runs. Marks stay when the table is updated. The settings store columns, order and filter."""
+    """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
@@ -114,7 +114,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """The marked runs. If none are marked, the run under the cursor."""
+        """Return the marked runs or, if none are marked, the run under the cursor."""
         return list(self.marked.values()) or [at.run for at in (self.current,) if at]
 
     @property
@@ -139,14 +139,14 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def current(self) -> Entry | None:
-        """The entry under the cursor. None if there is none, and before the table is built, as the footer may ask
+        """The entry under the cursor. None if there is none, and before the table is built, as the footer may need it
         earlier.
         """
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action. Stop, resume and undo are listed only if they have an effect
-        now.
+        """Return True if the palette lists the action: stop, resume and undo only if they have an effect now, every
+        other action always.
         """
         at = self.current
         if action == "stop":
@@ -175,7 +175,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self._show_current()
 
     def _show_current(self) -> None:
-        """Show the text about the run under the cursor, and the keys that its place in the queue gives a purpose."""
+        """Show the text about the run under the cursor, and the keys that have an effect on it."""
         self.query_one(Panel).repaint()
         now = self.waiting_now
         if (offered := (now is not None, now is not None and now.held)) != self._offered:
@@ -188,7 +188,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def _unread(self) -> int:
-        """The number of runs on the disk that have not been read yet. 0 if all are to be read."""
+        """The number of runs on the disk that have not been read yet. 0 if the screen is to read all."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -206,8 +206,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return the text about the run under the cursor and the numbers of marked, shown and all runs. A waiting run
-        has one or two other rows: its place, its start and why it waits.
+        """Return rows: the text about the run under the cursor with the numbers of marked, shown and all runs and, for
+        a waiting run, its place, its start and why it waits.
         """
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
@@ -301,7 +301,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     @property
     def _hidden(self) -> list[str]:
-        """The ids of the marked runs that the filter hides."""
+        """Return the ids of the marked runs that the filter hides."""
         return [name for name in self.marked if name not in self.shown]
 
     @work
@@ -345,7 +345,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.table.focus()
 
     def _filtered(self) -> None:
-        """Store the filter in the settings. Its line is shown only while it has words."""
+        """Store the filter in the settings, and show its line only while it has words."""
         line = self.query_one("#filter", Input)
         line.set_class(bool(line.value), "-shown")
         self.app.settings.change("runs.filter", line.value)
@@ -368,8 +368,8 @@ def _about(entry: Entry) -> str:
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """Return the question before a deletion of the runs `names`. It says which runs are hidden by the filter, and which
-    are the runs of `others`, the other workers.
+    """Return the question before the runs `names` are deleted, with the runs that the filter hides (`hidden`) and those
+    of other workers (`others`).
 
     `used` is their size in bytes, `undo` the key that brings them back.
     """

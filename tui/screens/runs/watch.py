@@ -22,7 +22,7 @@ SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
 class RunWatch:
-    """Watches the running runs. `start` begins the watch. `close` ends it and restores the title of the terminal."""
+    """Watches which runs are running or wait, until `close`, which also restores the title of the terminal."""
 
     def __init__(self, app: BaseApp) -> None:
         self._app = app
@@ -41,12 +41,14 @@ class RunWatch:
 
     @property
     def at_terminal(self) -> bool:
-        """True if the output is a terminal to which titles and notifications may be sent, and not a test or a pipe."""
+        """True if titles and notifications may be sent to the output: it is a terminal that understands them, and no
+        test.
+        """
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and understands(os.environ)
 
     def _read_running(self) -> None:
-        """Read every 3 s which runs are running, until `close`. This runs in a thread."""
+        """Read every 3 s which runs are running or wait, until `close`. This runs in a thread."""
         from ...reading.run_list import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
@@ -79,7 +81,9 @@ class RunWatch:
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, outcome: str) -> None:
-        """Ring the bell and send a desktop notification, if the settings allow it and the output is a terminal."""
+        """Ring the bell and send a desktop notification, if the settings allow it and the output is a terminal.
+        `outcome` is the end in words.
+        """
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
@@ -88,7 +92,7 @@ class RunWatch:
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:
-        """Send the desktop notification. To be called in a thread, as tmux may be called."""
+        """Send the line as a desktop notification. To be called in a thread, as tmux may be called."""
         if sequence := notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
@@ -97,8 +101,8 @@ class RunWatch:
 
 
 def title_of(now: Now) -> str:
-    """Return the terminal's title while runs are running: progress and title of the newest run. Empty if no run is
-    running.
+    """Return the terminal's title while runs are running: the share of its steps that the newest has done, and its
+    title. Empty if no run is running.
     """
     if not now.running:
         return ""
@@ -116,7 +120,9 @@ TMUX_SECONDS = 1.0
 
 
 class TerminalTitle:
-    """Sets the title of the terminal, and restores the former title at the end. `write` sends text to the terminal."""
+    """Sets the title of the terminal, and restores the former title at the end. `write` sends a control sequence to the
+    terminal.
+    """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -151,8 +157,8 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """Return True if this tmux passes control sequences on to its terminal, which its user has to allow. False if tmux
-    does not answer.
+    """Return True if the tmux of this process passes control sequences on to its terminal, which its user has to allow.
+    False if tmux does not answer.
     """
     try:
         answer = subprocess.run(

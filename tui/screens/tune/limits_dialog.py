@@ -47,9 +47,10 @@ _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 
 
 class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
-    """Asks for the limits of a search and starts it. Its result is the search and its process, or None.
+    """Asks for the limits of a search and starts it. The result is the search and its process, or None if none was
+    started.
 
-    Reasons against a start are shown in the dialog. `waits` is True if the search was put in the queue instead.
+    Reasons why it cannot start are shown in the dialog. `waits` is True if the search was put in the queue instead.
     """
 
     DEFAULT_CSS = """
@@ -144,7 +145,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Changed, "#minutes")
     def _show_what_it_buys(self) -> None:
-        """Show what the search can do in the typed minutes. Show nothing if the text is no number."""
+        """Show what the search can do in the typed minutes. Nothing is shown if the text is no number."""
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -157,8 +158,8 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Submitted)
     def action_start(self) -> None:
-        """Start the search with the limits in the fields. If a limit is invalid, show the reason and
-        focus its field.
+        """Start the search with the limits in the fields. If a limit is invalid, show the reason and focus its
+        field.
         """
         if self._starts:
             return
@@ -212,9 +213,10 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
-    """Ask for the limits, start a search from the form's settings, and open it. Return the limits for the next dialog.
+    """Ask for the limits, start a search from the form's settings, and open it. Return the limits with which the next
+    dialog opens.
 
-    Changes in a dialog that was left without starting a search are not kept.
+    They are `texts` again if the dialog was left without starting a search.
     """
     dialog = TuneDialog(state, deepcopy(texts))
     made = await app.push_screen_wait(dialog)
@@ -231,8 +233,9 @@ def _field(name: str, text: str) -> LimitInput:
 
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
-    """The names of the mixed precisions that are fast on the devices of the training. `here` is this machine. If it is
-    None, the machine is read here.
+    """Return the names of the mixed precisions that are fast on the devices of the training.
+
+    `here` is this machine; if it is None, the machine is read here.
     """
     from ....engine.job import this_machine
     from ....engine.job.training_gpus import training_gpus
@@ -244,8 +247,9 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 
 def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """The request for the search. Raises PresetError, RunError, OSError or ValueError if the search is not possible on
-    this machine.
+    """Return the request for the search. `path` is the preset's file, None without one.
+
+    Raises PresetError, RunError, OSError or ValueError if the search is not possible on this machine.
     """
     from ....engine.job import this_machine
     from ....engine.proof import request
@@ -257,8 +261,8 @@ def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request
 
 
 def time_plan() -> TimePlan:
-    """The plan by which the minutes of a search are divided on this machine. It is made from the latest runs, which are
-    read.
+    """Return the plan by which the minutes of a search are divided on this machine. It is made from the latest runs,
+    which are read here.
     """
     from ....engine.trials.search_record import Limits
     from ....engine.tune import tune_request
@@ -267,5 +271,5 @@ def time_plan() -> TimePlan:
 
 
 def buys(plan: TimePlan, limits: Limits) -> str:
-    """What the search can do within the minutes of these limits, in words for the user."""
+    """Return in words for the user what a search with these limits can do in its minutes."""
     return plan.with_limits(limits).in_words()

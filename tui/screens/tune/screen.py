@@ -240,7 +240,7 @@ class TuneScreen(ProofView[SearchReading]):
         return self.proof.id
 
     def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
-        """The charts of the running trial, if there is one, and the chart of memory over batch size, if there are
+        """Return the charts of the running trial, if there is one, and the chart of memory over batch size, if it has
         values.
         """
         now, run = self.reading.trial, self.reading.run
@@ -274,7 +274,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only such keys."""
+        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "stop":
             return self.is_measuring
         if action == "resume":
@@ -287,7 +287,9 @@ class TuneScreen(ProofView[SearchReading]):
         return action not in ("save_report", "copy") or bool(self.data)
 
     def why_not(self, verb: str) -> str:
-        """The reason why the key of a verb has no effect now, as a message to the user. It may be empty."""
+        """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
+        needed.
+        """
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
         if self.is_measuring:
@@ -314,7 +316,7 @@ class TuneScreen(ProofView[SearchReading]):
 
 
 def _column(name: str, width: int, marked: bool) -> Column:
-    """A column of the table. If `marked` is True, some speeds have a mark, which the heading of the settings
+    """Return a column of the table. With `marked`, some speeds have a mark, which the heading of the settings
     explains.
     """
     right = name in WIDTHS and name != "outcome"
