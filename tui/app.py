@@ -46,8 +46,9 @@ UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
 class GputuiApp(BaseApp):
-    """The application. `preset` fills the form. `watch` is a run whose live view opens at once. With `replay_speed` the
-    view replays that run, this many times as fast.
+    """The application. `preset` fills the form, and `watch` is a run whose live view opens at once; both may be None.
+
+    With `replay_speed` the view replays that run, this many times as fast as it happened.
     """
 
     TITLE = "gputui"
@@ -79,8 +80,8 @@ class GputuiApp(BaseApp):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """Return the name of the theme of the settings. If it is not set or unknown, the theme that suits the terminal
-        and its colours.
+        """Return the name of the theme in the settings or, if that is not set or unknown, of the theme that suits the
+        terminal and its colours.
         """
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
@@ -132,8 +133,8 @@ class GputuiApp(BaseApp):
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
     def _notify_faults(self) -> None:
-        """Show a message about the faults of the settings. For one fault it is its text. For several it is their number
-        and the key of the palette, which lists them.
+        """Show a message about the faults of the settings: the text of a single fault, else their number and the key of
+        the palette, which lists them.
         """
         faults = self.settings.problems
         if len(faults) > 1:
@@ -156,17 +157,17 @@ class GputuiApp(BaseApp):
     # ---- what other screens call ----------------------------------------------------------------
 
     def open_run(self, run: Run) -> None:
-        """Open the live view of a run, running or finished."""
+        """Open the live view of a run, which may be running or finished."""
         speed, self.replay_speed = self.replay_speed, None
         self._open("live", run, speed)
 
     def open_compare(self, runs: list[Run]) -> None:
-        """Open the comparison of runs."""
+        """Open the screen that compares the runs."""
         self._open("compare", runs)
 
     @work
     async def open_proof(self, proof: Proof) -> None:
-        """Open a proof, a search or a measurement of scaling, running or finished."""
+        """Open the screen of a proof, a search or a measurement of scaling, which may be running or finished."""
         kind = await asyncio.to_thread(lambda: proof.record.kind)
         self._open(kind if kind in ("tune", "scaling") else "proof", proof)
 
@@ -176,10 +177,9 @@ class GputuiApp(BaseApp):
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
-        """Show the form and fill it with the preset of a file, after a question if unsaved changes would be lost.
+        """Show the form and fill it with the preset of a file. Asks first if unsaved changes would be lost.
 
-        Nothing changes if the user keeps the present form. If the file cannot be read, a message is shown and nothing
-        changes.
+        Nothing changes if the user keeps the present form, or, after a message, if the file cannot be read.
         """
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
@@ -190,10 +190,11 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put values, by option, into the form with the run's preset. If the form already holds this preset, its other
-        changes stay. `what` names the values for the user.
+        """Put `values`, by option key, into the form with the run's preset. If the form already holds this preset, its
+        other changes stay.
 
-        Nothing changes if the user keeps the present form, or if the file cannot be read.
+        `what` is a text for the user about the values. Nothing changes if the user keeps the present form, or if the
+        file cannot be read.
         """
         path = run.file("preset.yaml")
         present = self.form.state if self.form.state.path == path else None
@@ -205,11 +206,11 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        """Put values, by option, into the form with the preset of a file. `what` names the values for the user.
+        """Put `values`, by option key, into the form with the preset of the file `path`.
 
-        If the form already holds this file, its other changes stay. If not, all values of `options` that differ from
-        the file are put into the form. Nothing changes if the user keeps the present form, or if the file cannot be
-        read.
+        If the form already holds this file, its other changes stay. Otherwise all values of `options` that differ from
+        the file are put into the form. `what` is a text for the user about the values. Nothing changes if the user
+        keeps the present form, or if the file cannot be read.
         """
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
@@ -219,8 +220,8 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """Return the form's state for a preset's file. Return None if the user keeps the present form. If the file
-        cannot be read, show a message and return None.
+        """Return the form's state for a preset's file. None if the user keeps the present form or, after a message, if
+        the file cannot be read.
         """
         if not await self.form_is_safe():
             return None
@@ -231,7 +232,7 @@ class GputuiApp(BaseApp):
             return None
 
     def show_in_form(self, state: FormState) -> None:
-        """Replace the state of the form. Undo restores the former state."""
+        """Replace the content of the form by `state`. Undo restores the former content."""
         self.form.load(state)
 
     @property
@@ -243,8 +244,8 @@ class GputuiApp(BaseApp):
         return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
-        """Return True if the content of the form may be replaced or lost. Asks the user if unsaved changes would be
-        lost.
+        """Return True if the content of the form may be replaced. If unsaved changes would be lost, the user is
+        asked.
         """
         from .screens.presets.saving import save_first
 
@@ -253,7 +254,11 @@ class GputuiApp(BaseApp):
     # ---- one screen over another ----------------------------------------------------------------
 
     def _open(self, name: str, *opened_with: Any) -> None:
-        """Open a screen over the present screen. If the present screen is of the same kind, it is replaced."""
+        """Open the screen `name` of the catalogue over the present screen. A present screen of the same class is
+        replaced.
+
+        `opened_with` are the arguments of the screen's class.
+        """
         screen_class = catalogue.entry(name).screen_class
         screen = screen_class(*opened_with)
         if isinstance(self.screen, screen_class):
@@ -262,8 +267,8 @@ class GputuiApp(BaseApp):
             self.push_screen(screen)
 
     def action_show(self, name: str) -> None:
-        """Show a screen by its name. If it is open, close the screens over it, else open it. The live view shows the
-        running or the latest run.
+        """Show the screen `name` of the catalogue: close the screens over it if it is open, else open it. The live view
+        shows the running or, if none is running, the latest run.
         """
         entry = catalogue.entry(name)
         if self._uncover(entry.screen_class):
@@ -274,8 +279,8 @@ class GputuiApp(BaseApp):
             self.push_screen(entry.screen_class())
 
     async def hand_over(self, event: events.Event) -> None:
-        """Pass an event to Textual. In a dialog, the key of a screen in the header closes the dialog and opens that
-        screen.
+        """Pass an event to Textual. If a dialog is open, the key of a screen in the header closes the dialog and opens
+        that screen.
         """
         covered = self.screen_stack and isinstance(self.screen, ModalScreen) and isinstance(event, events.Key)
         name = catalogue.place_of_key(self, event.key) if covered and isinstance(event, events.Key) else ""
@@ -310,7 +315,7 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="offer")
     def _offer_running(self) -> None:
-        """Name a running run in the form. If there are no runs yet, the form shows the purpose of gputui."""
+        """Name a running run in the form or, if there are no runs yet, show the purpose of gputui there."""
         from ..engine import runs
         from .reading.newest_runs import newest_runs
 
@@ -324,8 +329,8 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
-        """Remove deleted runs and proofs from the trash that an earlier gputui could not remove because
-        it was killed.
+        """Delete the runs and proofs in the trash of earlier processes of gputui, which were killed before they could
+        do so.
         """
         from ..engine.runs import home, runs_folder, trash
 
@@ -389,7 +394,7 @@ class GputuiApp(BaseApp):
         yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
 
     def picture(self) -> None:
-        """Save a picture of the screen, without the palette, as SVG."""
+        """Save a picture of the screen as SVG, as soon as the palette is closed."""
         self.set_timer(PALETTE_SECONDS, self._picture)
 
     def _picture(self) -> None:
@@ -403,7 +408,7 @@ class GputuiApp(BaseApp):
 
 
 def _last_opened() -> FormState | None:
-    """Return the state of the preset that was opened or saved last. Return None if there is no such file, if it is
+    """Return the form's state for the preset that was opened or saved last. None if there is no such file, if it is
     invalid, or if its disk does not answer in time.
     """
     for path in preset_files.recent()[:1]:

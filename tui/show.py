@@ -30,7 +30,11 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """Run the screens until the user quits, then print which runs and measurements continue. Return the exit code."""
+    """Run the screens until the user quits, then print which runs and measurements continue. Return the exit code.
+
+    `preset` fills the form, `watch` is a run whose live view opens at once, and `replay_speed` replays it (None: does
+    not).
+    """
     need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp

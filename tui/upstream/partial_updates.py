@@ -40,7 +40,9 @@ Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 
 class Codes(NamedTuple):
-    """The attributes and colours of cells as codes of SGR. Each text may be empty."""
+    """The look of cells as codes of SGR (a control sequence): attributes, foreground and background. Each text may be
+    empty.
+    """
 
     attributes: str
     foreground: str
@@ -53,7 +55,7 @@ class Codes(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Neighbouring changed cells with the same look. The look of a blank is only its background."""
+    """Neighbouring changed cells of a line with the same look. The look of blanks is only their background."""
 
     x: int
     y: int
@@ -67,9 +69,10 @@ class Piece(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Changed cells of a line, from column `x` up to, but without, `end`, and the strip that is visible there.
+    """Changed cells of the line `y`, from the column `x` up to the column before `end`, and the strip that is visible
+    there.
 
-    `y` is the line, and `start` the first column of the strip.
+    `start` is the column at which the strip begins.
     """
 
     y: int
@@ -80,7 +83,7 @@ class Shown(NamedTuple):
 
 
 def send_changed_cells(screen: Screen[Any]) -> None:
-    """Let a screen send only changed cells in its partial updates. To be called before the screen is composed."""
+    """Make a screen send only changed cells in its partial updates. To be called before the screen is composed."""
     screen._compositor = ChangedCellsCompositor()
 
 
@@ -93,7 +96,9 @@ class ChangedCellsCompositor(Compositor):
         return ChangedCellsUpdate(spans, sorted(self._in_front(spans)), self.size.width) if spans else None
 
     def _in_front(self, spans: Iterable[Span]) -> Iterator[Shown]:
-        """Yield the visible cells of the spans, first of the widget in front, until all spans are covered."""
+        """Yield the visible cells of the spans, those of the widget in front first, until all spans are covered. Each
+        widget renders its lines at this moment.
+        """
         left: dict[int, list[Span]] = {}
         for span in spans:
             left.setdefault(span[0], []).append(span)
@@ -115,7 +120,7 @@ class ChangedCellsCompositor(Compositor):
 
 
 def _outside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
-    """Yield the parts of the spans that are left of the column `begin`, or from the column `end` on."""
+    """Yield the parts of the spans that lie left of the column `begin`, or at the column `end` and right of it."""
     for y, x, after in spans:
         if x < min(after, begin):
             yield y, x, min(after, begin)
@@ -124,8 +129,8 @@ def _outside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
 
 
 class ChangedCellsUpdate(ChopsUpdate):
-    """An update with the changed cells, ordered by colour. The cells do not overlap, so that any order gives the same
-    screen.
+    """An update with the changed cells in the order of their looks. The cells do not overlap, so that each order gives
+    the same screen.
     """
 
     def __init__(self, spans: list[Span], shown: list[Shown], width: int) -> None:
@@ -161,7 +166,9 @@ class ChangedCellsUpdate(ChopsUpdate):
         yield "\x1b[0m"
 
     def _changed(self, system: ColorSystem | None) -> Iterator[Piece]:
-        """Yield the changed cells as pieces, line by line."""
+        """Yield the changed cells as pieces, line by line. `system` is the colour system of the terminal, None without
+        colours.
+        """
         for y, x, end, strip, start in self._shown:
             for segment, width in _within(strip, x - start, end - start):
                 yield Piece(x, y, segment.text, x + width, _codes(segment.style or _PLAIN, system))
@@ -169,7 +176,9 @@ class ChangedCellsUpdate(ChopsUpdate):
 
 
 def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]:
-    """Yield the segments between the cells `begin` and `end` of the strip, each with its width."""
+    """Yield the segments of the strip from the cell `begin` up to the cell before `end`, each with its width in
+    cells.
+    """
     at = 0
     for segment in strip:
         width = segment.cell_length
@@ -186,8 +195,8 @@ def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield the pieces. Neighbours that can be written in one look are joined, as a blank may have the foreground of
-    its neighbour.
+    """Yield the pieces, with neighbours as one piece if both can be written in one look. A blank may have the
+    foreground of its neighbour.
     """
     last: Piece | None = None
     for piece in pieces:
@@ -226,8 +235,10 @@ def _codes(style: Style, system: ColorSystem | None) -> Codes:
 
 
 def _colours(before: Codes | None, now: Codes) -> str:
-    """Return the control sequence that changes the look from `before` to `now`. If the attributes are equal, it has
-    only the colours that differ. If `before` is None, it has the whole look.
+    """Return the control sequence that changes the look from `before` to `now`: if the attributes are equal, only the
+    colours that differ, else the whole look.
+
+    If `before` is None, the present look is not known, and the sequence has the whole look.
     """
     if before is None or before.attributes != now.attributes:
         codes = ["0", now.attributes, now.foreground, now.background]
@@ -240,8 +251,8 @@ def _colours(before: Codes | None, now: Codes) -> str:
 
 
 def _move(at: tuple[int, int] | None, x: int, y: int) -> str:
-    """Return the shortest control sequence that moves the cursor to column `x` of line `y`. `at` is its present cell,
-    None if unknown.
+    """Return the shortest control sequence that moves the cursor to column `x` of line `y`. `at` is its present cell
+    (column, line), None if that is not known.
     """
     absolute = f"\x1b[{y + 1};{x + 1}H"
     if at is None:

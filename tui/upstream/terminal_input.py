@@ -59,7 +59,9 @@ class TerminalInput(XTermParser):
             yield from messages
 
     def tick(self) -> Iterator[Message]:
-        """Yield the events of pieces that have waited too long for their rest. Called about ten times a second."""
+        """Yield the events of incomplete sequences that have waited too long for their rest, and drop them. Called
+        about ten times a second.
+        """
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:
@@ -76,7 +78,9 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """The events for the beginning of the text, and the rest of the text."""
+        """Return the events for the beginning of the text, and the rest of the text. An incomplete sequence is kept
+        until more input arrives.
+        """
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -95,8 +99,8 @@ class TerminalInput(XTermParser):
         return ([] if REPLY.match(sequence) else self._events_of(sequence)), rest
 
     def _events_of(self, sequence: str) -> list[Message]:
-        """The events of a sequence. Textual's parser is reset if it waits for more characters after an unknown
-        sequence.
+        """Return the events of a complete sequence. Textual's parser is reset if it waits for more characters after an
+        unknown sequence.
         """
         messages = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
@@ -107,7 +111,9 @@ class TerminalInput(XTermParser):
         return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """The event of a paste and the text after it. No event until the end of the paste has arrived."""
+        """Return the event of a paste and the text after it. Until the end of the paste has arrived, return no event
+        and keep the text.
+        """
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted

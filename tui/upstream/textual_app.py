@@ -39,13 +39,14 @@ class UpstreamApp(App[None]):
     """
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """Return True if the application continues after an exception. `_node` is the node that has failed. None stands
-        for the node that handles a message now. By default False.
+        """Return True if the application continues after an exception, by default False.
+
+        `_node` is the node that has failed; None stands for the node that handles a message now.
         """
         return False
 
     def last_line(self, error: BaseException) -> str:
-        """The line that stays on the terminal if an exception ends the application."""
+        """Return the line that stays on the terminal if an exception ends the application."""
         raise NotImplementedError
 
     async def _guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
@@ -57,8 +58,8 @@ class UpstreamApp(App[None]):
                 raise
 
     def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
-        """Register a child whose messages are dispatched by `_guard`, so that an exception does not end its message
-        handling.
+        """Register a child of `parent` whose messages are dispatched by `_guard`, so that an exception does not end the
+        handling of its later messages. Textual calls this method.
         """
         super()._register_child(parent, child, before, after)
         vars(child)["_dispatch_message"] = partial(self._guard, child, child._dispatch_message)
@@ -74,19 +75,21 @@ class UpstreamApp(App[None]):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """Leave one line about the present exception on the terminal, in place of Textual's traceback."""
+        """Print one line about the present exception when the application has ended, in place of Textual's
+        traceback.
+        """
         error = sys.exception()
         assert error is not None
         self.panic(Text(self.last_line(error)))
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that can be seen behind the screen in front. The list is empty if that screen is opaque."""
+        """The screens that can be seen behind the screen in front. Empty if that screen is opaque."""
         return [] if self.screen.styles.background.a == 1 else super()._background_screens
 
     def withdraw(self) -> None:
-        """Remove the shown messages of severity information, as they are no longer true or newer
-        messages replace them.
+        """Remove the shown messages of severity information. To be called if they are no longer true, or before a newer
+        message.
         """
         for notification in list(self._notifications):
             if notification.severity == "information":
@@ -100,17 +103,19 @@ class UpstreamApp(App[None]):
 
 
 def keymap_of(app: App[Any]) -> Mapping[str, str]:
-    """The keys that were set by `set_keymap`, by the id of the binding."""
+    """Return the keys that were set by `set_keymap`, by the id of the binding."""
     return app._keymap
 
 
 def name_of(character: str) -> str:
-    """Textual's name of the key for a character, such as slash."""
+    """Return Textual's name of the key for a character, such as slash."""
     return _character_to_key(character)
 
 
 def failed_node(app: App[Any], error: Exception) -> MessagePump:
-    """The node whose code has failed: the worker's node, or the node that is handling a message now."""
+    """Return the node whose code has failed: that of the worker if `error` is a worker's, else the node that is
+    handling a message now.
+    """
     if isinstance(error, WorkerFailed):
         return get_current_worker().node
     return active_message_pump.get(app)

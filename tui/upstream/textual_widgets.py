@@ -44,7 +44,7 @@ class StyledOnce(Screen[None]):
 
 
 class ShownKey(NamedTuple):
-    """A key of the footer."""
+    """A key of the footer: its binding, whether it has an effect now, and its tooltip."""
 
     binding: Binding
     enabled: bool
@@ -86,8 +86,8 @@ class ChosenKeys(Footer):
             self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
-        """Make the footer's widgets again, but only if the keys differ, as a screen that opens calls this several
-        times.
+        """Make the footer's widgets again, but only if the keys differ, as Textual calls this several times when a
+        screen opens.
         """
         if self.is_attached and self.chosen_keys() != self._made:
             await super().recompose()
@@ -97,7 +97,9 @@ class ScrollRequests(ScrollView):
     """A view whose `scroll_requested` is called for each requested scroll, but not for scrolls after a resize."""
 
     def scroll_requested(self, y: float) -> None:
-        """Called before the view is scrolled to the line `y`."""
+        """Handle a request to scroll the view to the line `y`, before the view is scrolled. By default nothing is
+        done.
+        """
 
     def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
         if y is not None:
@@ -117,7 +119,7 @@ class LightStrip(Strip):
         self._cell_count: int | None = None
 
     def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
-        """Make and return the cache of this name, which does not exist yet."""
+        """Make, store and return the cache called `name`, which is used for the first time."""
         if not name.endswith("_cache"):
             raise AttributeError(name)
         made: FIFOCache[Any, Any] = FIFOCache(4)

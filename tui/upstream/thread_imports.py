@@ -27,8 +27,8 @@ _one_at_a_time = threading.RLock()
 
 
 def import_one_at_a_time() -> None:
-    """Let only one thread at a time import new modules. To be called before the first thread starts. A second call does
-    nothing.
+    """Make only one thread at a time import new modules, from now on. To be called before the first thread starts. A
+    second call does nothing.
 
     The import statement (in C), `import_module` and imports of submodules all call `_find_and_load`, and only for
     modules that are not imported yet. Imports of modules that are already imported take no lock and take no more time
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
-    """Call `reading` in a daemon thread, then `take` with its result in the calling thread.
+    """Call `reading` in a daemon thread, then `take` with its result in the calling thread. Returns at once.
 
     If `owner` has been removed, `take` is not called. An exception is handled as an exception of `owner`'s application.
     """

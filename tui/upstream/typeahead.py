@@ -62,7 +62,9 @@ class Held:
 
 @dataclass(frozen=True)
 class Moment:
-    """The screen, the focus and the workers of the application before or after an event."""
+    """The screen, the focused widget and the workers of the application at one time, to find out what an event has
+    changed.
+    """
 
     screen: Screen[Any] | None
     focused: Widget | None
@@ -70,10 +72,10 @@ class Moment:
 
 
 class Typeahead:
-    """Holds keys until the effects of earlier keys are complete.
+    """Holds keys back until the effects of earlier keys are complete.
 
     `hand_over` is the application's handler for an event from its terminal. `opens_place` returns True if a key opens
-    one of the screens that open from everywhere. `name_unused` shows the keys that had no effect.
+    one of the screens that the header lists. `name_unused` shows the keys that had no effect.
     """
 
     def __init__(
@@ -96,18 +98,19 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """True if a key that arrives now would wait or have no effect, or if a message about keys without effect is
-        still to come.
+        """True if a key that arrives now would be held back or have no effect, or if a message about keys without
+        effect is still to be shown.
         """
         return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
-        """Handle a key or a paste. If an earlier key is opening a screen or a field, wait until that is ready.
+        """Handle a key or a paste or, if an earlier key is opening a screen or a field, hold it back until that is
+        ready.
 
-        A key that was typed before its screen was visible may be refused. Waiting keys are dropped after 10 s. Ctrl+Q
-        is handled at once, and drops the waiting keys.
+        A key that was typed before its screen was visible may be refused. Held keys are dropped after 10 s. Ctrl+Q is
+        handled at once, and drops the held keys.
         """
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
@@ -120,7 +123,9 @@ class Typeahead:
         await self._next()
 
     async def click(self, event: events.MouseUp) -> None:
-        """Handle a click. It may open a screen or field, so later keys wait until it has taken effect."""
+        """Handle a click. Keys that follow are held back until it has taken effect, as it may open a screen or a
+        field.
+        """
         await self._watched(event)
 
     async def _next(self) -> None:
@@ -134,7 +139,7 @@ class Typeahead:
                 await self._watched(held.event)
 
     async def _watched(self, event: events.Event) -> None:
-        """Pass the event to the application, and let the next key wait until it has taken effect."""
+        """Pass the event to the application, and hold back the next keys until it has taken effect."""
         before = self._now()
         await self._hand_over(event)
         if self._settling is None:
@@ -143,7 +148,7 @@ class Typeahead:
     # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool) -> bool:
-        """Return True if the event may have an effect on the present screen or field. Otherwise refuse it.
+        """Return True if the event is meant for the present screen or field. Otherwise record it as refused.
 
         `ahead` is True if it was typed before this screen or field was visible.
         """
@@ -160,8 +165,8 @@ class Typeahead:
         return True
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
-        """Record the key as without effect. Keys that follow without a pause, or before the time `until`, have no
-        effect either.
+        """Record the key as one without effect, to be named in a message. Keys that follow without a pause, or before
+        the time `until` (monotonic), have no effect, too.
         """
         at_once = event.time - self._refused < PAUSE_SECONDS
         if not (at_once and event.key == self._refused_key and not event.is_printable):
@@ -180,21 +185,21 @@ class Typeahead:
             self._name(unused)
 
     def _unseen(self, event: events.Key) -> bool:
-        """Return True if the key was typed too soon after a question appeared, so that the user cannot have read it."""
+        """Return True if the key was typed so soon after a question appeared that the user cannot have read it."""
         screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
-        """Return True if the event is a single key that was typed right after the key that has opened the present
-        screen, and has an action there. Never True for a dialog.
+        """Return True if the held event is a single key that was typed right after the key that has opened the present
+        screen, and that has an action there. Never True for a dialog.
         """
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Record that the screen is in front from now on, as keys that were typed earlier were meant for another
+        """Record that the screen is in front from now on. Keys that were typed earlier were meant for another
         screen.
         """
         self._in_front_since = time.monotonic()
@@ -221,7 +226,11 @@ class Typeahead:
         self._settling = asyncio.create_task(self._settle(before, leaving))
 
     async def _settle(self, before: Moment, leaving: bool) -> None:
-        """Wait for the messages, new screens and background work that the event has caused."""
+        """Wait until the messages, screens and workers that an event has caused are complete, for at most
+        LIMIT_SECONDS. Then the next key is handled.
+
+        `before` is the moment before the event.
+        """
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
         arriving = asyncio.create_task(self._arrive_early())
         try:
@@ -235,8 +244,10 @@ class Typeahead:
             self._app.call_later(self._settled, leaving)  # else all later keys would be held forever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
-        """Wait until no messages and no workers of the event are left. At the time `until` the wait ends, and the
-        waiting keys are dropped.
+        """Wait until no messages and no workers of the event are left. At the time `until` (monotonic) the wait ends,
+        and the held keys are dropped.
+
+        `target` is the widget that had the focus, and so has got the event.
         """
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
@@ -251,15 +262,15 @@ class Typeahead:
             self._drop()
 
     def _drop(self) -> None:
-        """Refuse the waiting keys, and the keys that follow at once. The user may still be typing, and sees only now
-        that they are lost.
+        """Refuse the held keys, and the keys that follow at once: the user may still be typing, and sees only now that
+        they are lost.
         """
         while self._held:
             if isinstance(key := self._held.popleft().event, events.Key):
                 self.refuse(key, until=time.monotonic())
 
     async def _arrive_early(self) -> None:
-        """Record a new place as soon as it is visible, even while it still loads data or the last place is being
+        """Record a new place as soon as it is visible, even if it still loads data or the last place is being
         removed.
         """
         while True:
@@ -290,7 +301,7 @@ class Typeahead:
         return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
 
     def _path(self) -> Iterator[MessagePump]:
-        """Yield the nodes that get a key, from the focused widget up to the application."""
+        """Yield the nodes that get a key one after the other, from the focused widget up to the application."""
         if self._app.screen_stack:
             yield from _upwards(self._app.focused or self._app.screen)
         yield self._app
@@ -306,7 +317,7 @@ def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
 
 
 async def _flush(node: MessagePump) -> bool:
-    """Wait until the node has handled its present messages. Returns False if that takes longer than FLUSH_SECONDS."""
+    """Wait until the node has handled its present messages. Return False if that takes longer than FLUSH_SECONDS."""
     handled = asyncio.Event()
     if not node.is_running or not node.call_later(handled.set):
         return True

@@ -1,7 +1,6 @@
 """Line charts: one chart, a grid of charts with the line of the run's phases, and a chart that fills the screen.
 
-A chart draws a plot, and redraws it only if one of its lines has grown. If the caller requests it, only the figures are
-drawn.
+A chart is drawn again only if one of its lines has a new point. The caller may request that only the figures are drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Chart(Painted):
         self._behind = False  # the drawn curves are older than the figures
 
     def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Set the plot. Its lines are compared by identity, as a line without new points is the same object.
+        """Show a plot. If its lines are the same objects as before, nothing is drawn, as they then have no new points.
 
         Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
         """
@@ -84,7 +83,9 @@ class Chart(Painted):
 
 
 class ChartGrid(Vertical):
-    """Shows a page of charts. `earlier` are the times of earlier starts of the preset, once they have been read."""
+    """Shows a page of charts, or the phases of the start before the first step. `earlier` are the times of earlier
+    starts of the preset, NONE until they have been read.
+    """
 
     DEFAULT_CSS = """
     ChartGrid {
@@ -107,7 +108,7 @@ class ChartGrid(Vertical):
         yield Panel(lambda width, _height: [phases.phase_line(self._now, width)], id="phases")
 
     def lay_out(self, layout: Layout) -> None:
-        """Arrange the charts in columns and rows. The phases get a line if the charts leave enough room."""
+        """Arrange the charts in columns and rows. The line of the phases is shown if the charts leave enough room."""
         self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
@@ -116,11 +117,11 @@ class ChartGrid(Vertical):
         self.query_one("#phases").display = layout.charts >= least + 2
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
-        """Show the charts of the page `page`, which counts from 0. The last chart shows the page's number if there are
-        several pages.
+        """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
+        number.
 
-        With a `turn`, the number of a repaint, only every other chart draws its curves, and the next turn draws the
-        others. The figures are always drawn.
+        `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next turn.
+        If it is None, all are drawn. The figures are always drawn.
         """
         self._now = now
         before_first = phases.is_due(now)
@@ -172,11 +173,13 @@ class BigChart(Painted):
 
     @property
     def plot(self) -> Plot:
-        """The plot, with the visible part of its axis as `window`."""
+        """The shown plot; its `window` is the visible part of the axis."""
         return replace(self._plot, window=self.window)
 
     def show(self, plot: Plot) -> None:
-        """Set another plot, or the same plot with more points. Another plot or axis is first shown as a whole."""
+        """Show another plot, or the same plot with more points. Of another plot or another axis, the whole axis is
+        shown.
+        """
         if (plot.key, plot.x_unit) != (self._plot.key, self._plot.x_unit):
             self.window = self.cursor = self._scale = None
         end = x_scale(plot, self._inner).high
@@ -211,15 +214,15 @@ class BigChart(Painted):
 
     @property
     def closer(self) -> float:
-        """The zoom: the length of the whole axis divided by the length of its visible part."""
+        """The zoom: the length of the whole axis divided by the length of its visible part, at least 1."""
         low, high = self.window or self._whole
         return (self._whole[1] - self._whole[0]) / (high - low)
 
     # ---- moving and zooming -------------------------------------------------------------------------
 
     def move(self, columns: int) -> None:
-        """Move the cursor by `columns`. Without a cursor, put it at the newest point, or in the middle of the visible
-        part.
+        """Move the cursor by this number of columns. Without a cursor, put it at the newest point or, if that is not
+        visible, in the middle of the visible part.
         """
         if self.cursor is None:
             low, high = self.window or self._whole
@@ -229,7 +232,7 @@ class BigChart(Painted):
         self.place(place_of(column_of(self.cursor, across, inner) + columns, across, inner))
 
     def place(self, x: float) -> None:
-        """Set the cursor to the place `x`, and scroll so that it is visible."""
+        """Set the cursor to the place `x` of the axis, and move the visible part so that the cursor is in it."""
         whole = self._whole
         self.cursor = min(max(x, whole[0]), whole[1])
         self.window = holding(self.window, whole, self.cursor)
@@ -242,7 +245,7 @@ class BigChart(Painted):
         """Multiply the length of the visible part of the axis by `factor` (below 1: zoom in), around the place
         `centre`.
 
-        If `centre` is None, around the cursor, or the newest point without a cursor.
+        If `centre` is None, it is the cursor's place or, without a cursor, that of the newest point.
         """
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         least = least_length(curve.line for curve in self._plot.curves)

@@ -38,8 +38,8 @@ class Remark:
 
 
 class Findings(OptionList):
-    """The list of remarks, errors first. It is hidden if there are none. Errors are shown whole, as they name the valid
-    values.
+    """The list of remarks, errors first, which is hidden if there are none. Errors are shown whole, as they name the
+    valid values.
     """
 
     BINDINGS = [
@@ -89,10 +89,10 @@ class Findings(OptionList):
 
 
 def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
-    """Return the text of a remark. Paths in its message are shortened if it is longer than one line. The remedy is
-    never shortened.
+    """Return the text of a remark in `width` cells. Paths in its message are shortened if it is longer than one line.
+    The remedy is never shortened.
 
-    If the list `wraps`, the text continues in further lines below the first word of the message.
+    With `wraps`, the text continues in further lines, below the first word of the message.
     """
     keys = ", ".join(remark.keys) + " "
     room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)

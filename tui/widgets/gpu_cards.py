@@ -60,9 +60,10 @@ class GpuCard(Painted):
         self._behind = False  # the drawn curve is older than the figures
 
     def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
-        """Show a reading of a GPU. `x_end` is the end of the axis of its history in seconds.
+        """Show a reading of a GPU. `x_end` is the end of the history's axis in seconds.
 
-        Without `curve` only its figures are drawn now. The next call with `curve` draws the curve of the history.
+        With `all_of_it` every figure is shown. Without `curve` only the figures are drawn now, and the next call with
+        `curve` draws the history.
         """
         shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
         if not shown or (curve and self._behind):
@@ -73,7 +74,7 @@ class GpuCard(Painted):
         return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it, self._drawn)
 
     def _drawn(self, plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-        """The curve of the history: drawn now, or the former drawing if the curve need not be drawn this time."""
+        """Return the curve of the history: drawn now, or the former rows if the curve need not be drawn this time."""
         if not self._behind or self._curve_size != (width, height):
             self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
         return self._curve
@@ -83,7 +84,7 @@ class GpuCard(Painted):
 
 
 def kinds(gpus: Sequence[Gpu]) -> Content:
-    """Return the number of GPUs of each kind, as a title."""
+    """Return a title with the number of GPUs of each model."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
     return Content("GPUs  " + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
@@ -111,17 +112,19 @@ class GpuCards(Vertical):
 
     @property
     def picked(self) -> Gpu | None:
-        """The selected GPU, whose figures are shown below the cards. None if there are no GPUs, or no such place."""
+        """The selected GPU, whose figures are shown below the cards. None if there are no GPUs, or no room for these
+        figures.
+        """
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
         self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
     ) -> None:
-        """Show the newest readings in the arrangement `cards`. A GPU that was shown once keeps its card. `x_end` is the
-        end of the axis of the history in seconds.
+        """Show the newest readings in the arrangement `cards`, with an edge around them if `edge` is set.
 
-        With a `turn`, the number of a repaint, only every other card draws its history, and the next turn draws the
-        others. The figures are always drawn.
+        A GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn` is the number of a repaint:
+        every second card draws its history, and the others do so at the next turn. If it is None, all are drawn. The
+        figures are always drawn.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
@@ -185,11 +188,11 @@ def card(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
 ) -> list[Row]:  # fmt: skip
-    """The rows of the card of a GPU, in `width` cells and `height` rows. The history gets the rows that the other
-    figures leave.
+    """Return the card of a GPU in `width` cells and `height` rows. The history gets the rows that the other figures
+    leave.
 
-    `x_end` is the end of the axis of the history in seconds. With `all_of_it` all figures are shown, else only the
-    noteworthy ones. `curve` draws the history.
+    `x_end` is the end of the history's axis in seconds. With `all_of_it` all figures are shown, else only those that
+    are noteworthy. `curve` draws the history.
     """
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
@@ -204,7 +207,7 @@ def card(
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows with the reason why there are no readings, in as many lines as it needs."""
+    """Return the card of a GPU without readings: the reason, in as many lines as it needs, at most `height`."""
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
@@ -215,7 +218,7 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    """Return the reason in one line. If it is too long, its part in parentheses is left out, and then it is cut."""
+    """Return the reason in one line. If it is too long, first its part in parentheses is left out, then it is cut."""
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
@@ -224,7 +227,7 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
-    """The mark of a GPU that the run uses. A blank for other GPUs."""
+    """Return the mark of a GPU that the run uses and the mark's style; a blank for another GPU."""
     return (glyphs.point if gpu.ours else " ", "title")
 
 
@@ -233,14 +236,16 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _warmth(gpu: Gpu) -> Row:
-    """Temperature and power in a constant width."""
+    """Return temperature and power in a constant width."""
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
     warm, drawn = host.temperature(gpu.temperature_c), host.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
 def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
-    """The figure's value in `width` characters, and its unit."""
+    """Return the figure's value in `width` characters with its unit. `limit` is a text after the value, such as its
+    greatest possible value.
+    """
     figure = GPU[key]
     return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
 
@@ -260,7 +265,7 @@ def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_name(name: str, width: int) -> str:
-    """The GPU's name without NVIDIA, as many whole words as fit into `width`."""
+    """Return the GPU's name without NVIDIA, as many whole words as fit into `width` characters."""
     words = name.removeprefix("NVIDIA ").split()
     while words and len(" ".join(words)) > width:
         words.pop()
@@ -279,7 +284,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return one narrow row with the most important figures, with their names if there is room."""
+    """Return one row with the most important figures for a narrow card. The figures have names if there is room."""
     taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
     right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=host.temperature(gpu.temperature_c))]
@@ -297,7 +302,7 @@ def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return a gauge of `width` cells with the share of busy time, or the reason why it is unknown."""
+    """Return a gauge of `width` cells with the share of busy time, or the reason why it is not known."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
@@ -314,7 +319,11 @@ def _history(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]],
 ) -> list[Row]:  # fmt: skip
-    """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left."""
+    """Return the share of busy time over the whole run in `height` rows, from 0 to 100 %, with its present value at the
+    left.
+
+    `x_end` is the end of the axis in seconds. `curve` draws the curve.
+    """
     plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
     if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
         return draw(plot, width, height, glyphs)[0]
@@ -355,5 +364,5 @@ def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _gib(value: float | None) -> str:
-    """A size in GiB as text of four characters, such as 61.4 or " 512"."""
+    """Return a size in bytes as GiB, in a text of four characters such as 61.4 or " 512"."""
     return f"{gibibytes(value):>4}"

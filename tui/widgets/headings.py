@@ -29,9 +29,7 @@ class GroupHeading(Widget):
         self._counted = ""
 
     def show(self) -> None:
-        """Draw the heading again if the number of changes has changed. It is not drawn without need, as each drawn line
-        is sent.
-        """
+        """Draw the heading again if the number of changed options is another than before."""
         if _counted(self.keys, self.state) != self._counted:
             self.refresh()
 
@@ -75,7 +73,7 @@ class PartHeading(Widget, can_focus=True):
         self._drawn: tuple[str, bool] = "", self.folded
 
     def unfold_if_newly_used(self) -> bool:
-        """Unfold the part when its first option is changed. Return True if that was the case.
+        """Unfold the part if one of its options was changed and none was before. Return True in this case.
 
         If the user folds the part later, it stays folded.
         """
@@ -85,7 +83,9 @@ class PartHeading(Widget, can_focus=True):
         return newly
 
     def show(self) -> None:
-        """Draw the heading again if the number of changed options differs, or if the part was folded or unfolded."""
+        """Draw the heading again if the number of changed options is another than before, or if the part was folded or
+        unfolded.
+        """
         if (_counted(self.keys, self.state), self.folded) != self._drawn:
             self.refresh()
 
@@ -114,7 +114,7 @@ class PartHeading(Widget, can_focus=True):
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold (True) or unfold (False) the part. None changes it to the other state."""
+        """Fold (True) or unfold (False) the part. With None, fold it if it is unfolded, else unfold it."""
         if folded != self.folded:
             self.folded = not self.folded
             self.refresh()

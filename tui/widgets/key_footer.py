@@ -32,8 +32,8 @@ class KeyFooter(ChosenKeys):
             self.watch(self.app, "running_count", self.choose_again, init=False)
 
     def chosen_keys(self) -> list[ShownKey]:
-        """Return the keys for which there is room, the most important first. At the end are always the keys for leaving
-        the screen and for the help.
+        """Return the keys for which there is room, the most important first. The keys that leave the screen and open
+        the help are always there, at the end.
         """
         offered = [key for key in self._first_keys() if self._is_offered(key)]
         named = self._has_keys_above()
@@ -54,7 +54,9 @@ class KeyFooter(ChosenKeys):
         return [ShownKey(key.binding, key.enabled, key.tooltip) for key in fitting + last]
 
     def _first_keys(self) -> list[ActiveBinding]:
-        """Return the first key of each action. In a field, Enter is included, which Textual does not show."""
+        """Return the first key of each action. If a field has the focus, Enter is included, which Textual does not
+        show.
+        """
         keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
         keys_now = [self._with_runs(key) for key in keys_now]
         if not isinstance(self.screen.focused, Input):
@@ -68,13 +70,13 @@ class KeyFooter(ChosenKeys):
         ]
 
     def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
-        """Return the key. If it quits gputui while runs are running, its label says that they continue."""
+        """Return the key. If it quits gputui while runs are running, its label says that the runs continue."""
         if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return key
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
 
     def _is_offered(self, key: ActiveBinding) -> bool:
-        """Return True unless `keys_without_use` of the screen names the verb of the key, as it has no effect now."""
+        """Return False if `keys_without_use` of the screen names the verb of the key, as the key has no effect now."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
         return (key.binding.id or "") not in without
 
@@ -86,14 +88,14 @@ class KeyFooter(ChosenKeys):
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
-        """Return True if the header shows the keys of its screens."""
+        """Return True if the header shows the keys of the screens that open from everywhere."""
         try:
             return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
             return False
 
     def _width(self, key: ActiveBinding) -> int:
-        """The width of a key with its label and the gap after it, in columns."""
+        """Return the width of a key with its label and the gap after it, in columns."""
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
 
 
@@ -110,7 +112,7 @@ def _goes_to_a_place(key: ActiveBinding) -> bool:
 
 
 def _acts(key: ActiveBinding) -> bool:
-    """Return True if the key starts an action or opens the palette, so that it may be shown if there is room."""
+    """Return True if the key starts an action or opens the palette, so that the footer may show it."""
     verb = keys.VERBS.get(key.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")
 
@@ -122,7 +124,7 @@ KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on keys are named: a
 
 
 class ScreenTab(NamedTuple):
-    """The item of a screen that opens from everywhere, with its name, its label and its key."""
+    """The item of a screen in the header: the screen's name, its label and its key."""
 
     name: str
     label: str
@@ -130,8 +132,8 @@ class ScreenTab(NamedTuple):
 
 
 class ScreenTabs(Painted):
-    """The row of screens. `here` is the name of the present screen, `counted` the name of the screen with the number of
-    running runs.
+    """The row of screens in the header. `here` is the name of the present screen, and `counted` that of the screen
+    whose item has the number of running runs.
 
     `keys_from` is the width of the terminal, in columns, from which on the keys are shown.
     """
@@ -158,7 +160,7 @@ class ScreenTabs(Painted):
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:
-        """Return the items. They are without keys if the last item would be cut."""
+        """Return the items, each as a row. They are without keys if they would else be wider than `width` cells."""
         items = self._items(self.with_keys)
         return items if sum(map(length, items)) <= width else self._items(False)
 
@@ -183,8 +185,8 @@ class ScreenTabs(Painted):
 
 
 def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """Return the tab of a screen in the header: its key if `with_key`, its label, and `count`, the number of running
-    runs, if it is not 0. `here` is True for the present screen.
+    """Return the item of a screen: its key if `with_key`, its label, and `count`, the number of running runs, if it is
+    not 0. `here` is True for the present screen.
     """
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")

@@ -55,8 +55,8 @@ class Words(Static, can_focus=True):
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
-        """`words` are pairs of an id and the shown text, and `chosen` are ids. If `single` is True, exactly one word is
-        on.
+        """`words` are pairs of an id and the shown text, and `chosen` has the ids of those that are on. With `single`,
+        exactly one word is on.
         """
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._single = words, set(chosen), single
@@ -96,7 +96,9 @@ class Words(Static, can_focus=True):
         self.post_message(Step(by))
 
     def on_key(self, event: events.Key) -> None:
-        """Refuse a letter or digit that has no action here, as it was meant as text for another field."""
+        """Record a letter or digit that has no action here as a key without effect, as it was meant as text for another
+        field.
+        """
         if event.is_printable and event.key not in self.screen.active_bindings:
             event.stop()
             self.app.typeahead.refuse(event)

@@ -79,7 +79,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.fill()
 
     def fill(self) -> None:
-        """Make the rows again. If the end of the log was visible, the view stays at the end."""
+        """Make the rows again from the lines of the log. If the last row was visible, the view stays at the end."""
         kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
         key = keys.key_of(self.app, "mark")
         fold = kept.fold and not self.sought
@@ -99,7 +99,9 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def allow_vertical_scroll(self) -> bool:
-        """True if keys may scroll. It is also True before the first layout, so that an early key has an effect."""
+        """True if keys may scroll the view. It is also True before the first layout, so that an early key has an
+        effect.
+        """
         return super().allow_vertical_scroll or not self.size
 
     def _rows(self, key: str = "", *, fold: bool, width: int = 0) -> list[LogRow]:
@@ -110,11 +112,11 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The number of lines of the log plus the number of epochs."""
+        """The number of lines of the log plus the number of ended epochs."""
         return len(self.lines) + len(self._epochs)
 
     def text(self) -> str:
-        """Return all lines in their order, none of them folded or cut."""
+        """Return all lines in their order, none of them folded or cut, as one text."""
         return "\n".join(row.text for row in self._rows(fold=False))
 
     def on_resize(self) -> None:
@@ -124,7 +126,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
 
     def seek(self, text: str) -> None:
-        """Show only the rows that contain the text, at the last of them. An empty text shows all rows."""
+        """Show only the rows that contain the text, with the last of them in view. An empty text shows all rows."""
         self.sought, self.in_context = text, False
         self.follows = True
         self.fill()
@@ -146,7 +148,9 @@ class LogLines(ScrollRequests, can_focus=True):
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
-        """Show the found rows among all other rows. The next call shows only the found rows."""
+        """Show the rows that a search has found among all other rows or, if that is so already, only the rows that were
+        found.
+        """
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
@@ -179,7 +183,9 @@ class LogLines(ScrollRequests, can_focus=True):
         return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
 
     def _selected(self, strip: Strip, number: int) -> Strip:
-        """Return the line, with the part that was selected with the mouse in the colours of a selection."""
+        """Return the strip of the row `number`, with the part that was selected with the mouse in the colours of a
+        selection.
+        """
         span = self.text_selection.get_span(number) if self.text_selection is not None else None
         if span is None:
             return strip
@@ -242,7 +248,7 @@ class LogPanel(Vertical):
         return self.query_one(LogLines)
 
     def show_edge(self, edge: bool) -> None:
-        """Draw the title into an edge around the lines, or without `edge` as a line above them."""
+        """Draw the title into an edge around the lines or, if `edge` is False, as a line above them."""
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
 
@@ -286,7 +292,7 @@ class LogPanel(Vertical):
         self._show_title()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search for the text after each typed letter."""
+        """Search for the text in the field after each change of it."""
         event.stop()
         if self.has_class("-seeking"):
             self.lines.seek(event.value)

@@ -28,7 +28,10 @@ ROW_KEYS = (("0-9", "begin a new value"),)
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
-    """The help of an option with its present value and remarks, in lines of at most `width` cells."""
+    """Return the help of the option `key` with its present value and remarks, in lines of at most `width` cells.
+
+    `locked` is the reason why the option has no effect, else empty.
+    """
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
@@ -52,7 +55,9 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
 
 
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
-    """Return the help of a part of a group that can be folded: its options with the first line of their help."""
+    """Return the help of a part of a group that can be folded: its options with the first line of their help, in
+    `width` cells.
+    """
     head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max(len(INFO[key].name) for key in keys) + 2
     lines = [head]
@@ -78,7 +83,7 @@ def _defaults(key: str, state: FormState) -> str:
 
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
-    """A name and its text in lines. All lines of the text begin in the same column."""
+    """Return a name and its text in lines of `width` cells. All lines of the text begin in the same column."""
     indent = NAME_WIDTH if name else 0
     lines = textwrap.wrap(clean(text), max(16, width - indent), break_on_hyphens=False) or [""]
     names = [name, *[""] * (len(lines) - 1)]

@@ -66,7 +66,9 @@ class OptionRow(Widget, can_focus=True):
     ]
 
     class Changed(Message):
-        """The option `key` has the new text `text`. All changes while the field is open have the same `edit`."""
+        """The user has changed the text of the option `key` to `text`. All changes while the field is open have the
+        same `edit`.
+        """
 
         def __init__(self, key: str, text: str, edit: object = None) -> None:
             super().__init__()
@@ -108,9 +110,7 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _aside_column(self) -> int:
-        """The first column of the text at the right. In a narrow row this is the row's width, and the
-        text ends there.
-        """
+        """The first column of the text at the right of the row; in a narrow row the column in which it has to end."""
         if self.hit is not None:
             return FOUND_COLUMN
         return self.size.width if self.is_narrow else min(ASIDE_COLUMN, self.size.width - ASIDE_WIDTH)
@@ -146,7 +146,9 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _shortened(self, room: int) -> Content:
-        """Return the line without the unit. A narrow row that needs more room also has fewer blanks after the name."""
+        """Return the row's line without the unit. If it is longer than `room` cells in a narrow row, it has fewer
+        blanks after the name, too.
+        """
         line = Content.assemble(*self._parts(unit=False))
         if line.cell_length <= room or not self.is_narrow:
             return line
@@ -162,16 +164,17 @@ class OptionRow(Widget, can_focus=True):
         ]
 
     def _label(self, less: int) -> str:
-        """Return the option's name, padded to the width of the labels less `less` blanks. For a hit of a search, its
-        whole key.
+        """Return the option's name, padded to the width of the labels minus `less` blanks. If the row is a hit of a
+        search, it is the whole key.
         """
         name = self.info.name if self.hit is None else self.key
         return f"{name} ".ljust(self._label_width - less)
 
     def _where(self, width: int) -> str:
-        """Return the text around the words that a search has found outside the name, with the name of that place.
+        """Return the text around the words that a search has found outside the option's name, after the name of that
+        place, in `width` cells.
 
-        If the words were found in the name, or there is no search, return the usual text at the right.
+        If the words are in the name, or if there is no search, return the usual text at the right.
         """
         match = self.hit.elsewhere if self.hit is not None else None
         if match is None or self.hit is None:
@@ -210,9 +213,7 @@ class OptionRow(Widget, can_focus=True):
         return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
-        """Return the default in words if the option differs from it. Return an empty text if it does not, and for an
-        invalid value.
-        """
+        """Return the default in words if the option differs from it. Empty if it does not, and for an invalid value."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -227,7 +228,7 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def show(self) -> None:
-        """Draw the row's present state. With an error it has a second line."""
+        """Draw the row again with its present value and, in a second line, its error."""
         height = 2 if self.key in self.state.errors else 1
         if height != self.size.height:
             self.styles.height = height
@@ -263,7 +264,9 @@ class OptionRow(Widget, can_focus=True):
         self._change(to_text(self.info.default))
 
     def write(self, text: str, selected: bool = False) -> None:
-        """Open a field with `text` at the place of the value. Nothing happens if a field is open."""
+        """Open a field with `text` at the place of the value; with `selected`, the text is selected. Nothing happens if
+        a field is open.
+        """
         if self.children:
             return
         self._before, self._edit = self.state.texts[self.key], object()
@@ -304,12 +307,14 @@ class OptionRow(Widget, can_focus=True):
         self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
-        """Return True if the character (a digit, a point or a minus) begins a value and so is not used as a command."""
+        """Return True if the character (a digit, a point or a minus) can be the first of a value, so that it is no
+        command.
+        """
         return character.isdigit() or (character in (".", "-"))
 
     def on_key(self, event: events.Key) -> None:
-        """Keep a digit, a point or a minus that is typed on the row from acting as a command. On a row for free text it
-        begins a new value.
+        """Keep a digit, a point or a minus from acting as a command of the screen. If the option takes free text, it
+        opens the field and begins a new value.
         """
         written = event.character if event.is_printable else None
         if self.children or written is None or not self.begins_with(written):

@@ -35,14 +35,16 @@ Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
 
 class OptionsView(Widget):
-    """All options below their headings, in two columns if there is room. During a search only the hits,
-    the best first.
+    """Shows all options below their headings, in two columns if there is room, and during a search only the hits, the
+    best first.
     """
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """The focus, or the option whose help is shown, has changed. The new row or heading is `last` of the view."""
+        """The focus, or the option whose help is shown, has changed. The new row or heading is the field `last` of the
+        view.
+        """
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -82,8 +84,10 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """Arrange the hits of a search in one column, all groups in columns. On narrow screens only short groups stand
-        side by side.
+        """Return the visible children in bands of columns (`InColumns`): the hits of a search in one column, else the
+        groups in columns.
+
+        If `width` (in cells) is too small, only short groups stand side by side.
         """
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
@@ -97,14 +101,12 @@ class OptionsView(Widget):
 
     @property
     def last_row(self) -> OptionRow:
-        """The row that has the focus, or had it last."""
+        """The row that has the focus or had it last."""
         return self.rows[self.last_key]
 
     @property
     def current(self) -> Stop:
-        """The row or heading that has the focus, or had it last. If that is hidden, the first visible row or
-        heading.
-        """
+        """The row or heading that has the focus or had it last. If that is hidden, the first visible row or heading."""
         return self.last if self.last.display or not self.shown else self.shown[0]
 
     @property
@@ -115,7 +117,7 @@ class OptionsView(Widget):
         return [line for line in self._in_order if isinstance(line, Stop) and line.display]
 
     def load(self, state: FormState) -> None:
-        """Replace the form's state that the rows and headings show."""
+        """Show the options of `state` in all rows and headings."""
         self.state = state
         for row in self.rows.values():
             row.finish(True)
@@ -131,8 +133,8 @@ class OptionsView(Widget):
         self.show_counts()
 
     def show_counts(self) -> None:
-        """Draw the headings with their counts again, and unfold each part in which an option was changed for the first
-        time.
+        """Draw the headings with their numbers of changed options again. Each part is unfolded in which the first
+        option was changed.
         """
         for part in self.parts:
             if part.unfold_if_newly_used():
@@ -162,7 +164,7 @@ class OptionsView(Widget):
         self.scroll_home(animate=False)
 
     def reveal(self, key: str) -> None:
-        """Unfold the part that contains the option."""
+        """Unfold the part that contains the option `key`."""
         for part in self.parts:
             if part.folded and key in part.keys:
                 part.action_fold(False)
@@ -200,7 +202,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def on_resize(self) -> None:
-        """Scroll to the focused option, as remarks that appear below the options may have hidden it."""
+        """Scroll to the focused option, which remarks that appear below the options may have hidden."""
         self.call_after_refresh(self._show_last)
 
     def _show_last(self) -> None:
@@ -209,7 +211,7 @@ class OptionsView(Widget):
             self._bring_to_view(self.last)
 
     def point_at(self, key: str) -> None:
-        """Scroll to an option and show its help. The focus stays on its widget."""
+        """Scroll to the option `key` and show its help. The focus does not move."""
         self.last, self.last_key = self.rows[key], key
         self.post_message(self.Moved())
         self.call_after_refresh(self._bring_to_view, self.last)
@@ -229,7 +231,7 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the row or heading that had the focus last. If it is hidden, focus the first visible row or heading."""
+        """Focus the row or heading that had the focus last or, if that is hidden, the first visible one."""
         if self.last.display:
             self.last.focus()
         else:
@@ -259,7 +261,7 @@ class OptionsView(Widget):
 
 
 def _second_column(lines: list[Widget]) -> set[Widget]:
-    """Return the lines of the groups for the second of two columns. Both columns have about the same height."""
+    """Return the widgets for the second of two columns, as whole groups. Both columns have about the same height."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
     heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
     split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
@@ -271,7 +273,7 @@ def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
 
 
 def _nothing(words: str) -> Content:
-    """Return the text for a search without hits. It suggests a similar name if there is one."""
+    """Return the text for a search without hits, with a similar name of an option if there is one."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -291,8 +293,10 @@ class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
-        """The visible children in bands, which lie one below the other. Each band is a list of columns from left to
-        right.
+        """Return the visible children in bands, which lie one below the other. Each band is a list of columns from left
+        to right.
+
+        `width` is that of the widget in cells.
         """
         ...
 

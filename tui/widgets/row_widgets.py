@@ -31,7 +31,9 @@ EDGED_FROM = 4  # rows
 
 
 class Painted(Widget):
-    """The base of painted widgets. Subclasses make `rows`. Call `repaint` after their content has changed."""
+    """The base of painted widgets. Subclasses return their rows in `rows`, and call `repaint` after their content has
+    changed.
+    """
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -79,11 +81,11 @@ class Painted(Widget):
         return glyphs_of(self.app)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The rows to show, at most `height` of them."""
+        """Return the rows to show, at most `height`, each of `width` cells."""
         raise NotImplementedError
 
     def repaint(self) -> None:
-        """Make the rows again, and send only the cells that have changed."""
+        """Make the rows again, and send only the cells that have changed to the terminal."""
         width, height = self.size
         if not width or not height:
             return
@@ -103,7 +105,7 @@ class Painted(Widget):
 
     @property
     def is_edged(self) -> bool:
-        """True if the widget has an edge now. It has none if it has fewer than EDGED_FROM rows."""
+        """True if the widget has an edge now: it has at least EDGED_FROM rows, and `has_edge` is set."""
         return self.has_edge and self.size.height >= EDGED_FROM
 
     def _all_rows(self, width: int, height: int) -> list[Row]:
@@ -121,8 +123,8 @@ class Painted(Widget):
         self._strips.clear()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the strips that were kept from the last painting. Textual's method would make several new strips for
-        each line.
+        """Return the strips of the region `crop`, which were kept from the last painting. Textual's method would make
+        several new strips for each line.
         """
         if self._width != self.size.width:  # Textual (8.2) sends no Resize to widgets laid out during a scroll
             self.call_next(self.repaint)

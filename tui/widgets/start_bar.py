@@ -56,8 +56,9 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def take_focus(self, what: str) -> None:
-        """Focus the Start button, so that Enter presses it, until the focus moves on. `what`, the name of a change, is
-        shown next to it.
+        """Focus the Start button, so that Enter presses it, until the focus moves on.
+
+        `what` is the name of a change, which is shown next to the button.
         """
         self._offered = f"enter starts it with {what}" if what else ""
         self._show_outlook()
@@ -75,8 +76,9 @@ class StartBar(Horizontal):
     ) -> None:
         """Show what a start would use, or disable the button and show why it is refused.
 
-        `refusals` are texts of one reason, from the longest to the shortest. They are empty if the form can be started.
-        `own_batch` is the global batch of the user's code, if it does not follow input.batch_size.
+        `refusals` are texts of one reason, from the longest to the shortest, empty if the form can be started.
+        `machine` is None until it has been read. `own_batch` is the global batch of the user's code, None if the code
+        follows input.batch_size.
         """
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]
@@ -101,11 +103,10 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Return batch size and devices in one line. The greater `brief` (from 0 to BRIEFEST), the shorter is the reason
-    why there is no GPU.
+    """Return batch size and devices in one line; if `machine` is None, that the machine is being examined.
 
-    `own_batch` is the global batch of the user's code in its last run, None if the code followed input.batch_size. If
-    `machine` is None, the line says that the machine is being examined.
+    The greater `brief` is (0 to BRIEFEST), the shorter is the reason why there is no GPU. `own_batch` is the global
+    batch of the user's code in its last run, None if the code followed input.batch_size.
     """
     size = options.input.batch_size
     if machine is None:

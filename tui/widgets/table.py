@@ -54,7 +54,9 @@ class Table(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
     def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Show the rows. Only cells that differ are written, unless rows or columns are added, removed or reordered."""
+        """Show the rows, each a cell for each column, by their keys. Only cells that differ are written, unless rows or
+        columns were added, removed or reordered.
+        """
         if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
             self._fill_anew(columns, rows)
         else:
@@ -92,5 +94,5 @@ def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
 
 
 def _appearance(text: Text) -> tuple[object, ...]:
-    """Return all visible properties of a text as a value to compare, as the text's own `==` ignores the style."""
+    """Return all visible properties of a text as a value to compare. The text's own `==` ignores the style."""
     return text.plain, text.style, text.spans, text.justify
