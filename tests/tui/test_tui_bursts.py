@@ -469,7 +469,7 @@ async def test_what_is_typed_over_the_boxes_of_the_search_starts_and_switches_no
 ) -> None:
     """Only Enter starts; ticks that were changed before Escape are not those of the next search."""
     begun: list[Any] = []
-    monkeypatch.setattr("gputui.tui.screens.tune.limits_dialog.asked", lambda *given: begun.append(given))
+    monkeypatch.setattr("gputui.tui.screens.tune.limits_dialog.search_request", lambda *given: begun.append(given))
     async with opened((120, 40)) as pilot:
         await pilot.press("T")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
