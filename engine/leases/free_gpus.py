@@ -88,7 +88,9 @@ class GpuUse:
 
     @property
     def number(self) -> str:
-        """The number of the GPU, for an instance with its position: 0, or 0:1 as NVIDIA's container toolkit has it."""
+        """The number of the GPU as text, for a MIG instance with its position: `0`, or `0:1` as NVIDIA's container
+        toolkit writes it.
+        """
         return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
 
     @property
@@ -117,7 +119,8 @@ class GpuUse:
         return ""
 
     def why_not_fitting(self, needs_bytes: int) -> str:
-        """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU now; empty if it can.
+        """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU with others now; empty
+        if it can.
 
         A leased or broken GPU cannot be shared.
         """
@@ -189,7 +192,9 @@ class GpuWatch:
 
 
 def uses_of(reading: Mapping[str, Any]) -> list[GpuUse]:
-    """Return the GPU of a reading or, in MIG mode, its instances. Without an instance it cannot be used."""
+    """Return the GPU of a reading or, in MIG mode, its instances. A GPU in MIG mode without an instance is returned as
+    one that cannot be used.
+    """
     instances = reading.get("mig")
     if not isinstance(instances, list) or reading.get("missing"):
         return [_use(reading)]

@@ -108,7 +108,7 @@ class Lease:
         self.lock.release()
 
     def leave(self) -> None:
-        """Close the lock of a lease that another process has inherited, which then holds it alone."""
+        """Close this process' copy of the lock. The lease stays with another process, which has inherited the lock."""
         self.lock.release()
 
 

@@ -36,7 +36,7 @@ NOT_MEASURED = (
 
 
 class NotMeasuredError(NotFree):
-    """The memory that a run needs is not known, as neither a run nor trials have measured it."""
+    """The memory that a run needs is not known, as neither earlier runs nor trials have measured enough of it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ def _trials() -> Iterator[Run]:
 
 
 def _newest(folder: Path) -> list[Path]:
-    """The paths in a folder whose names begin with a date or a number, the newest first. Without hidden ones."""
+    """Return the paths in a folder, those with the greatest names first: names begin with a date or a number. Hidden
+    files are left out. Empty if the folder cannot be read.
+    """
     try:
         return [folder / name for name in sorted(os.listdir(folder), reverse=True) if not name.startswith(".")]
     except OSError:

@@ -59,7 +59,9 @@ class Limits:
         self.limits, self.words = limits, words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Return the hook by which pydantic reads an object in `Annotated` ("Custom types" in its documents)."""
+        """Return pydantic's schema of the type `source` with these limits. Pydantic calls this method for an object in
+        `Annotated`.
+        """
         return handler(source) | self.limits
 
 
@@ -139,7 +141,7 @@ def _words(annotation: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """An option as the views need it.
+    """An option as the views need it: its key, its default and the rest of its declaration.
 
     `choices` are its fixed words, and `only_choices` is True if it accepts nothing else. `accepts` describes in words
     the values that it accepts. `is_bool` and `is_number` say whether it accepts booleans and numbers.

@@ -62,9 +62,10 @@ def remedy(key: str, why: str) -> str:
 
 
 def obstacle(own: str, handed: Handed) -> str:
-    """Return the reason why an option with the condition `own` does not apply to the returned objects.
+    """Return the reason why an option with the condition `own` does not apply to the objects that the user's code has
+    returned; empty if it applies.
 
-    Empty if it applies. The condition `replaced` is not decided here: for it the text is always empty.
+    For the condition `replaced`, which is not decided here, the text is always empty.
     """
     ours = handed.data in ("arrays", "mapped")
     batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED

@@ -277,8 +277,8 @@ class Train(Group):
 
     @property
     def optimizer_arguments(self) -> dict[str, tuple[str, Any]]:
-        """The arguments of Keras' optimizer that the options set, besides the learning rate: by the argument, the name
-        of the option and its value.
+        """Return the arguments of Keras' optimizer that the options set, without the learning rate: by the argument's
+        name, the name of the option and its value.
 
         An option whose `call` is `keras.optimizers.CLASS(ARGUMENT=)` sets that argument if it differs from its default,
         which is Keras' own default.

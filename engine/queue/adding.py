@@ -99,9 +99,10 @@ def machine() -> Machine:
 
 
 def _put(entry: Entry) -> Entry:
-    """Put an entry in the queue of this machine or in Slurm's, as queue.yaml says. Return the entry as it is then.
+    """Put an entry in the queue of this machine or, if queue.yaml says so, in Slurm's. Return the entry with its place
+    and time.
 
-    Raises RunError if that is not possible.
+    Raises RunError if queue.yaml cannot be read, or if the entry cannot be put in the queue.
     """
     return slurm_queue.submit(entry) if slurm_queue.is_used() else entries.add_entry(entry)
 
@@ -122,9 +123,9 @@ def _entry_of(request: Request) -> Entry:
 
 
 def refuse_here(command: str) -> None:
-    """Raise RunError inside a Slurm job, because the queue's runner would end with the job.
+    """Raise RunError inside a Slurm job, because the queue's runner would end with the job. Otherwise do nothing.
 
-    `command` is the command that the message proposes to queue with Slurm.
+    `command` is the command that the message proposes, which queues with Slurm.
     """
     if job := slurm.job_of(os.environ):
         raise RunError(

@@ -223,10 +223,10 @@ def _keep_environment(name: str) -> None:
 
 
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
-    """Return the environment in which the queued run `name` starts, and its folder.
+    """Return the environment in which the queued run `name` starts, and the folder in which it starts.
 
-    It is that at the time of queueing, or this process' if the file is missing. The folder is None if it does not
-    exist.
+    Both are those at the time of queueing. If their file is missing, the environment is that of this process. The
+    folder is None if it is not known or does not exist any more.
     """
     kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
     if not kept:

@@ -130,7 +130,9 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
 
 
 def shown_at_once(devices: Sequence[Device]) -> int:
-    """Return how many GPUs CUDA shows to a process on a machine with these devices: one if there are MIG instances."""
+    """Return how many GPUs CUDA shows to one process on a machine with these devices: one if there are MIG instances,
+    else all.
+    """
     gpus = [device for device in devices if device.name != CPU]
     return 1 if any(gpu.instance is not None for gpu in gpus) else len(gpus)
 
@@ -187,7 +189,7 @@ def needs_text(entry: Entry, gpus: int) -> str:
 
 
 def needs_in_full(entry: Entry, gpus: int) -> str:
-    """Return the text of `needs_text`, and from what its memory is predicted if it was not measured."""
+    """Return the text of `needs_text` and, if the memory was not measured, from what it is predicted."""
     return needs_text(entry, gpus) + (f" ({entry.prediction})" if entry.prediction and gpus else "")
 
 

@@ -39,10 +39,10 @@ Launch = Callable[[Entry, Sequence[str]], Child]
 
 
 def launch(entry: Entry, among: Sequence[str]) -> Child:
-    """Start and return the process that launches an entry on devices chosen from `among`.
+    """Start the process that launches an entry on devices chosen from `among` (their names), and return it.
 
-    It gets the environment and the folder in which the entry was queued. It prints why it fails; start.py has its exit
-    codes.
+    The process gets the environment and the folder in which the entry was queued. If it fails, it prints the reason;
+    start.py has its exit codes.
     """
     environment, folder = entries.environment_of(entry.run)
     command = [sys.executable, "-P", "-m", "gputui.engine.queue.start", entry.run, repr(entry.started_at), *among]

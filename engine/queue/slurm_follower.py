@@ -38,8 +38,10 @@ class SlurmFollower:
         self._ended_at: dict[str, float] = {}
 
     def follow(self, listed: Sequence[Entry]) -> bool:
-        """Query Slurm for the jobs of the entries, in a thread, or act on the result of the last query. Returns True if
-        there was one.
+        """Query Slurm for the jobs of the entries, in a thread, or act on the result of the last query. Return True if
+        a result has arrived.
+
+        `listed` are the entries that Slurm starts.
         """
         if not listed:
             self.why, self._call = {}, None
@@ -65,8 +67,9 @@ class SlurmFollower:
         return True
 
     def _act(self, entry: Entry, job: SlurmJob | None) -> str:
-        """Change an entry as its job in Slurm has changed (None: Slurm has no such job). Return why the run waits;
-        empty if it does not.
+        """Change an entry as its job in Slurm has changed. Return why the run waits; empty if it does not wait.
+
+        `job` is None if Slurm has no such job.
         """
         if job is None:
             if time.time() - entry.queued_at > SUBMITTED_SECONDS:

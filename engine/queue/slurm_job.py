@@ -38,7 +38,8 @@ ENDED_WELL, ENDED_BADLY = 0, 1
 
 
 class Requests:
-    """The requests to stop that this process has received: `asked` has for each the signals for the engine.
+    """The requests to stop that this process has received as signals. `asked` has for each request the numbers of the
+    signals to send to the engine.
 
     Slurm may repeat its signals, so that only its first one counts. A person's request counts each time.
     """

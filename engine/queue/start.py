@@ -62,7 +62,8 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
 def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> subprocess.Popen[bytes]:
     """Start the engine of a queued run, from its last checkpoint if it has one. Return the engine's process.
 
-    `among` is that of `lease_devices`; None in a Slurm job, which has GPUs of its own. Raises as `start` does.
+    `among` are the names of the devices from which those of the run are chosen; None in a Slurm job, which has GPUs of
+    its own. Raises the errors of `start`.
     """
     run = entry.folder
     if not steps_in(run.file("checkpoints")):
