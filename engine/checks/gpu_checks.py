@@ -90,7 +90,12 @@ def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings about GPUs on which the run would train but cannot, or whose memory other processes use."""
+    """Yield findings about GPUs on which the run would train but cannot, or whose memory other processes use.
+
+    There are none for a choice such as `free:2`: the start chooses among the GPUs that work, and waits for them.
+    """
+    if gpu_choice.parse(options.device.visible) is not None:
+        return
     gpus = training_gpus(options, machine)
     for gpu in gpus:
         if gpu.lost:

@@ -112,6 +112,8 @@ GPU_FINE = [
     ("none_shown", MODELS, "visible=0"),
     ("usable", machine(gpu(0), HELD), "epochs=3"),
     ("usable", TAKEN, "visible=1"),
+    ("usable", TAKEN, "visible=free:1"),
+    ("usable", machine(HELD), "visible=fits:1"),
     ("usable", machine(replace(gpu(0), memory_used_bytes=GB // 2)), "epochs=3"),
     ("alike", MODELS, "epochs=3"),
     ("alike", TWO, "strategy.kind=mirrored"),
