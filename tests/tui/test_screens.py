@@ -16,7 +16,7 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.reading.run_list import Ended
 from gputui.tui.screens import base, catalogue
 from gputui.tui.screens.compare.compared_curves import ComparedCurves
-from gputui.tui.screens.form.checks import CheckedForm
+from gputui.tui.screens.form.form_values import CheckedForm
 from gputui.tui.screens.form.view import FormView
 from gputui.tui.screens.live.view import LiveView
 from gputui.tui.screens.proof.screen import ProofView

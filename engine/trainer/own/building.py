@@ -30,11 +30,11 @@ from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
 from .callbacks import OwnCallbacks, usable
+from .global_settings import GlobalSettings
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Batched, Samples, Stream, prefetches
-from .unsaved_state import GlobalSettings
 from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
 

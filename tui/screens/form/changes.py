@@ -27,7 +27,7 @@ from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Column, Table
 from ..base import AppScreen, Header
-from .checks import CheckedForm
+from .form_values import CheckedForm
 
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp

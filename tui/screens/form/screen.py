@@ -24,7 +24,7 @@ from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.start_bar import StartBar
 from .. import catalogue
-from .checks import CheckedForm
+from .form_values import CheckedForm
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding

@@ -1,4 +1,4 @@
-"""The form with its checks: reads the machine and checks the options for it.
+"""The values of the form: they are changed, put in, undone, and checked for this machine, which is read once.
 
 Deferred imports: reading the machine and checking happen in threads, after the first paint.
 """
