@@ -130,7 +130,20 @@ def test_half_the_batch_begins_again_and_keeps_the_checkpoints_of_the_larger_one
     assert preset["input"]["batch_size"] == 1
     assert str(title(run)) == "mine: batch_size=1 on_oom=halve"
     assert json.loads((run.path / "origin.json").read_text())["changes"]["input.batch_size"]["from"] == 64
+    for file in ("preset.yaml", "options.json"):
+        assert yaml.safe_load(run.file(file).read_text())["input"]["batch_size"] == 1, "for the next trainer"
     assert oom_answer(run, preset, 1) == "the batch size is 1 already"
+
+
+def test_each_halving_keeps_the_checkpoints_of_the_batch_before(tmp_path: Path) -> None:
+    run, preset = made(tmp_path / "run", "on_oom=halve", "batch_size=8")
+    for number, step in enumerate((5, 9, 12)):
+        checkpoint(run, step)
+        record(run, preset, chosen(oom_answer(run, preset, number)))
+    assert preset["input"]["batch_size"] == 1
+    kept = sorted(path.relative_to(run.path) for path in run.path.glob("checkpoints*/step-*"))
+    steps = enumerate((5, 9, 12), 1)
+    assert [str(path) for path in kept] == [f"checkpoints-{number}/step-{step:010d}" for number, step in steps]
 
 
 def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_it_has(tmp_path: Path) -> None:
