@@ -87,7 +87,9 @@ async def test_places_rows_headers_charts_buttons_and_footer_keys_can_be_clicked
 
 
 async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
-    before = recorded.write(home, name="a-run", gpus=0, seconds=20)
+    for name in ("a-run", "z-run"):  # long before, and afterwards
+        recorded.write(home, name=name, gpus=0, seconds=20)
+    before = recorded.write(home, name="b-run", gpus=0, seconds=20)
     run = recorded.write(home, gpus=1, seconds=40, log="first line\nsecond line\nthird line\n")
     changes = {"train.epochs": {"from": 5, "to": 9}}
     run.file("origin.json").write_text(json.dumps({"preset": "mine", "file": "/x/mine.yaml", "changes": changes}))
