@@ -333,6 +333,7 @@ def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(64 * 1024**2, 60 * 1024**2, 4 * 1024**2))
     found = list(host_findings.findings())
     assert about(found, "64.0 MiB") == ["note"]
+    assert about(list(host_findings.findings(gpus=1)), "64.0 MiB") == ["note"], "one GPU exchanges nothing"
     assert about(list(host_findings.findings(gpus=2)), "64.0 MiB") == ["warning"]
     assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
 
