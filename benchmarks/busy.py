@@ -140,6 +140,7 @@ def start_here(seed: int, one_import: bool) -> None:
     JSON, and end the process.
 
     The outcome has `fault` if an exception was raised or logged, and `changed` if files of the home have changed.
+    `seed` repeats a start. `one_import` is that of `slow_down`.
     """
     home = Path(os.environ["GPUTUI_HOME"])
     before = files(home)
@@ -180,6 +181,8 @@ PLACES: dict[str, tuple[tuple[str, ...], str, str]] = {
 async def all_bursts(count: int, seed: int) -> Counter[str]:
     """Type `count` bursts, each into the next place of PLACES, beginning at the form. Return the number of bursts by
     place and outcome, such as `palette: right`.
+
+    `seed` is that of the first burst; each further burst has the next number.
     """
     from gputui.tui.app import GputuiApp
     from gputui.tui.form.form_state import FormState

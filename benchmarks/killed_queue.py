@@ -83,7 +83,11 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
 
 
 def environment(folder: Path, gpus: int) -> dict[str, str]:
-    """Return the variables of a process whose trainers and GPUs are the stand-ins in the folder."""
+    """Return the environment variables with which trainers and GPUs are the stand-ins in `folder`. Writes these into
+    it.
+
+    `gpus` is the number of GPUs.
+    """
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(TRAINER)
@@ -95,7 +99,7 @@ def environment(folder: Path, gpus: int) -> dict[str, str]:
 
 
 def processes(module: bytes, folder: Path) -> Iterator[int]:
-    """Yield the ids of the processes of this program that run the module."""
+    """Yield the ids of the processes that run `module` and belong to the benchmark with this folder."""
     mine = f"{FOLDER}={folder}".encode()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -105,7 +109,9 @@ def processes(module: bytes, folder: Path) -> Iterator[int]:
 
 
 def kill_one(kinds: Sequence[str], folder: Path, killed: Counter[str]) -> None:
-    """Perhaps kill a process of one of the kinds."""
+    """For each of `kinds` (keys of MODULES), kill one of its processes with the probability KILLS, and count it in
+    `killed`.
+    """
     for kind in kinds:
         if random.random() < KILLS and (pids := list(processes(MODULES[kind], folder))):
             with contextlib.suppress(ProcessLookupError):
@@ -114,7 +120,10 @@ def kill_one(kinds: Sequence[str], folder: Path, killed: Counter[str]) -> None:
 
 
 def carry_out(folder: Path, arguments: argparse.Namespace) -> int:
-    """Carry out all rounds, judge them, and return the exit code."""
+    """Carry out all rounds and print the results. Return 1 if anything was wrong, else 0.
+
+    `folder` is that of the stand-ins' files, `arguments` those of the command line.
+    """
     homes, made, killed = [folder / "one", folder / "two"], list[Run](), Counter[str]()
     kinds = [presets.resolve("quickstart", [f"visible=free:{count}", f"run.tries={TRIES}"]) for count in (1, 1, 2)]
     began, wrong = time.monotonic(), list[str]()
@@ -137,7 +146,11 @@ def carry_out(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def emptied(homes: Sequence[Path], disturb: Callable[[], None]) -> bool:
-    """Wait until the queues are empty, and disturb them meanwhile. Return False if they are not empty in time."""
+    """Wait until the queues of all homes are empty, and call `disturb` again and again meanwhile. Return False if that
+    takes more than ROUND_SECONDS.
+
+    Held runs are released.
+    """
     until = time.monotonic() + ROUND_SECONDS
     while time.monotonic() < until:
         left = 0
@@ -157,14 +170,17 @@ def emptied(homes: Sequence[Path], disturb: Callable[[], None]) -> bool:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Return a line for each lease that is still held, and for each process that still runs."""
+    """Return a line for each lease that is still held, and for each process of the benchmark that still runs."""
     leases = [f"{name} is leased by {who}" for name, who in lease.holders().items()]
     modules = (*MODULES.values(), b"gputui.engine.trainer")
     return leases + [f"process {pid} is left" for module in modules for pid in processes(module, folder)]
 
 
 def judged(folder: Path, made: Sequence[Run], engines_killed: bool) -> list[str]:
-    """Return what was wrong with the runs, by what their trainers have noted."""
+    """Return a line for each fault of the runs `made`, by the notes of their trainers in `folder` and by their states.
+
+    A run may have crashed only if `engines_killed` is True.
+    """
     notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
     done = Counter(run for what, run in notes if what == "ok")
     wrong = [f"{what}: {run}" for what, run in notes if what in ("two on one GPU", "runs twice")]

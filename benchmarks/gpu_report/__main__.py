@@ -42,8 +42,8 @@ PLUGIN = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 
 
 class Step(NamedTuple):
-    """A step of the report. `do` returns its text. `quick` and `whole` are its durations in the short and the full
-    report, in trainings of the image model.
+    """A step of the report. `do` returns its text in Markdown. `quick` and `whole` are the durations of the step in the
+    short and in the full report, with the duration of a training of the image model as the unit.
     """
 
     title: str
@@ -88,8 +88,9 @@ class Row:
 
 
 def done(lab: Lab, name: str, needs_seconds: float = 0.0) -> Row:
-    """Carry out the step `name`, and return its row, also if it fails. It is left out if less than `needs_seconds` are
-    left to the report.
+    """Carry out the step `name`, and return its row, also if it fails.
+
+    If the report's time ends within `needs_seconds`, the step is left out, and the row says so.
     """
     step, text, began = STEPS[name], "", time.monotonic()
     try:

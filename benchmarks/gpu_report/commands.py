@@ -42,7 +42,10 @@ class Done:
 
 
 def call(command: Sequence[str], limit_seconds: float, environment: Mapping[str, str] = {}) -> Done:
-    """Run a command until it ends. Raises Failed if it takes more than `limit_seconds`, and then ends its processes."""
+    """Run a command until it ends. Raises Failed if it takes more than `limit_seconds`, and then ends its processes.
+
+    `environment` has further environment variables for it.
+    """
     began = time.monotonic()
     pipe = subprocess.PIPE
     process = subprocess.Popen(

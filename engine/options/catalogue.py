@@ -214,7 +214,9 @@ def _describe(name: str, group: type[Group], info: Field[Any], annotation: Any) 
 
 
 def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield each type of a union with its limits; for another annotation, only its type."""
+    """Yield each type of a union in a type annotation with its limits; for another annotation, its type with
+    `limits`.
+    """
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)

@@ -31,9 +31,11 @@ def _entry(name: str) -> Entry:
 
 
 def move(name: str, where: Where) -> Entry:
-    """Move the waiting or held entry `name` to the top of the queue, or by one place up or down. Return the entry.
+    """Move the waiting or held entry `name` to the place that `where` names: `top`, or `up` or `down` by one place.
+    Return the entry.
 
-    An entry at the end stays there. Raises RunError if it is not in the queue or has begun.
+    An entry that is first or last stays there. Raises RunError if it is not in the queue, has begun, or is an entry
+    that Slurm starts.
     """
     with entries.locked():
         entry = _entry(name)

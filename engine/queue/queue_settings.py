@@ -147,7 +147,9 @@ def _engine(value: Any) -> str | None:
 
 
 def _arguments(value: Any) -> tuple[str, ...] | None:
-    """Return the words of arguments such as `--time=4:00:00` or `-p gpu`; None if they are no options of a job."""
+    """Return the words of a setting such as `--time=4:00:00` or a list of such texts; None if one of them is no option
+    that a job may have.
+    """
     listed = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str) and each.startswith("-") and not _is_refused(each) for each in listed):
         return None

@@ -215,10 +215,10 @@ class Runner:
         return None
 
     def _count_failure(self, entry: Entry, end: End) -> None:
-        """Count a failure of the entry's group within 60 s of its start. The third in a row holds the waiting runs of
-        the group.
+        """Count the failure `end` of an entry for its group if it was within 60 s of the start. The third in a row
+        holds the waiting runs of the group.
 
-        A later failure sets the count back to 0.
+        A failure that came later than that sets the count to 0.
         """
         if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
             self._failures.pop(entry.group, None)

@@ -110,7 +110,10 @@ class SlurmFollower:
         self._ended_at.pop(entry.run, None)
 
     def _close(self, entry: Entry, message: str, is_stopped: bool) -> None:
-        """Write the result of a run that has not begun or was lost, and remove its entry."""
+        """Write the result of a run that has not begun or was lost, and remove its entry.
+
+        With `is_stopped` the result is that of a stopped run, else an error with `message`.
+        """
 
         def close() -> None:
             error = {"kind": "queue", "message": message, "hint": f"{SLURM_LOG} in the run folder has the job's output"}

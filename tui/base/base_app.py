@@ -240,7 +240,8 @@ class BaseApp(UpstreamApp):
     ) -> None:  # fmt: skip
         """Show a message in the last line for `timeout` seconds, by default as long as its severity requires.
 
-        A new message of severity information replaces the previous message of that severity. `withdraw` removes it.
+        A `title` is put in front of it. With `markup`, it may have Textual's markup. A new message of severity
+        information replaces the previous message of that severity, and `withdraw` removes it.
         """
         if severity == "information":
             self.withdraw()

@@ -40,8 +40,8 @@ class PresetOrCommand(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return name, command and remaining words for a command line. A word that names both a command and a preset is
-        the command.
+        """Return name, command and remaining words for a command line, as click's method does. A word that names both a
+        command and a preset is the command.
 
         If the first word names only a preset, the command is the one that opens the form. Raises Refused for an unknown
         word.

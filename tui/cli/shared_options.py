@@ -61,8 +61,8 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 
 def warn_of_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Return `name`, the name of a preset. Print a warning if the current folder has a preset file that may have been
-    meant.
+    """Return `name`, the name of a preset or None, unchanged. Print a warning if the current folder has a preset file
+    that may have been meant.
     """
     from ...engine.presets.paths import twin
 

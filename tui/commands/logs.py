@@ -71,7 +71,11 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Yield the last `last` lines of the present log, in which ended epochs have a line, too."""
+    """Yield the last `last` lines of the present log, in which ended epochs have a line, too.
+
+    `stream` is the opened log, which is then at its end. With `follow`, an incomplete last line is left to be read
+    later.
+    """
     stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
     cut = stream.tell() > 0
     block = stream.read()

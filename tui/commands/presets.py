@@ -49,7 +49,10 @@ def show_schema() -> None:
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
-    """Write the preset as plain TensorFlow code to stdout or to a file."""
+    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if it is None.
+
+    `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists.
+    """
     from ...engine.export import script as script_part  # only this command needs it
 
     preset = preset_files.resolve(name, settings)

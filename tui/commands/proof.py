@@ -83,8 +83,8 @@ def run_proof(
     queue: bool = False,
     after: str | None = None,
 ) -> int:
-    """Start a proof, follow it and print its result. With `report` print only the report in Markdown. Return the exit
-    code.
+    """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON (`as_json`), or only
+    as a report in Markdown (`report`). Return the exit code.
 
     `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
     devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
@@ -334,7 +334,8 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     """Print the named proof. `form` is table, markdown or json.
 
-    With `output`, save its improved preset to this file instead. With `stop`, ask the proof to stop instead.
+    With `output`, save its improved preset to this file instead. With `stop`, ask the proof to stop instead. Raises
+    ProofError if there is no such proof or no improved preset.
     """
     proof = folder.find(name)
     if stop and proof.queue_file.exists():

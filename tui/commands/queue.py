@@ -278,7 +278,9 @@ def service(verb: str) -> None:
 
 
 def pause_or_start(verb: str) -> None:
-    """Pause the queue (`verb` is `pause`), or let it start runs again."""
+    """Pause the queue (`verb` is `pause`), or let it start runs again. Raises Refused for a pause if Slurm starts the
+    runs.
+    """
     if verb == "pause":
         if queue_settings.read().engine == queue_settings.SLURM:
             raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")

@@ -98,7 +98,9 @@ def _as_json(entry: Entry) -> dict[str, object]:
 
 
 def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
-    """Write one line about folders that cannot be read, and one line about damaged files, to stderr."""
+    """Write to stderr `closed`, a text about folders that cannot be read (empty: none), and one line about damaged
+    files.
+    """
     if closed:
         complain(closed)
     damaged = [f"{entry.run.id}: {entry.damage}" for entry in entries if entry.damage]
@@ -235,7 +237,10 @@ def note(name: str, words: Sequence[str]) -> None:
 
 
 def tag(name: str, tags: Sequence[str], remove: bool) -> None:
-    """Add or remove tags of a run, and print its tags after the change."""
+    """Add tags to a run, or remove them with `remove`, and print its tags after the change.
+
+    Without tags, only print them. Raises Refused for `remove` without tags, and for tags that the run does not have.
+    """
     run = run_folders.find(name)
     if remove and not tags:
         raise Refused("name the tags to remove")

@@ -17,7 +17,8 @@ RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options tha
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
     """Start a measurement of scaling, or resume one with --resume. Return the exit code.
 
-    `options` are the command's options by name, and `given` are the names of those that are on the command line.
+    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
+    Refused without a preset, and for options that a resumed measurement cannot change.
     """
     again = options.pop("resume")
     form = options.pop("form")

@@ -240,7 +240,12 @@ def _exit_code(run: Run, outcome: str) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Show the run's events until it has ended. Raises OutputFault if standard output cannot be written."""
+    """Show the run's events until it has ended: as JSON lines (`as_json`), as a progress bar on a terminal, else as
+    lines.
+
+    `follower` reads the events, and `presses` counts the requests to stop, which are shown, too. Raises OutputFault if
+    standard output cannot be written.
+    """
     view = _view(run, as_json, findings)
     shown_stops = 0
     try:
@@ -279,7 +284,9 @@ def _unheard(run: Run, fault: OutputFault) -> int:
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Ask the run to stop, and wait if its engine has not recorded its process id yet."""
+    """Send the engine of the run the signals `numbers`, which ask it to stop. If the run is starting, wait until the
+    engine has recorded its process id.
+    """
     while True:
         try:
             run_folders.request_stop(run, numbers)

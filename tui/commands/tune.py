@@ -28,7 +28,8 @@ RESUMING = {
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
     """Start a search, or resume one with --resume. Return the exit code.
 
-    `options` are the command's options by name, and `given` are the names of those that are on the command line.
+    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
+    Refused without a preset, and for options that a resumed search cannot change.
     """
     following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
     if options["dry_run"] and following["output"] is not None:
@@ -51,8 +52,9 @@ def limits(
 ) -> Limits:
     """Return the limits of the search that the options of the command line request.
 
-    `only` are the stages to search, by default all. `leave` are the keys of options that keep their values. `more` are
-    further fields of Limits.
+    `only` are the stages to search, by default all. `leave` are the keys of options that keep their values. `memory_gb`
+    is the most memory in GB, None for no limit. `precisions` are those to try, by default those that the search
+    chooses. `more` are further fields of Limits.
     """
     return Limits(
         only=list(only) or list(STAGES),

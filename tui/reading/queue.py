@@ -50,7 +50,9 @@ def places_of(listed: Sequence[Entry]) -> dict[str, int]:
 
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
-    """Return in words why an entry waits. `reasons` are the runner's, by id."""
+    """Return in words why an entry waits; empty if it has begun, unless it was asked to give way. `reasons` are those
+    that the runner has written, by id.
+    """
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":

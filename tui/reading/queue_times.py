@@ -88,9 +88,10 @@ class _Times:
         return {entry.run: starts[entry.run] for entry in waiting}
 
     def _begun(self, now: float) -> dict[str, Begun]:
-        """Return what uses the devices, by an id: the begun entries, other runs of this user, and programs of others.
+        """Return the runs and programs that use devices now, by id: begun entries, other runs of this user, and
+        programs of others, whose id is the name of the device.
 
-        Runs that an entry waits for are added, also if they use no device of the queue.
+        Runs that an entry waits for are added, also if they use no device of the queue. `now` is the present Unix time.
         """
         leased: dict[str, set[str]] = {}
         for device in self._devices:
@@ -132,7 +133,9 @@ class _Times:
         )
 
     def _seconds(self, entry: Entry) -> float | None:
-        """Return how long an entry trains from its next start on: its own estimate, else that of earlier runs."""
+        """Return for how many seconds an entry is expected to train from its next start on: by its own last estimate,
+        else as earlier runs did. None if that is not known.
+        """
         if isinstance(entry.job, ProofJob):
             return _seconds_of_proof(entry.job)
         own = number(last_progress(entry.folder).get("eta_seconds")) if entry.state != "running" else None
@@ -162,7 +165,7 @@ def _job_at(path: Path) -> Job:
 
 
 def _seconds_of_proof(job: ProofJob) -> float | None:
-    """Return the time limit of a measurement, which a search uses up; None if it has none."""
+    """Return the time limit of a measurement in seconds, which a search always uses up; None if it has no limit."""
     request = read_object(job.path / ProofJob.first_file).value
     minutes = number(mapping(request.get("search")).get("minutes"))
     return number(request.get("limit_seconds")) if minutes is None else 60 * minutes

@@ -227,8 +227,10 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:
-    """Return the figures of the `result` or, without a result, of the newest progress, by their keys. The loss is the
-    mean that the live view shows.
+    """Return the figures of a run's `result` or, if that is empty, of its newest progress `latest`, by their keys; None
+    for a figure that it does not have.
+
+    The loss is the mean that the live view shows. Only a run that is running (`is_active`) has a time left.
     """
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value

@@ -50,7 +50,9 @@ class UpstreamApp(App[None]):
         raise NotImplementedError
 
     async def _guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
-        """Dispatch a message to a node. An exception is raised again only if it must end the application."""
+        """Dispatch a message to a node by `dispatch`. An exception is raised again only if it must end the
+        application.
+        """
         try:
             await dispatch(message)
         except Exception as error:

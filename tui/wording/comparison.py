@@ -88,7 +88,11 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """Return a text such as `xla +2`: as many words as fit into `width`, and the number of the other words."""
+    """Return a text such as `xla +2`: as many words as fit into `width` characters, and the number of the other words.
+    If not even the first fits, it is shortened.
+
+    Empty without words.
+    """
     for shown in range(len(words), 0, -1):
         name = " ".join((*words[:shown], *_others(words, shown)))
         if len(name) <= width:

@@ -138,8 +138,8 @@ def _facts(now: Snapshot, width: int) -> Row:
 
 
 def _together(started: Mapping[str, Any]) -> list[str]:
-    """Return the number of this worker and the number of replicas on all machines, as texts, for a training on several
-    machines. Else the list is empty.
+    """Return the number of this worker and the number of replicas on all machines, as texts, from the event `started`
+    of a training on several machines. For another training the list is empty.
     """
     workers, index = started.get("workers"), number(started.get("worker"))
     if not isinstance(workers, list | tuple) or not workers or index is None:
@@ -239,8 +239,8 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
 
 
 def _name_width(column: list[tuple[str, str]], cell: int) -> int:
-    """Return the width of the names in a column in cells: that of the longest name if a cell of `cell` cells has room
-    for it, else LEAST_NAME.
+    """Return the width of the names in a column, in cells: that of the longest name if names and values together fit
+    into `cell`, the width of the column, else LEAST_NAME.
     """
     longest = max([LEAST_NAME, *(len(name) for name, _ in column)])
     return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME

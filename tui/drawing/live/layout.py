@@ -70,8 +70,9 @@ class Demand:
 
 
 def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
-    """Return the layout for a screen of `width` columns and `height` rows, without header and footer. `zoom` (charts,
-    gpus, log or messages) gives one part all the room.
+    """Return the layout for a screen of `width` columns and `height` rows, without header and footer. `sizes` are the
+    numbers of items and of rows to show. `zoom` (charts, gpus, log or messages, else empty) gives one part all the
+    room.
 
     If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages.
     Charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.

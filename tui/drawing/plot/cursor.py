@@ -181,7 +181,7 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
     """Return the window of an axis whose end has moved from `before` to `now`: moved with the end if it reached to the
-    end, else unchanged.
+    end, else unchanged. None (the whole axis) is returned unchanged.
     """
     if window is None or now == before or window[1] < before:
         return window

@@ -196,8 +196,8 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _listed(reading: Mapping[str, Any]) -> Any:
-    """The processes of the GPU and of its MIG instances, each once: without privileges, only an instance lists its
-    own.
+    """Return the processes of the GPU in a reading and of its MIG instances, each once; None if the reading has no list
+    of them. Without privileges, the driver lists the processes of an instance only for the instance.
     """
     of_instances = [mapping(instance).get("processes") for instance in reading.get("mig") or ()]
     lists = [listed for listed in (reading.get("processes"), *of_instances) if isinstance(listed, list)]

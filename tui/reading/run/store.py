@@ -210,6 +210,8 @@ class Store:
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
         """Add an epoch that has ended at the Unix time `t`. If a resumed run repeats an epoch, the later one replaces
         the earlier one and all after it.
+
+        `seconds` is its duration, None if not known, and `metrics` are Keras' values by name.
         """
         before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
         values = {str(name): number(value) for name, value in metrics.items()}

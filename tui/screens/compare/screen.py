@@ -293,7 +293,7 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Return the label of a row. Without cells the row is a heading, whose label is bold."""
+    """Return the label of a row. Without `with_cells`, the row is a heading, whose label is bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
