@@ -167,7 +167,7 @@ def in_time(events: Iterable[Event]) -> list[Event]:
 
 
 SILENT_SECONDS = 3.0
-ACTIVE_STATES = "the training goes on, and its events wait in memory"
+TRAINS_ON = "the training goes on, and its events wait in memory"
 ENDED = "the training has ended, and its result waits for room; it is given up after two minutes"
 
 
@@ -314,7 +314,7 @@ class Silence:
         `has_events` is True if events have been written since the last call; `trains` is False if only the engine is
         alive. Each silence is reported once, and once more if the training has ended meanwhile.
         """
-        now, waits = time.monotonic(), ACTIVE_STATES if trains else ENDED
+        now, waits = time.monotonic(), TRAINS_ON if trains else ENDED
         if has_events:
             self._since, self._reported = now, ""
         if self._reported == waits or now - self._since < SILENT_SECONDS:

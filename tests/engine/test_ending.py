@@ -203,14 +203,14 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
     silence = event_reading.Silence(tmp_path)
     looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
         (2.9, False, True, "no room at x", ""),
-        (0.2, False, True, "no room at x", f"no room at x: {event_reading.ACTIVE_STATES}"),
+        (0.2, False, True, "no room at x", f"no room at x: {event_reading.TRAINS_ON}"),
         (9.0, False, True, "no room at x", ""),
         (9.0, False, False, "no room at x", f"no room at x: {event_reading.ENDED}"),
         (9.0, False, False, "no room at x", ""),
         (0.1, True, True, "no room at x", ""),
         (3.1, False, True, "", ""),  # it is silent for another reason
         (1.0, False, True, "no room at x", ""),
-        (2.1, False, True, "no room at x", f"no room at x: {event_reading.ACTIVE_STATES}"),
+        (2.1, False, True, "no room at x", f"no room at x: {event_reading.TRAINS_ON}"),
     ]
     for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
         now[0] += seconds
