@@ -97,7 +97,7 @@ class GputuiApp(BaseApp):
         return HIGH_CONTRAST.name if colours in (None, "standard") else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:
-        """Save a theme that the user has chosen. The theme of the start is not saved."""
+        """Store a theme that the user has chosen in the settings. Nothing is stored for the theme of the start."""
         if theme.name != self._theme_kept:
             self._theme_kept = theme.name
             self.settings.change("theme", theme.name)

@@ -239,9 +239,9 @@ def _user(process: Mapping[str, Any]) -> GpuUser:
 class Wish:
     """The GPUs that a start needs.
 
-    `choice` is the value of device.visible, `needs_bytes` the memory needed on each GPU (only for a choice `fits:N`,
-    else 0), and `names` are the names (UUIDs or indices) of the GPUs that may be chosen. `prediction` is that of
-    MemoryNeed.
+    `choice` is the value of device.visible, and `names` are the names (UUIDs or indices) of the GPUs that may be
+    chosen. `needs_bytes` is the memory needed on each GPU (only for a choice `fits:N`, else 0), and `prediction` says
+    in words from what it is predicted; it is empty if it was measured.
     """
 
     choice: GpuChoice

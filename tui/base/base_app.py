@@ -122,7 +122,9 @@ class BaseApp(UpstreamApp):
             self.not_deleted = getattr(self, name).empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
-        """Keep keys and clicks until a screen that is being opened is ready. Pass all other events to Textual."""
+        """Hold keys and clicks back until a screen that is being opened is ready, and pass all other events to
+        Textual.
+        """
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -131,7 +133,7 @@ class BaseApp(UpstreamApp):
             await super().on_event(event)
 
     async def hand_over(self, event: events.Event) -> None:
-        """Pass a key or a click to Textual after all earlier keys and clicks."""
+        """Pass a key or a click to Textual. It is called when all earlier keys and clicks have had their effect."""
         await super().on_event(event)
 
     def _name_unused(self, unused: list[events.Key]) -> None:
@@ -146,7 +148,7 @@ class BaseApp(UpstreamApp):
         return f"gputui ended by an unexpected {type(error).__name__}; please report {self.faults.log(error)}"
 
     def key(self, verb: str) -> str:
-        """The first key of a verb, as text for a message. The settings may have changed the key."""
+        """Return the first key of a verb, as text for a message. The settings may have changed the keys of the verb."""
         return keys.key_of(self, verb)
 
     def get_key_display(self, binding: Binding) -> str:
@@ -256,7 +258,7 @@ TMUX_SECONDS = 2.0
 
 
 def file() -> Path:
-    """The path of the file with the text that was copied last."""
+    """Return the path of the file that has the text that was copied last. It need not exist."""
     return places.home() / "copied.txt"
 
 

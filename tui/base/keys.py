@@ -162,7 +162,9 @@ def opens_place(app: App[Any], key: str) -> bool:
 
 
 def back(action: str = "back") -> list[BindingType]:
-    """The bindings of the two keys that leave a screen. The footer shows only the first key."""
+    """Return the bindings of the two keys that leave a screen, of which the footer shows only the first. `action` is
+    the name of their action.
+    """
     return [bind("back", action), bind("leave", action, show=False)]
 
 
@@ -178,7 +180,7 @@ def moves(
 
 
 def scrolls() -> list[BindingType]:
-    """The bindings of the keys that scroll a page. The footer does not show them."""
+    """Return the bindings of the keys that scroll a page, which the footer does not show."""
     return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
 
 

@@ -134,7 +134,7 @@ class Settings:
         return self._values.keys
 
     def get(self, key: str) -> Any:
-        """Return the value of the setting with this dotted key, such as `runs.sort`."""
+        """Return the present value of the setting with this dotted key, such as `runs.sort`."""
         value: Any = self._values
         for name in key.split("."):
             value = getattr(value, name)
@@ -356,7 +356,7 @@ def _has_content(text: str) -> bool:
 
 
 def _plain(value: Located) -> Any:
-    """Return the value and its inner values without their line numbers."""
+    """Return the value, and the values in it, without the line numbers that the YAML reader has added."""
     if isinstance(value.value, dict):
         return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
     return value.value

@@ -99,7 +99,7 @@ class Faults:
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
 
     def _say(self, error: BaseException) -> None:
-        """Show one line about the exception. Each place in the code is shown only once."""
+        """Show one line about the exception on the screen. For each place in the code this is done only once."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")

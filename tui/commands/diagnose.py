@@ -56,7 +56,9 @@ def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool,
 
 
 def _show_run(run: Run, as_json: bool) -> int:
-    """Print the diagnosis of a run, made from its recorded events. Always returns DONE."""
+    """Print the diagnosis of a run, made from its recorded events, as text or as JSON (`as_json`). Always returns
+    DONE.
+    """
     events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.id}: {damage}")

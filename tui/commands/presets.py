@@ -102,7 +102,7 @@ def _python(preset: Preset) -> str:
 
 
 def check_presets(files: Sequence[str]) -> int:
-    """Print every problem of every file. Return the exit code, which is WRONG if at least one file has an error."""
+    """Print every problem of every file. Return the exit code: WRONG if a file has an error, else DONE."""
     here = this_machine.read()
     code = DONE
     for file in files:

@@ -216,7 +216,9 @@ class _Kind:
 
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
-    """Return one chart for each figure that at least one of the first MOST_COMPARED runs has."""
+    """Return one chart for each figure that at least one of the first MOST_COMPARED runs has. `drawn` has the settings
+    of axis, scale and smoothing.
+    """
     shown = list(runs[:MOST_COMPARED])
     charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
     return [plot for plot in charts if not plot.empty]

@@ -107,7 +107,9 @@ def _gain(data: Record) -> Row:
 
 
 def _other_figures(data: Record, width: int) -> Row:
-    """Return the other figures before and after in one row, as many as there is room for."""
+    """Return one row with the medians before and after of the figures other than the speed, as many as there is room
+    for.
+    """
     before, after = data.before or {}, data.after or {}
     row: Row = []
     for figure in _OTHERS:

@@ -133,7 +133,7 @@ class FormState:
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
-        """Put a text into a field and validate the whole form again."""
+        """Put a text into the field of the option `key`, and validate the whole form again."""
         self.texts[key] = text
         self._validate()
 
@@ -160,7 +160,7 @@ class FormState:
         return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
     def reset(self, key: str) -> None:
-        """Reset the option to its default."""
+        """Put the default of the option `key` into its field, and validate the form."""
         self.set(key, to_text(INFO[key].default))
 
     def text_of_file(self, key: str) -> str:

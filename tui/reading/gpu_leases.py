@@ -68,7 +68,9 @@ def _user(process: GpuProcess) -> GpuUser:
 
 
 def _text(use: GpuUse) -> str:
-    """Return who has leased the GPU, for what and since when. Without a lease: that it is free, stuck, or in use."""
+    """Return who has leased the GPU, for what and since when; without a lease, that it is free, in use, or `stuck` (its
+    memory is used although the run has ended).
+    """
     holder = use.holder
     if holder is not None and not holder.stuck:
         return str(holder)

@@ -15,7 +15,7 @@ LOOKED_AT = 50  # how many runs are searched
 
 
 def waits(run: Run) -> bool:
-    """Return True if the run waits in the queue. For a run that is not queued this costs one call of `stat`."""
+    """Return True if the run waits in the queue. If it is not queued, this costs only one call of `stat`."""
     return run.queue_file.exists() and run.state == WAITING
 
 

@@ -22,7 +22,7 @@ _reader, _times = ListingReader(), queue_times.StartTimes()
 
 
 def read() -> Queue:
-    """Return the queue as it is now. Without an entry it costs the listing of one folder."""
+    """Return the queue as it is now. If it is empty, this costs only the listing of one folder."""
     if not any_entry():
         return Queue()
     _reader.read()

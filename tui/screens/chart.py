@@ -220,5 +220,5 @@ class ChartScreen(AppScreen):
             self.source.action_stop()
 
     def action_copy(self) -> None:
-        """Copy all values of the chart as a table with tabs between the columns, for a spreadsheet."""
+        """Copy all points of the chart as a table with tabs between the columns, for a spreadsheet."""
         self.app.copy(cursor.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

@@ -205,7 +205,9 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """Return the text at the right: why the option has no effect, that the user's code decides, or the default."""
+        """Return the text at the right of the row: why the option has no effect, that the user's code decides, or the
+        default.
+        """
         if self.locked:
             return "no GPU"
         who = self.state.decides(self.key)
@@ -295,7 +297,9 @@ class OptionRow(Widget, can_focus=True):
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the field. If `take` is True, the value of the field is accepted, else the former value is restored."""
+        """Close the field. If `take` is True, its text becomes the option's value, else the former value is
+        restored.
+        """
         if self.children:
             self.remove_children()
             self.remove_class("-open")

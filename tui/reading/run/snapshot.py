@@ -44,7 +44,9 @@ class PhaseTimes:
     later: dict[str, Span] = field(default_factory=dict)
 
     def begin(self, t: float, phase: str, detail: str) -> None:
-        """Record that a phase begins at the time `t`, in seconds, and that the phase before it ends."""
+        """Record that a phase begins at the time `t`, in seconds since the run began, and that the phase before it
+        ends. `detail` is that of the event `phase`.
+        """
         if not self.started and (phase, detail) == (self.phase, self.detail):  # by engine and trainer
             self.since = min(self.since, t)
             return

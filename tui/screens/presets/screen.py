@@ -305,7 +305,7 @@ class PresetsScreen(Screen[None]):
         return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
 
     def action_bring_back(self) -> None:
-        """Bring back the preset that was deleted last."""
+        """Bring back the preset that was deleted last. If there is none, a message says so."""
         if not self.app.deleted_presets:
             self.notify("there is no deleted preset to bring back")
             return

@@ -322,7 +322,9 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], st
 
 
 async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> None:
-    """Ask which kind of scaling of the preset to measure (weak or strong), then start the measurement."""
+    """Ask which kind of scaling of the preset to measure (weak or strong), then start the measurement. `source` is the
+    preset's file, None without one.
+    """
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
         await _start_scaling(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG]))
@@ -334,7 +336,7 @@ async def measure_again(app: BaseApp, proof: Proof) -> None:
 
 
 async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
-    """Resume a measurement of scaling that has ended before its time."""
+    """Resume a measurement of scaling that has ended before its time. An error is shown as a message."""
     from ....engine.scaling import scaling_request
 
     start, request = lambda: scaling_request.resume(proof, anyway=True), lambda: scaling_request.resumed(proof)
