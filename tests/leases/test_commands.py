@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.leases import memory_needs
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
@@ -63,7 +64,7 @@ def test_a_program_runs_on_a_leased_gpu_and_others_see_who_has_it(nvml: FakeNvml
             ("--preset", "quickstart", "--set", "visible=free:3"),
             "free:3 needs 3 GPUs; this process may use 2 such of 2",
         ),
-        (("--preset", "quickstart", "--set", "visible=fits:1"), "fits: no run with these settings has measured yet"),
+        (("--preset", "quickstart", "--set", "visible=fits:1"), f"{memory_needs.NOT_MEASURED}\n"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_words(
@@ -72,6 +73,7 @@ def test_what_cannot_be_had_is_refused_in_words(
     code, output, errors = answer(nvml.environment(f"gpus=2 use={tmp_path / 'use'}"), *words)
     assert (code, output) == (2, "")
     assert error in errors
+    assert "--wait" not in errors, "nothing of this changes by itself"
 
 
 def test_without_a_gpu_the_cpu_is_named() -> None:

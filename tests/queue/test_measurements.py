@@ -24,6 +24,7 @@ from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
+from gputui.tui.reading import queue
 
 from tests.support import recorded
 from tests.support.front_door import gputui, until
@@ -64,6 +65,9 @@ def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(said: Said, monk
     no_runner(monkeypatch)
 
     first, second = queued(), queued()
+    assert queue.place_text(entries.all_entries()[1], queue.title_of).endswith(
+        "needs the CPU: ab of quickstart is before it"
+    )
     assert (first.state, second.record.state) == ("waiting", "waiting")
     assert f"{first.id} (ab)" in said("queue")
     assert [json.loads(row)["kind"] for row in said("queue", "--json").splitlines()] == ["ab", "ab"]
@@ -214,6 +218,8 @@ def test_a_measurement_begins_on_the_devices_that_the_runner_has_chosen(
     assert begun == [(starting.id, [CPU])]
     (entry,) = entries.all_entries()
     assert (entry.state, entry.devices) == ("running", [CPU])
+    with pytest.raises(RunError, match=f"has begun; gputui proof {starting.id} --stop stops it"):
+        entry_changes.remove(starting.id)
 
 
 def test_a_measurement_waits_while_another_training_would_disturb_it(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.leases.lease import NotFree
+from gputui.engine.leases.memory_needs import NOT_MEASURED, NotMeasuredError
 from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run
@@ -80,6 +81,22 @@ async def test_a_start_whose_gpus_are_not_free_says_who_has_them_and_offers_the_
             if count:
                 await wait_for(pilot, lambda: len(entries.all_entries()) == 1)
             assert len(entries.all_entries()) == count
+
+
+async def test_a_start_whose_memory_is_not_known_says_how_to_measure_it_and_asks_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any) -> tuple[Run, Any]:
+        raise NotMeasuredError(NOT_MEASURED)
+
+    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    app, said = GputuiApp(), list[str]()
+    monkeypatch.setattr(app, "complain", said.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("r")
+        await wait_for(pilot, lambda: said == [f"the run cannot be started: {NOT_MEASURED}"])
+        assert not isinstance(app.screen, Ask)
 
 
 def rows(pilot: Pilot[None]) -> list[str]:

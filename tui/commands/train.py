@@ -27,6 +27,7 @@ from ...engine.job import several_tasks, start_worker
 from ...engine.job.machine_gpus import Machine
 from ...engine.leases import start_devices
 from ...engine.leases.lease import NotFree
+from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
@@ -168,6 +169,8 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
             raise KeyboardInterrupt
         try:
             return start()
+        except NotMeasuredError:
+            raise
         except NotFree as fault:
             if not wait:
                 raise Refused(f"{fault}\n--wait starts when that has changed") from None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine import checks, presets
 from ...engine.job import this_machine
 from ...engine.leases.lease import NotFree
+from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
 from ...engine.proof import proof_start
@@ -174,6 +175,8 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
         return None
     try:
         return await asyncio.to_thread(start.launch)
+    except NotMeasuredError:  # the queue could not start it either
+        raise
     except NotFree as fault:
         question = f"{start.title} {fault}." if str(fault).startswith("needs") else f"{fault}."
         if await app.push_screen_wait(Ask(question, (QUEUE, CANCEL))) == QUEUE:
