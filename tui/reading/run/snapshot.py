@@ -44,8 +44,8 @@ class PhaseTimes:
     later: dict[str, Span] = field(default_factory=dict)
 
     def begin(self, t: float, phase: str, detail: str) -> None:
-        """Record that a phase begins at the time `t`, in seconds since the run began, and that the phase before it
-        ends. `detail` is that of the event `phase`.
+        """Record that a phase begins at the Unix time `t`, and that the phase before it ends. `detail` is that of the
+        event `phase`.
         """
         if not self.started and (phase, detail) == (self.phase, self.detail):  # by engine and trainer
             self.since = min(self.since, t)
@@ -71,7 +71,7 @@ class PhaseTimes:
 
     def of_start(self, now: float) -> tuple[Span, ...]:
         """Return the phases of the start in their order. If training has not begun, the last of them lasts until `now`,
-        in seconds.
+        a Unix time.
         """
         if self.started or self.phase == "ended":
             return tuple(self.start)
