@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.leases.memory_needs import NOT_MEASURED, NotMeasuredError
+from gputui.engine.proof import folder, request
 from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run
@@ -23,6 +25,7 @@ from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.screens.starting import new_measurement, resumed_measurement
 from gputui.tui.widgets.key_footer import KeyFooter
 from textual.pilot import Pilot
 
@@ -97,6 +100,20 @@ async def test_a_start_whose_memory_is_not_known_says_how_to_measure_it_and_asks
         await pilot.press("r")
         await wait_for(pilot, lambda: said == [f"the run cannot be started: {NOT_MEASURED}"])
         assert not isinstance(app.screen, Ask)
+
+
+def test_a_resumed_measurement_waits_as_itself_and_a_new_one_gets_a_folder(home: Path) -> None:
+    asked = request.of_change("quickstart", ["steps_per_execution=4"])
+    ended = folder.create(asked)
+    file = ended.path / "proof.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "stopped", "started_t": time.time() - 3600}))
+    app = GputuiApp()
+    resumed = resumed_measurement(app, "the proof", ended, lambda: pytest.fail("it was started"), lambda: asked)
+    assert resumed.queue().startswith("place 1 in the queue, needs the CPU: ")
+    assert new_measurement(app, "ab", asked).queue().endswith("needs the CPU: ab of quickstart is before it")
+    first, second = entries.all_entries()
+    assert first.run == ended.id
+    assert {proof.id for proof in folder.proofs()} == {first.run, second.run}
 
 
 def rows(pilot: Pilot[None]) -> list[str]:
