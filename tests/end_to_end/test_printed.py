@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -168,6 +169,20 @@ def test_commands_about_proofs(proofs: None, home: Path, capsys: Printed, snapsh
         for words in ABOUT_PROOFS:
             with cases.case(words):
                 assert printed(capsys, home, *words.split()) == snapshot(name=words)
+
+
+def test_tables_on_a_narrow_terminal(
+    runs: list[Run], proofs: None, home: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with all_hold() as cases:
+        for words in ("runs", "compare 20260921-10 20260921-12", "diagnose 20260921-15", "proof", "proof 20260921-17"):
+            for width in ("60", "80", "120"):
+                monkeypatch.setenv("COLUMNS", width)
+                with cases.case(f"{words}, {width}"):
+                    text = re.sub(r"\x1b\[[\d;]*m", "", printed(capsys, home, *words.split()))
+                    assert text == snapshot(name=f"{words}, {width} columns")
 
 
 def _all_of(data: Record, home: Path) -> str:
