@@ -51,7 +51,7 @@ def abbreviated(value: float | None) -> str:
 
 
 def counted(number: int | float | None, things: str) -> str:
-    """Return a number and its noun; `things` is the noun in the plural: 1 step, 12,346 steps."""
+    """Return a number and its noun; `things` is the noun in the plural: 1 step, 12,346 steps; of None: - steps."""
     return f"{count(number)} {named(number, things)}"
 
 

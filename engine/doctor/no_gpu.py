@@ -42,9 +42,10 @@ def first(log: str = "") -> Finding | None:
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """Yield all findings about why TensorFlow cannot use the GPUs, causes before consequences.
+    """Yield findings about why TensorFlow cannot use the GPUs, causes before consequences.
 
-    `log` is the text that TensorFlow has logged.
+    Some have the level `ok`. `log` is the text that TensorFlow has logged. Starts two short processes and waits
+    PATIENCE_SECONDS at most.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()

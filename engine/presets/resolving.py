@@ -191,9 +191,10 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _option_meant(group: str, value: object) -> str:
-    """Return a suggestion for a value that was given to a whole group; empty if there is none.
+    """Return the end of a message about a value that was given to a whole group:
+    `, such as strategy: {kind: mirrored}`.
 
-    It is the first option of the group that has this value as a choice.
+    It names the first option of the group that has this value as a choice. Empty if there is none.
     """
     takes = (info for info in opts.OPTIONS if info.group == group and value in info.choices)
     return next((f", such as {group}: {{{info.name}: {value}}}" for info in takes), "")

@@ -62,7 +62,7 @@ class KnownFailure:
 
 def _installed() -> dict[str, str]:
     """Return the versions {tensorflow} and {cudnn} that a message may name, of the interpreter that trains
-    (interpreter/installed.py).
+    (interpreter/installed.py). A version that is not known is given as `of unknown version`.
     """
     cudnn = installed.cudnn_version()
     return {

@@ -146,7 +146,8 @@ class Warm:
         """Start a run in the waiting engine and trainer. Return the run and the engine's process.
 
         If the waiting engine has ended, does not answer within 10 s, or has its trainer in another interpreter, a new
-        engine is started. Raises NotFree if too few GPUs are free, or OSError if the engine cannot be started.
+        engine is started. Raises NotFree if too few GPUs are free, or OSError if the engine cannot be started; the
+        run folder is then removed.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -155,9 +156,13 @@ class Warm:
             self._end()
         with leased(settled.options, settled.name) as devices:
             run = create(settled, origin_of(preset), chosen=devices.options)
-            with _lock_of_new(run) as lock:
-                if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
-                    self.process = spawn(run, lock, clock, devices)
+            try:
+                with _lock_of_new(run) as lock:
+                    if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
+                        self.process = spawn(run, lock, clock, devices)
+            except OSError:
+                shutil.rmtree(run.path, ignore_errors=True)
+                raise
         return run, self.process
 
     def close(self) -> None:

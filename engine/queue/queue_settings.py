@@ -105,7 +105,9 @@ def _unreadable(fault: str) -> Settings:
 
 
 def _without_effect(values: Mapping[str, Any]) -> list[str]:
-    """Return a line about each setting in `values` that only the other engine (the runner or Slurm) obeys."""
+    """Return one line about all settings in `values` that only the other engine (the runner or Slurm) obeys; empty if
+    there are none.
+    """
     is_slurm = values.get("engine") == SLURM
     idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
     if not idle:

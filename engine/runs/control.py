@@ -40,7 +40,8 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
     """Send the signals `numbers` to `process`, the engine or trainer of a run.
 
-    `role` is `engine` or `trainer`. Raises RunError if `process` cannot be verified to belong to the run.
+    `role` is `engine` or `trainer`. Raises RunError, and sends nothing, if `process` has ended or cannot be verified to
+    belong to the run and to this user.
     """
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:

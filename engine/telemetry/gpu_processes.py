@@ -159,7 +159,8 @@ def trees(using: Collection[int]) -> list[Branch]:
 
     `using` has the ids of the processes that use a GPU. The processes above them are added if they belong to the same
     user, and all processes below them. The trees are sorted by user, then by start. Processes are added up to 300 in
-    all. Equal processes without children are one Branch. Processes that cannot be seen, or have ended, are left out.
+    all. Processes with the same command and parent, without a GPU and without children, are one Branch. Processes that
+    cannot be seen, or have ended, are left out.
     """
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}

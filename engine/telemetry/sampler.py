@@ -166,10 +166,9 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
-        """Keep all errors for the end of the run, and warn of each kind of hardware error once. `readings` name the
-        GPUs.
+        """Keep all errors for the end of the run, and warn once for each GPU of each kind of hardware error.
 
-        There is no warning about errors that any program may have caused.
+        `readings` have the names of the GPUs. There is no warning about errors that a program may have caused.
         """
         gpus = {gpu["index"]: gpu for gpu in readings}
         for error in errors:

@@ -101,7 +101,8 @@ def _lost(fault: BaseException) -> BaseException | None:
 
 
 def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
-    """End the process a few seconds after the failure was noticed (`noticed`, a time of `time.monotonic()`).
+    """Wait until a few seconds after the failure was noticed (`noticed`, a time of `time.monotonic()`), then end the
+    process with exit code 1 through `stop.exit`. Does not return.
 
     Otherwise TensorFlow may wait in its destructors, while the other workers wait for this one.
     """

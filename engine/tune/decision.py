@@ -159,9 +159,10 @@ class Deciding:
         return settings
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        """Return the settings with the learning rate that the user's choice gives for their batch size.
+        """Return the settings with the learning rate, and the lengths of its schedule, for their global batch size.
 
-        They are returned unchanged if the learning rate of this training cannot be set.
+        They are returned unchanged if the user keeps the learning rate, if the global batch size is that of the preset,
+        or if the learning rate cannot be set; the search's `rate_fixed` then has the reason.
         """
         self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:

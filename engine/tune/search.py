@@ -232,7 +232,11 @@ class Searcher:
         self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
 
     def _in_order(self) -> None:
-        """Run the ordered search. If combinations are tried as well, leave a part of the time for them."""
+        """Run the ordered search, which tries one option after the other.
+
+        If Optuna tries combinations of options afterwards, a part of the time is kept for them, and OutOfTime is not
+        raised. Otherwise it is. Raises Stopped.
+        """
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:

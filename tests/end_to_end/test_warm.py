@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 
 import psutil
@@ -64,3 +65,16 @@ def test_a_warm_engine_that_does_not_answer_is_replaced(stand_in: None, monkeypa
     assert engines_of(run) == [engine.pid]
     stopped(run)
     engine.wait(60)
+
+
+def test_a_run_whose_engine_cannot_be_started_leaves_no_folder(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_given: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    warm = launch.Warm()
+    warm.close()
+    monkeypatch.setattr(launch, "spawn", no_process)
+    with pytest.raises(BlockingIOError):
+        warm.start(presets.resolve("quickstart"))
+    assert not runs.all_runs()
+    warm.process.wait(60)

@@ -352,6 +352,13 @@ def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypat
         "its last size until it is measured again"
     )
     assert len(reads) == 4
+    other = home / "proofs" / "two"
+    other.mkdir()
+    (other / "proof.json").write_text("{}")
+    monkeypatch.setattr(folder, "proofs", lambda: [folder.Proof(path), folder.Proof(other)])
+    listed.read()
+    assert listed.measure(), "the size of the first is as before, but the second is to be measured"
+    assert listed.measure()
 
 
 def test_runs_that_go_on_and_those_that_have_ended_meanwhile(home: Path) -> None:

@@ -144,7 +144,8 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
     Deletes the runs in `names`, and with `latest` the newest run. For a run of several machines, the runs of its other
     workers are deleted, too. Runs that have not ended are not deleted. If `yes` is False, asks first on the terminal.
-    Raises Abort if the answer is no, and Refused if there is no terminal or no run is named.
+    Raises Abort if the answer is no, RunError if a name fits no run or several, and Refused if there is no terminal, no
+    run is named, or a name is `latest`.
     """
     to_delete = _with_workers(_to_remove(names, latest))
     states = {run: run.state for run in to_delete}

@@ -130,7 +130,10 @@ def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row
 
 
 def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the result of the search in at most three rows, then sentences about the losses."""
+    """Return the result of the search in at most three rows, then the last sentences about the losses.
+
+    On a terminal with few rows (`low`) each of these sentences is cut to one row; else they are wrapped.
+    """
     because = clean(data.ended_because)
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended

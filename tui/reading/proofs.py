@@ -59,8 +59,8 @@ class ProofList:
         return [entry for _, entry in entries.values()]
 
     def measure(self) -> bool:
-        """Measure the size of one changed proof's folder. Return True if there are more to measure, or if the size has
-        changed so that the list is to be read again.
+        """Measure the size of one changed proof's folder. Return True if the list is to be read again at once: the size
+        has changed, or there are more to measure.
         """
         name = next(iter(self._to_measure), "")
         self._to_measure.pop(name, None)
@@ -68,7 +68,7 @@ class ProofList:
             return bool(self._to_measure)
         changed, entry = self._known[name]
         self._known[name] = changed, replace(entry, size=writing.used_bytes(entry.proof.path))
-        return self._known[name][1].size != entry.size
+        return self._known[name][1].size != entry.size or bool(self._to_measure)
 
 
 def _changed(path: Path) -> float:

@@ -79,8 +79,8 @@ class Header(Horizontal):
         self._show_queue(self.app.queue_words)
 
     def _show_queue(self, words: tuple[str, ...]) -> None:
-        """Show the longest of the texts `words` for which there is room next to the tabs and, if there is one, the
-        title.
+        """Show the first of the texts `words`, which are ordered from the longest, for which there is room next to the
+        tabs and, if there is one, the title. Show nothing if none fits.
         """
         tabs = self.query_one(ScreenTabs).get_content_width(self.size, self.size)
         room = self.app.size.width - tabs - (LEAST_TITLE if self._title is not None else 0) - 2

@@ -29,7 +29,7 @@ class Step(Message):
 
 
 class LimitInput(Input):
-    """A field for a limit of a search. Enter is left to the dialog."""
+    """A field for a limit of a search. Up and down post Step, and Enter posts Submitted; the dialog handles both."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("field_up", "step(-1)", show=False), keys.bind("field_down", "step(1)", show=False),

@@ -128,9 +128,10 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 
 def reductions(model: keras.Model) -> set[Any]:
-    """Return the names of the reductions by which the compiled losses make one number of the samples' losses.
+    """Return the names of the reductions by which the compiled losses make one number of the samples' losses; None
+    stands for a loss without a reduction.
 
-    Return an empty set if the model computes its own loss.
+    Empty if the model has no compiled loss or computes its own loss.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:

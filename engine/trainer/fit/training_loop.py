@@ -371,7 +371,11 @@ class TrainingLoop:
             self._agree_at_epoch_end()
 
     def _agree_at_epoch_end(self) -> None:
-        """Make all workers end the training if a callback of one worker has ended it."""
+        """Exchange requests with all workers, each of which calls this at the end of an epoch.
+
+        All end the training if a callback of one worker has ended it. Raises StopRequested if a worker was asked to
+        stop.
+        """
         assert self.agreement is not None
         self.agreement.wishes.end |= bool(self.built.model.stop_training)
         self._obeyed(self.agreement.now)

@@ -100,8 +100,10 @@ class StepClock:
         return Spent(self.measured_until(now), *self._totals())
 
     def device_was_waited_for(self) -> None:
-        """Record that the host has waited for the device. On a GPU only this ends a window, together with the present
-        execution.
+        """Record that the host has waited for the device.
+
+        On a GPU the window, which is the executions that are timed together, then ends with the present execution. On a
+        CPU this has no effect.
         """
         self._cut = self._window_seconds == math.inf
 

@@ -106,7 +106,8 @@ def _legend(
 ) -> Row:
     """Return a legend: each curve's mark and name, with the values of the curves whose numbers are in `valued`.
 
-    The curve with the number `without` is left out. `whole` uses the long labels, and `narrow` leaves out blanks.
+    A single curve has only its value. The curve with the number `without` is left out. `whole` uses the long labels,
+    and `narrow` leaves out blanks.
     """
     row: Row = []
     several = len(plot.in_legend) > 1
