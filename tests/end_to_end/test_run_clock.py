@@ -62,8 +62,7 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
     kept(engine)
     engine.wait(60)  # an hour by a clock that jumps
     assert 3 <= time.monotonic() - begin < 30, "0.05 minutes; engine and trainer take their time to start and to end"
-    assert run.result is not None
-    assert run.result["outcome"] == "stopped", "its trainer was asked to end, and not killed"
+    assert run.result == {"outcome": "timeout"}, "its trainer was asked to end, and not killed"
 
 
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:

@@ -65,14 +65,14 @@ def test_time_is_kept_for_the_last_checkpoint() -> None:
         assert slurm.Left(seconds).usable_seconds == usable, seconds
 
 
-def test_a_run_ends_itself_before_its_job_does(stand_in: None) -> None:
+def test_a_run_ends_itself_before_its_job_does_and_its_exit_code_asks_to_be_resumed(stand_in: None) -> None:
     ends = {**os.environ, **IN_A_JOB, slurm.VARIABLE: str(int(time.time()) + 12)}
     done = gputui(*AUTO, "--set", "checkpoint=epoch", env=ends)
     (run,) = runs.all_runs()
     assert "the Slurm job 77 ends in 0:" in done.stdout + done.stderr
     assert "run.max_minutes=auto: the run ends itself in 0:" in run.file("engine.log").read_text()
-    assert run.result is not None
-    assert run.result["outcome"] == "stopped", "the stand-in says so for every request"
+    assert (run.result, run.state) == ({"outcome": "timeout"}, "timeout")
+    assert done.returncode == 75, "a batch script requeues its job by it"
 
 
 def test_a_limit_that_is_not_known_is_a_warning_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

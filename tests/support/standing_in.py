@@ -39,9 +39,9 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
         with open(f"{folder}/checkpoints/step-0000000001/{name}", "w") as stream:
             stream.write("x")
     tell(type="phase", phase="training")
-    if lifeline.readline():
+    if asked := lifeline.readline().strip():
         with open(f"{folder}/result.json", "w") as stream:
-            stream.write('{"outcome": "stopped"}')
+            json.dump({"outcome": "timeout" if asked == "timeout" else "stopped"}, stream)
     os._exit(0)
 """
 

@@ -84,6 +84,8 @@ def test_energy_clocks_and_slowed_time_are_of_the_moments_that_train(tmp_path: P
     assert sampled["gpu_energy_estimated_wh"] == pytest.approx(500 * 35 / 3600)
     assert sampled["sample_energy_estimated_j"] == pytest.approx(5.0)
     assert (sampled["slowed_by_power"], sampled["slowed_by_heat"]) == (1.0, 0.0)
+    zeros = told("zeros", slowed_by_power_seconds=0.0, slowed_by_heat_seconds=0.0)
+    assert (zeros["slowed_by_power"], zeros["slowed_by_heat"]) == (1.0, 0.0), "some drivers count nothing but 0"
     of_an_instance = told("mig", mig=[{"uuid": "MIG-0"}])
     for key in ("gpu_power_mean_w", "gpu_energy_wh", "gpu_energy_estimated_wh", "sample_energy_j"):
         assert of_an_instance[key] is None, key
