@@ -301,6 +301,23 @@ def layers(package: str) -> str:
     return table(["layer", "where", "what it is for"], rows)
 
 
+def every_file() -> str:
+    """Return for each folder of `engine` and `tui` a section with a table of its files and their purposes."""
+    parts = []
+    for package in ("engine", "tui"):
+        inits = sorted((ROOT / package).rglob("__init__.py"))
+        for folder in (init.parent for init in inits):
+            rows = [
+                [code(file.name), _purpose(file.with_suffix(""))]
+                for file in sorted(folder.glob("*.py"))
+                if file.name != "__init__.py"
+            ]
+            if rows:
+                about = _purpose(folder)
+                parts.append(f"## {_place(folder)}\n\n{about}\n\n{table(['file', 'what it is for'], rows)}")
+    return "\n\n".join(parts)
+
+
 def _place(path: Path) -> str:
     """Return the path of a folder or a module in the repository. `path` is that of the module without `.py`."""
     place = path.relative_to(ROOT).as_posix()
@@ -397,6 +414,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "engine": partial(layers, "engine"),
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),
+    "files": every_file,
 }
 
 

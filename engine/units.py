@@ -138,11 +138,6 @@ def clock(value: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def idle_hours(seconds: float | None) -> int:
-    """Return the full hours in `seconds` of idle time, if they are at least two; else 0, also for None."""
-    return int(seconds // HOUR) if seconds is not None and seconds >= 2 * HOUR else 0
-
-
 def axis_time(value: float) -> str:
     """Return a duration, given in seconds, for the tick of an axis, in the shortest form: 0, 20 s, 5 min, 1:30 h, 2 d.
 

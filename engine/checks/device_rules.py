@@ -97,13 +97,6 @@ def gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def xla(options: Options, machine: Machine) -> Iterator[Finding]:
     explicit = options.compile.xla is True
-    if explicit and options.train.deterministic:
-        yield Finding(
-            "error",
-            ("compile.xla", "train.deterministic"),
-            "Keras turns XLA off when operations must be deterministic",
-            "set one of them to false",
-        )
     smaller = _has_smaller_batch(options, machine)
     if smaller is not False if explicit else smaller and gpu_checks.compiled(options, machine):
         yield Finding(

@@ -90,6 +90,13 @@ def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
+    if options.compile.xla is True and options.train.deterministic:
+        yield Finding(
+            "error",
+            ("compile.xla", "train.deterministic"),
+            "Keras turns XLA off when operations must be deterministic",
+            "set one of them to false",
+        )
     if options.train.deterministic and not options.input.deterministic_order:
         yield Finding(
             "error",

@@ -21,17 +21,23 @@ from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall, BackgroundCalls
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
-from ..units import idle_hours, share, size
+from ..units import HOUR, share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
 from .memory_needs import MemoryNeed
 
+IDLE_HOURS = 2  # from which on a process is named as idle
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
 LOOK_SECONDS = 2.0  # between two looks
 SLOW_SECONDS = 10.0  # between two looks that ask again what the driver has refused
 BUSY = 0.02  # share of the time; a display keeps a GPU busier than 0 now and then
 DISPLAY_BYTES = 1024**3  # a driver and a display use less
+
+
+def idle_hours(seconds: float | None) -> int:
+    """Return the full hours in `seconds` of idle time, if they are at least IDLE_HOURS; else 0, also for None."""
+    return int(seconds // HOUR) if seconds is not None and seconds >= IDLE_HOURS * HOUR else 0
 
 
 @dataclass(frozen=True)

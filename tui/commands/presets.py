@@ -18,7 +18,7 @@ from ...engine import presets as preset_files
 from ...engine.files.writing import write_new
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
-from ...engine.presets import Preset, PresetError, saving
+from ...engine.presets import Preset, PresetError, saving, starter_files
 from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..printing.plain_tables import show_table
 from .train import place
@@ -129,7 +129,7 @@ def begin(folder: str, example: str | None = None) -> None:
     `example` is the name of an example, None for the usual one.
     """
     try:
-        written = saving.write(Path(folder), example)
+        written = starter_files.write(Path(folder), example)
     except FileExistsError as fault:
         raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
     for path in written:

@@ -6,7 +6,8 @@ If a figure is not available, the reason is shown in a word.
 from __future__ import annotations
 
 from ...engine.figures import GPU, of_run
-from ...engine.units import clock, count, gibibytes, idle_hours, percent, seconds, size
+from ...engine.leases.free_gpus import idle_hours
+from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.gpu_reading import FREE, Gpu, GpuProcess
