@@ -95,7 +95,7 @@ TRIGGERS = [
     ("precision", MIXED, "policy=mixed_bfloat16 strategy.kind=mirrored", "error", "GPU 1 has 6.1"),
     ("precision", P100, "policy=mixed_float16", "warning", "GPU 0 (compute capability 6.0) has no tensor cores"),
     ("precision", NONE, "policy=mixed_float16", "warning", "slower than float32 on a CPU"),
-    ("xla", ONE, "xla=on deterministic=on", "error", "deterministic"),
+    ("determinism", ONE, "xla=on deterministic=on", "error", "deterministic"),
     ("xla", NONE, "xla=on", "warning", "last, smaller batch"),
     ("xla", NONE, "xla=on data=npz:/no/a.npz", "warning", "last, smaller batch"),  # it may have one
     ("xla", ONE, "epochs=3", "note", "last, smaller batch"),  # with auto XLA compiles on one GPU
