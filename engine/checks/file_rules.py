@@ -1,4 +1,4 @@
-"""Rules about the files and folders that options name: the user's own code, data sets, and folders to write to.
+"""Rules about the user's own code and what cannot be set next to it, about data sets, and about folders to write to.
 
 Faults of data sets are found without TensorFlow, by their files: missing, empty, or of the wrong kind. The data itself
 is read by the trainer (trainer/data/).

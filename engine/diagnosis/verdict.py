@@ -1,4 +1,5 @@
-"""The diagnosis: the verdict on what limits the speed in one sentence, its confidence, its evidence, and the remedies.
+"""The diagnosis: the verdict on what limits the speed in one sentence, its confidence, its evidence, and its remedies
+in their order.
 
 The verdicts with their labels, rules and remedies are declared in rules.py. The figures come from collector.py. The
 last part of this file writes them as sentences.

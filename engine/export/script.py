@@ -9,6 +9,7 @@ multi_worker is replaced by mirrored.
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -300,11 +301,11 @@ def _model(script: Script, options: Options) -> None:
 
 
 TITLE = "# Not in this script:"
-PYDATASET = (
-    "# Of a keras.utils.PyDataset also not, for Keras loads its batches with the workers that your code gives it:",
-    "# input.prefetch, input.prefetch_to_device, input.parallel_calls, input.private_threads,",
-    "# input.deterministic_order, input.one_batch",
+OF_PYDATASET = (
+    "# Of a keras.utils.PyDataset also not, for Keras loads its batches with the workers that your code gives it:"
 )
+# Options of the input with one of these conditions are for tf.data: Keras does not obey them for a PyDataset.
+OF_TF_DATA = ("applies", "prefetch", "device", "workers")
 ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoch"
 
 
@@ -318,7 +319,10 @@ def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
     if options.workload.entry is not None:
-        script.text("\n".join(("", *PYDATASET, *([] if options.train.steps_per_epoch is None else [ONE_PASS]))))
+        of_tf_data = (info.key for info in OPTIONS if info.group == "input" and info.about.own in OF_TF_DATA)
+        keys = textwrap.wrap(", ".join(of_tf_data), 88)
+        one_pass = [] if options.train.steps_per_epoch is None else [ONE_PASS]
+        script.text("\n".join(("", OF_PYDATASET, *(f"# {line}" for line in keys), *one_pass)))
 
 
 def _reason(key: str, options: Options) -> str:

@@ -1,4 +1,6 @@
-"""How the data reaches the model: the group `input`."""
+"""The group `input`: how the data reaches the model, such as the batch size, shuffling, cache, prefetch and
+augmentation.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""How the model learns: the group `train`."""
+"""The group `train`: how the model learns, such as epochs, optimizer, learning rate, schedules and validation."""
 
 import re
 from dataclasses import dataclass, fields

@@ -1,4 +1,5 @@
-"""The processes on a GPU: who has started them, what they run, since when, and the tree of processes around them.
+"""The processes on a GPU: who has started them, what they run, since when, and in what order they stand in
+trees.
 
 In a container the driver reports the host's process ids, which inside the container belong to no process or to a
 different one. Nothing here sends a signal to a process.

@@ -1,4 +1,4 @@
-"""The present state of the GPUs and the host without a run, and who uses the GPUs: each user's tree of processes.
+"""The present state of the GPUs and the host without a run, and who uses the GPUs.
 
 Asking the driver may take long or hang and has a thread of its own (engine/telemetry/sampler.py).
 

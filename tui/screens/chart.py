@@ -1,4 +1,4 @@
-"""The chart screen: one chart that fills the screen, with a cursor that shows the values.
+"""The chart screen: one chart that fills the screen, its smoothing, its axis, and a cursor that shows the values.
 
 The user can choose the axis, a logarithmic scale, the smoothing and the visible part of the axis. The screen below
 continues to read, and returns new charts after each reading.

@@ -1,4 +1,5 @@
-"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named.
+"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named; for how long
+they wait.
 
 MultiWorkerMirroredStrategy waits for the other workers inside its constructor, without a time limit and without letting
 any Python thread run. So each worker first listens on its own address and calls all others. It continues when it has

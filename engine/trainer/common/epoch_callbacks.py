@@ -1,6 +1,6 @@
-"""The Keras callback that notifies the training loop of epochs and evaluations, and does nothing at each step.
+"""The Keras callback that gives the training loop the metrics of epochs and evaluations, also those of several numbers.
 
-Keras' own list of callbacks converts every metric at every step, which this avoids.
+It does nothing at each step. Keras' own list of callbacks converts every metric at every step, which this avoids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The form with its keys and their actions; view.py has its layout, checks.py its checks.
+"""The form with its keys and their actions; view.py has its layout, form_values.py its checks.
 
 Deferred imports: the first paint needs nothing that only a key needs.
 """
