@@ -1,4 +1,4 @@
-"""Shows the screens, and after they were closed names the runs and measurements that continue.
+"""Shows the screens, or refuses without a terminal; afterwards names the runs and measurements that continue.
 
 Deferred imports: without a terminal no screen is needed.
 """

@@ -1,4 +1,4 @@
-"""The state of the form: the text, the value and the error of every option, and the changes that are not saved.
+"""The state of the form: the text, the value and the error of every option, its changes, and undo.
 
 All that the form shows of an option is available here, without Textual. Values are read from text exactly as `--set`
 reads them.

@@ -1,4 +1,4 @@
-"""The runs as rows of a table, read from disk and cached while their files do not change.
+"""The runs as rows of a table, which a filter matches, read from disk and cached while their files do not change.
 
 Reading hundreds of folders takes time and is done in a thread. Imports no Textual.
 

@@ -1,4 +1,4 @@
-"""Draws curves into rows of characters: the only place that makes braille.
+"""Draws curves, and the marks of resumptions, into rows of characters: the only place that makes braille.
 
 Drawing is a pure function of the data and the size. Scales are in scales.py, labels in axes.py, and what of a line is
 drawn in strokes.py.
