@@ -316,3 +316,9 @@ def test_a_disk_that_is_waited_for_and_heavy_augmenting_are_named() -> None:
     assert "augment=heavy" in reasons({"input.augment": "heavy"}, stages=half)
     assert "augment=heavy" not in reasons({"input.augment": "heavy"}, stages=less)
     assert "augment=heavy" not in reasons({"input.augment": "light"}, stages=half)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_xla_is_not_proposed_where_operations_must_be_deterministic(deterministic: bool) -> None:
+    found = remedies(gpu({"train.deterministic": deterministic}, busy_mean=0.3), ["underfilled"])
+    assert any("compile.xla" in remedy.changes for remedy in found) is not deterministic

@@ -274,3 +274,16 @@ def test_a_driver_that_hangs_keeps_one_thread_of_the_queue(nvml: FakeNvml) -> No
         *["the GPUs cannot be read: an earlier call has not been answered"] * 3,
     ]
     assert threads == 2
+
+
+def test_only_a_gpu_that_is_free_at_every_look_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that pauses at the last look keeps its GPU."""
+    busy, free, other = replace(use(0, 0), busy=0.9), use(0, 0), use(1, 0)
+    looks = iter([[busy, other], *[[free, other]] * 99])
+    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0.05")
+    monkeypatch.setattr(free_gpus, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
+    gpus, leases = free_gpus.choose(wish("free:1"), "digits")
+    for each in leases:
+        each.release()
+    assert [gpu.index for gpu in gpus] == [1]

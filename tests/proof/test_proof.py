@@ -482,3 +482,16 @@ def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path, capsys
     assert "Traceback" in (proof.path / "proof.log").read_text()
     assert cli.run(["proof", proof.id]) == 0
     assert "the proof failed" in capsys.readouterr().out
+
+
+def two_help(options: Options, before: int) -> Planted:
+    """A training whose input a cache makes cheaper, and after that parallel calls."""
+    cached, parallel = options.input.cache == "memory", options.input.parallel_calls == "auto"
+    return Planted(1000.0 * (1 + cached) * (1 + parallel) * (1 + 0.004 * (before % 3)), 0.8 if not parallel else 0.3)
+
+
+def test_each_comparison_after_the_first_measures_its_own_baseline(tmp_path: Path) -> None:
+    told = looped(tmp_path, two_help).written
+    assert [one["decision"] for one in told["comparisons"][:2]] == ["kept", "kept"]
+    rows = [row["run"] for one in told["comparisons"] for row in one["trials"]]
+    assert len(rows) == len(set(rows)), "no trial is in two comparisons"

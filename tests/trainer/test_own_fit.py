@@ -39,6 +39,7 @@ def model(**more):
 SHORT = ("epochs=4", "batch_size=20", "validation_split=0", "shuffle=off")
 FORMS = {
     "class-weight": "'train': (x, y), 'class_weight': {0: 3.0, 2: 0.25}",
+    "class-weight-of-the-first": "'train': (x, y), 'class_weight': {0: 3.0}",  # the others have weight 1
     "class-weight-of-batches": "'train': data(), 'class_weight': {0: 3.0, 2: 0.5}",
     "sample-weight": "'train': (x, y), 'sample_weight': weight",
     "seldom": "'train': (x, y), 'validation': (x[:50], y[:50]), 'validation_freq': 2",

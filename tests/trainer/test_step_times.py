@@ -204,3 +204,17 @@ def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build
     training = build(*ENDLESS, "measure_seconds=0.2")
     training.loop.parts.clock.counts = False
     assert training.loop.parts.totals() == (None, None)
+
+
+def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=60", "checkpoint=7")
+    saver = training.loop._saver
+    save = saver._checkpoints.save
+
+    def slow(step: int) -> None:
+        time.sleep(0.4)
+        save(step)
+
+    saver._checkpoints.save = slow  # type: ignore[method-assign]
+    told = result(training.train())
+    assert told["measured_seconds"] < 1.2  # of 48 steps; the 6 checkpoints that are written in them take 2.4 s

@@ -421,3 +421,17 @@ def test_picture_of_a_comparison(five: list[Run], snap_compare: Any) -> None:
         await still(pilot, "figures")
 
     assert snap_compare(Tiny(lambda: CompareScreen(five[:3])), terminal_size=(120, 40), run_before=ready)
+
+
+def test_a_run_that_is_queued_again_waits_in_the_list_and_no_longer_after_it_was_taken_out(five: list[Run]) -> None:
+    known, run = RunList(), five[1]
+
+    def state() -> str:
+        return next(entry.state for entry in known.read() if entry.run.id == run.id)
+
+    before = state()
+    run.queue_file.parent.mkdir(exist_ok=True)
+    run.queue_file.write_text("{}")
+    assert (before, state()) == ("ok", "waiting")
+    run.queue_file.unlink()
+    assert state() == before

@@ -53,3 +53,11 @@ def test_what_is_left_alone_or_without_effect_is_not_tried() -> None:
     own = space()
     without = replace(own, started=replace(own.started, inapplicable={"input.cache": "your code reads its data"}))
     assert all("input.cache" not in tried for tried in without.of("input", preset))
+
+
+def test_the_limit_of_the_global_batch_is_shared_out_among_replicas() -> None:
+    single = presets.resolve("quickstart")
+    mirrored = presets.resolve("quickstart", ["strategy.kind=mirrored"])
+    for preset, most in ((single, 200), (mirrored, 100)):
+        assert space(largest_batch=200).most_batch(preset) == most
+        assert space(largest_batch=200).most_samples(preset) == most
