@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -370,9 +371,11 @@ class GputuiApp(BaseApp):
     def measuring(self) -> list[Proof]:
         """Return the running proofs. Nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
+        from ..engine.runs.run import WAITING
         from .reading.newest_runs import LOOKED_AT
 
-        return [proof for proof in folder.proofs()[:LOOKED_AT] if proof.state == "running"]
+        begun = (proof for proof in folder.proofs() if not (proof.queue_file.exists() and proof.state == WAITING))
+        return [proof for proof in islice(begun, LOOKED_AT) if proof.state == "running"]
 
     # ---- commands -----------------------------------------------------------------------------
 

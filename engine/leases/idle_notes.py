@@ -29,6 +29,7 @@ from . import lease
 from .free_gpus import BUSY, GpuUse, GpuUser
 
 NOTED_SECONDS = 60.0  # between two notes
+HOW_IDLE = "at no look of gputui since then did the process use the GPU, and in between it used nearly no CPU time"
 CPU_SECONDS, CPU_SHARE = 0.5, 0.003  # that an idle process may use between two notes: Python wakes up now and then
 
 

@@ -155,7 +155,7 @@ def _no_gpu(run: Run) -> str:
 def _no_steps(options: Mapping[str, Any]) -> str:
     together = options.get("compile.steps_per_execution", 1)
     if together != 1:
-        return f"XProf cannot tell steps apart where {together} run in one execution\nprofile with {ASK}"
+        return f"XProf cannot distinguish steps if {together} of them run in one execution\nprofile with {ASK}"
     return f"XProf finds no complete step in the profile\nprofile more steps: {ASK}"
 
 

@@ -34,6 +34,8 @@ State = Literal["waiting", "held", "starting", "running"]
 WAITS: tuple[State, ...] = ("waiting", "held")
 RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runner.json", "runner.log"
 PAUSED_REASON = "the queue is paused; gputui queue start goes on"
+SETTLED_SECONDS = 0.1  # a folder that has changed just now may change again without a new time
+_UNKNOWN = ("", -1)
 LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
 # Variables of this terminal or of this process, which a run does not get later.
 _LEFT_OUT = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM")
@@ -138,6 +140,28 @@ class Listing:
 
     entries: tuple[Entry, ...] = ()
     damage: tuple[str, ...] = ()
+
+
+class ListingReader:
+    """Reads the entries repeatedly: `listing` has them as of the last call of `read`."""
+
+    def __init__(self) -> None:
+        self.listing = Listing()
+        self._stamp = ("", 0)
+
+    def read(self) -> bool:
+        """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
+        folder = queue_folder()
+        try:
+            changed_ns = folder.stat().st_mtime_ns
+        except OSError:
+            changed_ns = 0
+        stamp = str(folder), changed_ns
+        if stamp == self._stamp:
+            return False
+        self.listing = listing()
+        self._stamp = stamp if time.time() - changed_ns / 1e9 > SETTLED_SECONDS else _UNKNOWN
+        return True
 
 
 def read(name: str) -> Entry | None:

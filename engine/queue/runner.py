@@ -19,11 +19,10 @@ from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
 from . import entries, entry_changes, free_devices, jobs, queue_settings
-from .entries import Entry
+from .entries import Entry, ListingReader
 from .fair_share import FairShare
 from .free_devices import Device
 from .jobs import FAILED, End
-from .listing_reader import ListingReader
 from .slurm_follower import SlurmFollower
 
 TICK_SECONDS = 0.5

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -125,14 +123,6 @@ def test_the_screen_shows_what_was_noted_before_it_was_opened(watched: Watched) 
     assert gpu.lease == "used by bob's python, idle for 3 h and 1 more"
     assert [doing(process) for process in gpu.processes or ()] == ["idle for 3 h", ""]
     assert doing(idle) == "idle at least 0:04"
-
-
-@pytest.fixture
-def sleeper() -> Iterator[int]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield process.pid
-    process.kill()
-    process.wait()
 
 
 def test_the_command_names_an_idle_process_and_how_it_was_decided(

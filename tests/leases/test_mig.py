@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,14 +107,6 @@ def test_an_instance_that_the_options_name_is_leased_and_not_its_whole_gpu(nvml:
     assert named == [["MIG-0000-101"], ["MIG-0000-101"]]
     assert other == [["MIG-0000-100"], ["MIG-0000-100"]]
     assert first == [[0], []], "CUDA shows the first instance, which is leased already"
-
-
-@pytest.fixture
-def sleeper() -> Iterator[int]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield process.pid
-    process.kill()
-    process.wait()
 
 
 def test_the_commands_show_each_instance_with_its_processes(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:

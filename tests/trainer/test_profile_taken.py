@@ -115,7 +115,7 @@ def test_evaluations_and_checkpoints_belong_to_no_step(
 def test_several_steps_in_one_execution_are_not_told_apart(build: Build) -> None:
     run = build(*TINY, "steps_per_execution=5", "profile=11-30").train().run
     run.file("preset.yaml").write_text("compile: {steps_per_execution: 5}\nrun: {profile: 11-30}\n")
-    with pytest.raises(ProfileError, match="cannot tell steps apart where 5 run in one execution") as told:
+    with pytest.raises(ProfileError, match="cannot distinguish steps if 5 of them run in one execution") as told:
         read(run)
     assert "compile.steps_per_execution=1" in str(told.value)
     (file,) = run.file("profile").rglob("*.xplane.pb")

@@ -459,6 +459,11 @@ def test_nothing_is_imported_beside_a_proof(home: Path) -> None:
     app = GputuiApp()
     assert not app.going_on()
     assert app.measuring()
+    for number in range(51):  # newer ones, which wait in the queue
+        waits = write_proof(home, name=f"20991231-0000{number:02}-ab-waits", state="waiting")
+        waits.queue_file.parent.mkdir(exist_ok=True)
+        waits.queue_file.write_text("{}")
+    assert [proof.state for proof in app.measuring()] == ["running"]
 
 
 def test_picture_of_a_proof(home: Path, snap_compare: Any) -> None:

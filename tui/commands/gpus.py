@@ -17,7 +17,7 @@ from ...engine.job import this_machine
 from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
 from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
-from ...engine.leases.idle_notes import IdleNotes
+from ...engine.leases.idle_notes import HOW_IDLE, IdleNotes
 from ...engine.leases.lease import NotFree
 from ...engine.options import gpu_choice
 from ...engine.queue import any_entry
@@ -25,7 +25,6 @@ from ...engine.text_table import Table
 from ...engine.units import share, size
 from ..base.errors import Refused, clean, complain
 from ..printing.plain_tables import show_table
-from ..wording.gpus import HOW_IDLE
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names

@@ -11,8 +11,7 @@ from typing import Any
 from ...engine.files.values import mapping, text, whole
 from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices
-from ...engine.queue.entries import Entry
-from ...engine.queue.listing_reader import ListingReader
+from ...engine.queue.entries import Entry, ListingReader
 from ...engine.runs import titles
 from ...engine.runs.run import PROOF
 from . import queue_times

@@ -1,1 +1,1 @@
-"""The sentences and names that several views have in common, about comparisons, the doctor, GPUs and runs."""
+"""The sentences and names that several views have in common, about comparisons, the doctor and runs."""

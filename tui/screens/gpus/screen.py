@@ -16,6 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ....engine.figures import GPU
+from ....engine.leases.idle_notes import HOW_IDLE
 from ....engine.telemetry import chips
 from ....engine.units import counted, size
 from ...base import keys
@@ -40,7 +41,6 @@ from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
-from ...wording.gpus import HOW_IDLE
 from ..base import FollowingScreen, Header
 from ..help import NOT_OFFERED
 
