@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EXTRAS := .venv-extras
 # Certificates of the system, so that a company's own mirror or proxy is trusted as the rest of the machine trusts it.
 export UV_SYSTEM_CERTS := true
 export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slurm test-versions check style fast hooks lock docs screenshots gpu-report clean
+.PHONY: demo test test-slurm test-extras test-versions check style fast hooks lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -19,13 +20,18 @@ demo: $(READY)
 # test is. The stand-in for GPUs is compiled meanwhile; a test that needs it waits, and says what has failed.
 test: $(READY)
 	$(BIN)/python -m tests.support.fakegpu.build 2>/dev/null & \
-		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm" --durations 20
+		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm and not extras" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 
 # Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: some minutes, mostly the
 # time limit of a job, which Slurm counts in minutes. Needs root and the packages slurm-wlm, munge and iproute2.
 test-slurm: $(READY)
 	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py
+
+# What needs the libraries of extras (MLflow, W&B, Trackio, Grain, KerasHub, torch, a Jupyter kernel), in an environment
+# of its own, which is about 3 GB larger if pip finds no torch without CUDA.
+test-extras: $(EXTRAS)/.ready
+	$(EXTRAS)/bin/pytest -n 2 --dist loadfile -m extras -rs --durations 10 tests/extras
 
 # The engine's tests against other versions of TensorFlow, each in an environment of its own (about 2 GB, made once).
 # make test-versions TENSORFLOW="2.18 2.20:3.10" WORKERS=1 TESTS=tests/trainer/test_models.py ENVIRONMENTS=/large/disk
@@ -68,9 +74,20 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $(READY)
 
+$(EXTRAS)/.ready: pyproject.toml requirements.lock requirements-extras.lock
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(EXTRAS)/bin/uv pip install --quiet --python $(EXTRAS)/bin/python --require-hashes -r requirements-extras.lock
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch
+	$(EXTRAS)/bin/uv pip install --quiet --python $(EXTRAS)/bin/python --no-deps --editable .
+	touch $(EXTRAS)/.ready
+
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
 		--extra cuda --group dev pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
+		--extra cuda --extra mlflow --extra wandb --extra trackio --extra grain --extra hub --group dev --group extras \
+		--constraint requirements.lock pyproject.toml --output-file requirements-extras.lock
 
 # The pictures of the documents, from runs trained for them.
 screenshots: $(READY)
@@ -81,4 +98,4 @@ gpu-report: $(READY)
 	@$(BIN)/python -m benchmarks.gpu_report $(if $(QUICK),--quick)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(EXTRAS) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -43,6 +43,10 @@ NEEDS = {
     "setpriv": Need(_command("setpriv"), "install the package util-linux"),
     "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
+    **{
+        name: Need(_module(name), "run these tests by `make test-extras`")
+        for name in ("grain", "keras_hub", "mlflow", "nbclient", "torch", "trackio", "wandb")
+    },
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(lambda: os.geteuid() == 0, _MAY_MOUNT),
     "slurm": Need(_command("slurmctld"), f"install the packages slurm-wlm, munge and iproute2; {_MAY_MOUNT}"),

@@ -1,0 +1,1 @@
+"""What needs a library of an extra, tested with the real one: `make test-extras`."""
