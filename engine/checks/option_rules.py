@@ -11,8 +11,9 @@ from .. import plan
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import visible_gpus
 from ..options import Options
+from ..options.input import NEEDS_FLOATS
 from ..options.training import MOMENTUM
-from ..options.workload import BYTE_ENCODINGS
+from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..units import amount, counted
 from .gpu_checks import on_cpu, replicas
 from .option_finding import Finding
@@ -83,8 +84,8 @@ def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
         why, key = f"the {kind} data are not bytes (uint8)", "workload.data"
     elif workload.model == "transformer":
         why, key = "the transformer's tokens are created on the host", "workload.model"
-    elif options.input.augment == "heavy":
-        why, key = "heavy augmentation needs floats on the host", "input.augment"
+    elif not options.input.only_moves:
+        why, key = NEEDS_FLOATS, "input.augment"
     if why:
         yield Finding("warning", ("input.cast", key), f"device does nothing here: {why}", "set input.cast=host")
 
@@ -164,6 +165,15 @@ def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
             ("workload.blocks", "workload.model"),
             f"{workload.model} has a fixed depth",
             "remove workload.blocks, or set workload.model=transformer",
+        )
+    convolutions = ("kernel_size", "stride", "separable")
+    given = [f"workload.{name}" for name in convolutions if getattr(workload, name) not in (None, "auto")]
+    if given and workload.model not in STRIDES:
+        yield Finding(
+            "error",
+            (*given, "workload.model"),
+            f"{workload.model} has no convolutions",
+            f"remove {' and '.join(given)}, or set workload.model=cnn",
         )
     if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
         yield Finding(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
+from ..options.input import MOVED
 from ..options.own_code import BATCHED
 from ..units import share, size, times, with_unit
 from .measurements import Measurements, stage_ms
@@ -152,8 +153,11 @@ def _disk(s: Measurements) -> Iterator[Remedy]:
 
 
 def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
-    if s.option("input.augment") == "heavy" and _share(s, ("augment",)) >= 0.5:
-        yield Remedy(step="input", reason="most of the input's work is augment=heavy; light takes far less time")
+    given = s.option("input.augment")
+    costly = given == "heavy" or (isinstance(given, list) and not set(given) <= set(MOVED))
+    if costly and _share(s, ("augment",)) >= 0.5:
+        named = "heavy" if given == "heavy" else ",".join(given)
+        yield Remedy(step="input", reason=f"most of the input's work is augment={named}; light takes far less time")
 
 
 # ---- copies to the GPU ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
 from ..options import OPTIONS, Options, by_key, gpu_choice
 from ..options.own_code import UNREAD
-from ..options.workload import BLOCKS
+from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
@@ -287,14 +287,28 @@ def _model(script: Script, options: Options) -> None:
         script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
     else:
         script.text("    inputs = keras.Input(tuple(shape))")
-        made = f'{name}(inputs, {width}, "{norm}")'
-        script.add(f"    features = {made}", "workload.model", "workload.width", "workload.normalization")
+        convolutions, of_convolutions = _convolutions(options)
+        made = f'{name}(inputs, {width}, "{norm}"{convolutions})'
+        shaping = ("model", "width", "normalization", *of_convolutions)
+        script.add(f"    features = {made}", *(f"workload.{key}" for key in shaping))
         if options.bytes_to_device:
             script.add(f'    model = OfBytes(inputs, logits(features, classes), name="{name}")', "input.cast")
             script.text("    model.scale = scale\n    return model")
         else:
             script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
     script.text("")
+
+
+def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
+    """Return the arguments about convolutions for the call of the model's function, and the names of their options in
+    the group `workload`. Both are empty for a model without convolutions.
+    """
+    workload = options.workload
+    if workload.model not in STRIDES:
+        return "", ()
+    kernel, stride = workload.kernel_size or KERNEL_SIZE, workload.first_stride
+    arguments = f", kernel={kernel}, stride={stride}, separable={workload.is_separable}"
+    return arguments, ("kernel_size", "stride", "separable")
 
 
 # ---- what a script leaves out ---------------------------------------------------------------------

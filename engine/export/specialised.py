@@ -30,7 +30,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 _CALLS = ("tuple", "int", "str", "bool", "max", "min")
 _PLAIN = (str, int, float, bool, tuple, list, type(None))
 _FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model": "workload.normalization",
-           "bytes_to_device": "input.cast"}  # fmt: skip
+           "input.augmentations": "input.augment", "bytes_to_device": "input.cast"}  # fmt: skip
 
 
 class Partly(dict[str, Any]):

@@ -32,10 +32,10 @@ class Options:
     def bytes_to_device(self) -> bool:
         """True if uint8 images are copied to the device and become floats there (input.cast is `device`).
 
-        False with heavy augmentation and for the transformer's tokens, which need floats earlier.
+        False with an augmentation that changes values and for the transformer's tokens, which need floats earlier.
         """
         given = self.input
-        return given.cast == "device" and given.augment != "heavy" and self.workload.model != "transformer"
+        return given.cast == "device" and given.only_moves and self.workload.model != "transformer"
 
 
 GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)

@@ -10,6 +10,12 @@ from .catalogue import Group, Limits, check, option
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 # A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.
 DEVICE_BATCHES = 2
+# The changes of images in each word of input.augment, in the order in which they are made.
+MOVED = ("flip", "shift")  # they only move pixels, so that bytes stay bytes
+AUGMENTATIONS = {"off": (), "light": MOVED, "heavy": (*MOVED, "contrast", "brightness", "noise", "blur")}
+NEEDS_FLOATS = "augmentation other than flip and shift needs floats on the host"
+Augmentation = Literal["flip", "shift", "contrast", "brightness", "noise", "blur"]
+AUGMENTATION_LIST = Limits("a list of flip, shift, contrast, brightness, noise and blur", min_length=1)
 
 
 @dataclass(frozen=True)
@@ -88,18 +94,20 @@ class Input(Group):
         "each step",
         call="tf.cast",
         helps="device: only a quarter of the bytes is copied to the GPU, and the host has less work",
-        hurts="device has no effect on data other than uint8, on tokens, or with augment=heavy",
+        hurts="device has no effect on data other than uint8, on tokens, or if input.augment does more than flip and "
+        "shift",
         own="unread",
         other_names="uint8 rescale rescaling normalize_on_device cast_on_device",
     )
-    augment: Literal["off", "light", "heavy"] = option(
+    augment: Literal["off", "light", "heavy"] | Annotated[list[Augmentation], AUGMENTATION_LIST] = option(
         "off",
-        "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
-        "heavy (also brightness, contrast, noise and blur)",
+        "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), heavy (also contrast, "
+        "brightness, noise and blur), or a list of single ones, such as flip,brightness",
         call="Dataset.map",
         helps="less overfitting",
         hurts="heavy takes so much CPU time that the training may wait for its input",
         own="images",
+        examples=("flip", "shift", "flip,brightness"),
         learning="the samples themselves change",
         other_names="aug augmentation data_augmentation augmentations",
     )
@@ -162,6 +170,34 @@ class Input(Group):
         if isinstance(ahead, int):
             return ahead
         return DEVICE_BATCHES if ahead == "auto" and self.prefetch != "off" else 0
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """The random changes of the images that `augment` names, in the order in which they are made."""
+        given = self.augment
+        if isinstance(given, str):
+            return AUGMENTATIONS[given]
+        return tuple(name for name in AUGMENTATIONS["heavy"] if name in given)
+
+    @property
+    def only_moves(self) -> bool:
+        """True if no augmentation changes the values of pixels, so that images may still be bytes."""
+        return set(self.augmentations) <= set(MOVED)
+
+    @staticmethod
+    @check("augment", before=True)
+    def _comma_list(value: Any) -> Any:
+        """Return `[flip, blur]` for `flip,blur`, as `--set` gives it; the words and values of other types unchanged."""
+        if isinstance(value, str) and value not in AUGMENTATIONS:
+            return [part.strip() for part in value.split(",")]
+        return value
+
+    @staticmethod
+    @check("augment")
+    def _each_once(value: str | list[str]) -> str | list[str]:
+        if isinstance(value, list) and len(set(value)) < len(value):
+            raise ValueError("named twice")
+        return value
 
     @staticmethod
     @check("cache", before=True)

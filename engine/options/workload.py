@@ -15,6 +15,9 @@ ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<functio
 BLOCKS = 2  # blocks of the transformer if no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
+STRIDES = {"cnn": 1, "separable_cnn": 1, "resnet50": 2}  # of the first convolution; only these models have any
+KERNEL_SIZE = 3
+NO_CONVOLUTIONS = "only cnn, separable_cnn and resnet50 have convolutions"
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
 # Parts of `workload` that few trainings use.
@@ -117,6 +120,41 @@ class Workload(Group):
         own="replaced",
         other_names="norm bn batchnorm batch_norm layernorm layer_norm",
     )
+    kernel_size: Annotated[int, Limits(ge=1, le=31)] | None = option(
+        None,
+        "height and width of the kernels of the convolutions; not given: 3. In resnet50 those in the middle of each "
+        "block",
+        call="keras.layers.Conv2D(kernel_size=)",
+        helps="larger kernels see more of the image in one layer",
+        hurts="weights and products grow with its square",
+        unit="pixels",
+        own="replaced",
+        not_exported=NO_CONVOLUTIONS,
+        other_names="kernel filter_size",
+    )
+    stride: Annotated[int, Limits(ge=1, le=8)] | None = option(
+        None,
+        "step of the first convolution over the image; not given: 1 in cnn and separable_cnn, 2 in resnet50",
+        call="keras.layers.Conv2D(strides=)",
+        helps="2 leaves a quarter of the work to the layers after it; 1 suits resnet50 with small images",
+        hurts="details of the image are lost in the first layer",
+        unit="pixels",
+        own="replaced",
+        not_exported=NO_CONVOLUTIONS,
+        other_names="strides subsampling downsampling",
+    )
+    separable: Literal["auto"] | bool = option(
+        "auto",
+        "depthwise separable convolutions in place of plain ones, except in the first layer; auto: in separable_cnn. "
+        "In resnet50 those in the middle of each block",
+        call="keras.layers.SeparableConv2D",
+        helps="several times fewer weights and products",
+        hurts="the products are spread over more and smaller operations: with few channels, or on a GPU, it can be "
+        "slower",
+        own="replaced",
+        not_exported=NO_CONVOLUTIONS,
+        other_names="depthwise depthwise_separable separable_conv mobilenet",
+    )
     tfrecord_input: str = option(
         "image",
         "name of the feature that holds the input",
@@ -216,6 +254,16 @@ class Workload(Group):
     def normalization_of_model(self) -> str:
         """The normalization of the model, with `auto` resolved: `batch`, `layer` or `none`."""
         return NORMALIZATION[self.model] if self.normalization == "auto" else self.normalization
+
+    @property
+    def first_stride(self) -> int:
+        """The stride of the first convolution of a model that has any, resolved if none is given."""
+        return self.stride or STRIDES[self.model]
+
+    @property
+    def is_separable(self) -> bool:
+        """True if convolutions after the first are separable, with `auto` resolved."""
+        return self.model == "separable_cnn" if self.separable == "auto" else self.separable
 
     @property
     def source(self) -> tuple[str, str]:

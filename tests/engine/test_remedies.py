@@ -316,6 +316,8 @@ def test_a_disk_that_is_waited_for_and_heavy_augmenting_are_named() -> None:
     assert "augment=heavy" in reasons({"input.augment": "heavy"}, stages=half)
     assert "augment=heavy" not in reasons({"input.augment": "heavy"}, stages=less)
     assert "augment=heavy" not in reasons({"input.augment": "light"}, stages=half)
+    assert "augment=flip,blur" in reasons({"input.augment": ["flip", "blur"]}, stages=half)
+    assert "augment=" not in reasons({"input.augment": ["flip", "shift"]}, stages=half)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

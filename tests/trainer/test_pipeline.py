@@ -432,6 +432,31 @@ def test_light_only_moves_pixels_and_heavy_changes_their_values_too() -> None:
     assert not set(np.unique(first_images("heavy"))) <= plain
 
 
+def test_each_augmentation_alone_makes_its_change_and_no_other() -> None:
+    plain = first_images("off")
+    flipped, moved, contrast, bright = (first_images(name) for name in ("flip", "shift", "contrast", "brightness"))
+    mirrored = [bool(np.any(a != b)) for a, b in zip(plain, flipped, strict=True)]
+    np.testing.assert_array_equal(flipped[mirrored], plain[mirrored][:, :, ::-1])
+    assert 0.2 < np.mean(mirrored) < 0.8
+    assert set(np.unique(moved)) <= set(np.unique(plain))
+    assert np.any(moved != plain)
+    inside = (bright > 0) & (bright < 1)  # the others are cut
+    differences = np.where(inside, bright - plain, np.nan)
+    assert np.nanmax(np.nanmax(differences, axis=(1, 2, 3)) - np.nanmin(differences, axis=(1, 2, 3))) < 1e-5
+    assert np.nanstd(np.nanmean(differences, axis=(1, 2, 3))) > 0.05, "each image by an amount of its own"
+    # Contrast keeps the mean of an image where nothing is cut, and stretches or shrinks its range.
+    assert np.any(contrast.std(axis=(1, 2, 3)) > 1.02 * plain.std(axis=(1, 2, 3)))
+    noisy, blurred = first_images("noise"), first_images("blur")
+    assert np.std((noisy - plain)[(noisy > 0) & (noisy < 1)]) == pytest.approx(0.05, rel=0.1)
+    assert np.abs(np.diff(blurred, axis=1)).mean() < 0.7 * np.abs(np.diff(plain, axis=1)).mean()
+
+
+def test_a_list_of_augmentations_is_what_its_word_stands_for() -> None:
+    np.testing.assert_array_equal(first_images("shift,flip"), first_images("light"))
+    all_of_them = "blur,noise,brightness,contrast,shift,flip"
+    np.testing.assert_array_equal(first_images(all_of_them), first_images("heavy"))
+
+
 def test_augmentation_differs_from_pass_to_pass() -> None:
     pipe = numbered("shape=[8, 8, 1]", "shuffle=off", "augment=light", "batch_size=22")
     first, second = (x.numpy() for x, _ in pipe.stream().take(2))

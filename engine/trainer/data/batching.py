@@ -218,7 +218,7 @@ def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
 
     `seed` and `position`, which has the number of the pass and the number of the batch in the pass, decide the change.
     """
-    return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
+    return augment(x, options.input.augmentations, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
 
 
 def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
@@ -251,22 +251,29 @@ def sequence_length(shape: tuple[int, ...]) -> int:
     return length
 
 
-def augment(x: Any, strength: str, seed: Any) -> Any:
-    """Return a batch of images changed at random. `strength` is `light` or `heavy`.
+def augment(x: Any, changes: tuple[str, ...], seed: Any) -> Any:
+    """Return a batch of images with these changes, named as in input.augment, each drawn at random.
 
-    x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes. seed: int64 (2,). Inputs with another
-    rank are returned unchanged.
+    x: float32 (batch, height, width, channels) in 0 to 1; for flip and shift alone also bytes. seed: int64 (2,). Each
+    change draws from a seed of its own, the same whichever others are made. Inputs with another rank are returned
+    unchanged.
     """
     if x.shape.rank != 4:
         return x
     seeds = tf.unstack(tf.random.split(seed, 5), num=5)
-    x = tf.image.stateless_random_flip_left_right(x, seeds[0])
-    x = _shift(x, seeds[1])
-    if strength == "heavy":
-        x = _brighten(tf.image.stateless_random_contrast(x, 0.7, 1.3, seeds[2]), seeds[4])
+    if "flip" in changes:
+        x = tf.image.stateless_random_flip_left_right(x, seeds[0])
+    if "shift" in changes:
+        x = _shift(x, seeds[1])
+    if "contrast" in changes:
+        x = tf.image.stateless_random_contrast(x, 0.7, 1.3, seeds[2])
+    if "brightness" in changes:
+        x = _brighten(x, seeds[4])
+    if "noise" in changes:
         x = x + tf.random.stateless_normal(tf.shape(x), seeds[3], stddev=0.05)
-        x = tf.clip_by_value(_blur(x), 0.0, 1.0)
-    return x
+    if "blur" in changes:
+        x = _blur(x)
+    return x if set(changes) <= {"flip", "shift"} else tf.clip_by_value(x, 0.0, 1.0)
 
 
 def _brighten(x: Any, seed: Any) -> Any:
@@ -286,7 +293,7 @@ def _shift(x: Any, seed: Any) -> Any:
 
 
 def _blur(x: Any) -> Any:
-    """Return a 5x5 binomial blur of each channel, the most expensive part of `heavy`."""
+    """Return a 5x5 binomial blur of each channel, the most expensive change."""
     line = tf.constant([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
     channels = x.shape[3]
     kernel = tf.tile((line[:, None] * line[None, :])[:, :, None, None], [1, 1, channels, 1])

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options
+from ...options.input import NEEDS_FLOATS
 from ..common.training_errors import DataError
 from . import batching, file_sources
 from .batches import BY_ELEMENT, Share
@@ -110,7 +111,8 @@ class Pipeline:
             return {"input.cast": "the data are not bytes (uint8)"}
         if self.options.workload.model == "transformer":
             return {"input.cast": "the transformer's tokens are created on the host"}
-        return {"input.cast": "augment=heavy needs floats on the host"} if self.options.input.augment == "heavy" else {}
+        given = self.options.input
+        return {} if given.only_moves else {"input.cast": NEEDS_FLOATS}
 
     @property
     def not_applied(self) -> list[dict[str, str]]:
@@ -228,7 +230,7 @@ class Pipeline:
         The folder is made if necessary. Raises DataError if that fails. Half-written files of a killed run are removed.
         """
         folder = Path(self.options.input.cache)
-        model = ("model", "width", "blocks", "normalization")
+        model = ("model", "width", "blocks", "normalization", "kernel_size", "stride", "separable")
         data = {name: value for name, value in asdict(self.options.workload).items() if name not in model}
         train, reads = self.options.train, self.options.input.parallel_reads
         identity = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)

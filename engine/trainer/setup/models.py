@@ -10,7 +10,7 @@ import keras
 from keras import layers
 
 from ...options import Options
-from ...options.workload import BLOCKS
+from ...options.workload import BLOCKS, KERNEL_SIZE
 from ..common.training_errors import TrainerError
 from ..data.batching import TOKENS, sequence_length
 
@@ -39,7 +39,8 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
                 f"{name} needs images (height, width, channels), but the data has shape {list(shape)}",
                 "choose workload.model=mlp or transformer, or other data",
             )
-        features = _IMAGE_MODELS[name](inputs, width, norm)
+        kernel = workload.kernel_size or KERNEL_SIZE
+        features = _IMAGE_MODELS[name](inputs, width, norm, kernel, workload.first_stride, workload.is_separable)
     return keras.Model(inputs, _logits(features, classes), name=name)
 
 
@@ -81,6 +82,12 @@ def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
     return layers.Activation("relu")(_normalized(layer(**settings, use_bias=False)(x), norm))
 
 
+def _convolution(x: Any, norm: str, filters: int, kernel_size: int, separable: bool = False, strides: int = 1) -> Any:
+    """Return x after a convolution, plain or `separable`, then normalized, then after relu."""
+    layer = layers.SeparableConv2D if separable else layers.Conv2D
+    return _relu(layer, x, norm, filters=filters, kernel_size=kernel_size, strides=strides, padding="same")
+
+
 def _mlp(inputs: Any, width: float, norm: str) -> Any:
     x = layers.Flatten()(inputs)
     for base in (256, 128):
@@ -88,52 +95,54 @@ def _mlp(inputs: Any, width: float, norm: str) -> Any:
     return layers.Dropout(0.1)(x)
 
 
-def _cnn(inputs: Any, width: float, norm: str) -> Any:
-    x, base = inputs, 32
-    while True:
-        x = _relu(layers.Conv2D, x, norm, filters=_units(base, width), kernel_size=3, padding="same")
-        if min(x.shape[1], x.shape[2]) <= 8:
-            break
+# In the image models `kernel` is the size of the kernels, `stride` that of the first convolution, and with `separable`
+# the convolutions after it are separable.
+def _cnn(inputs: Any, width: float, norm: str, kernel: int, stride: int, separable: bool) -> Any:
+    x, base = _convolution(inputs, norm, _units(32, width), kernel, strides=stride), 32
+    while min(x.shape[1], x.shape[2]) > 8:
         x = layers.MaxPooling2D()(x)
         base = min(2 * base, 256)
-    x = _relu(layers.Conv2D, x, norm, filters=_units(2 * base, width), kernel_size=3, padding="same")
+        x = _convolution(x, norm, _units(base, width), kernel, separable)
+    x = _convolution(x, norm, _units(2 * base, width), kernel, separable)
     x = layers.MaxPooling2D(padding="same")(x)
     x = layers.Flatten()(x)
     x = _relu(layers.Dense, x, norm, units=_units(128, width))
     return layers.Dropout(0.3)(x)
 
 
-def _separable_cnn(inputs: Any, width: float, norm: str) -> Any:
-    x = _relu(layers.Conv2D, inputs, norm, filters=_units(32, width), kernel_size=3, padding="same")
+def _separable_cnn(inputs: Any, width: float, norm: str, kernel: int, stride: int, separable: bool) -> Any:
+    x = _convolution(inputs, norm, _units(32, width), kernel, strides=stride)
     for base in (64, 128, 128):
-        x = _relu(layers.SeparableConv2D, x, norm, filters=_units(base, width), kernel_size=3, padding="same")
+        x = _convolution(x, norm, _units(base, width), kernel, separable)
         if min(x.shape[1], x.shape[2]) > 4:
             x = layers.MaxPooling2D()(x)
     return layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(x))
 
 
-def _resnet50(inputs: Any, width: float, norm: str) -> Any:
+def _resnet50(inputs: Any, width: float, norm: str, kernel: int, stride: int, separable: bool) -> Any:
     """Return the features of ResNet-50 (He et al. 2015, table 1) for `inputs`, with 3, 4, 6 and 3 bottleneck blocks.
 
-    `width` multiplies the numbers of channels, and `norm` is the normalization.
+    `width` multiplies the numbers of channels, and `norm` is the normalization. The published network has the kernel 3
+    and the stride 2.
     """
-    x = _relu(layers.Conv2D, inputs, norm, filters=_units(64, width), kernel_size=7, strides=2, padding="same")
+    x = _convolution(inputs, norm, _units(64, width), 7, strides=stride)
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
         for block in range(blocks):
             strides = 2 if stage > 0 and block == 0 else 1
-            x = _bottleneck(x, _units(64 * 2**stage, width), strides, block == 0, norm)
+            x = _bottleneck(x, _units(64 * 2**stage, width), strides, block == 0, norm, kernel, separable)
     return layers.GlobalAveragePooling2D()(x)
 
 
-def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str) -> Any:
-    def convolve(y: Any, n: int, kernel: int, step: int) -> Any:
-        y = layers.Conv2D(n, kernel, strides=step, padding="same", use_bias=norm == "none")(y)
+def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str, kernel: int, separable: bool) -> Any:
+    def convolve(y: Any, n: int, size: int, step: int, layer: Any = layers.Conv2D) -> Any:
+        y = layer(n, size, strides=step, padding="same", use_bias=norm == "none")(y)
         return _normalized(y, norm)
 
     shortcut = convolve(x, 4 * filters, 1, strides) if project else x
     y = layers.Activation("relu")(convolve(x, filters, 1, 1))
-    y = layers.Activation("relu")(convolve(y, filters, 3, strides))
+    middle = layers.SeparableConv2D if separable else layers.Conv2D
+    y = layers.Activation("relu")(convolve(y, filters, kernel, strides, middle))
     return layers.Activation("relu")(layers.Add()([convolve(y, 4 * filters, 1, 1), shortcut]))
 
 
@@ -166,7 +175,7 @@ def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, 
     return keras.Model(tokens, _logits(features, classes), name="transformer")
 
 
-_IMAGE_MODELS: dict[str, Callable[[Any, float, str], Any]] = {
+_IMAGE_MODELS: dict[str, Callable[[Any, float, str, int, int, bool], Any]] = {
     "cnn": _cnn,
     "separable_cnn": _separable_cnn,
     "resnet50": _resnet50,
