@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,7 +26,11 @@ from ...units import counted
 from ..cluster.exchange import Exchange
 from ..common.training_errors import TrainerError
 from ..measure.run_report import RunReport
+from . import packed
+from .packed import Arrays
 from .training_state import State
+
+CALLBACKS = "callbacks"  # the file of the states of callbacks
 
 
 class NotWritten(Exception):
@@ -42,6 +48,8 @@ class Checkpoints:
         self.last_step: int | None = None
         self._unusable: dict[int, str] = {}  # step -> why it cannot be used, as the end of a sentence
         self._end: int | None = None  # the training's last step
+        # Returns the states of the callbacks, and adds their arrays (CalledCallbacks.state). None without callbacks.
+        self.callbacks: Callable[[Arrays], Any] | None = None
 
     def save(self, step: int) -> None:
         """Write the state after `step` steps, and remove the oldest checkpoints. Raises NotWritten if the disk refuses.
@@ -58,6 +66,9 @@ class Checkpoints:
             _remove(draft)
             draft.mkdir()
             self.state.write(str(draft / PREFIX))
+            if self.callbacks is not None:
+                with (draft / CALLBACKS).open("wb") as stream:
+                    stream.writelines(packed.pieces(*self._states_of_callbacks()))
             checkpoint_files.seal(draft, step)
             _remove(self._path(step))
             os.rename(draft, self._path(step))
@@ -72,6 +83,23 @@ class Checkpoints:
         self.last_step = step
         self._unusable.pop(step, None)
         self._remove_older(step)
+
+    def _states_of_callbacks(self) -> tuple[list[Any], Arrays]:
+        """Return the states of the callbacks of each worker, and the arrays in them."""
+        assert self.callbacks is not None
+        arrays = Arrays()
+        return [self.callbacks(arrays)], arrays
+
+    def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
+        """Return what `callbacks` has returned when the checkpoint of `step` was written, and the arrays.
+
+        None if an older gputui has written it.
+        """
+        path = self._path(step) / CALLBACKS
+        if not path.exists():
+            return None
+        (value, *_), arrays = packed.read(path.read_bytes())
+        return value, arrays
 
     def _remove_older(self, step: int) -> None:
         """Remove the checkpoints up to `step` beyond the newest `keep`. Unusable checkpoints do not count as kept, and

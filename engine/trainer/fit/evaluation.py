@@ -12,11 +12,12 @@ import keras
 import tensorflow as tf
 
 from ...system.heartbeat import TrainerHeartbeat
-from ..common.epoch_callbacks import floats
+from ..common.epoch_callbacks import EpochCallbacks, floats
 from ..measure.first_times import FirstTimes
 from ..measure.health import Health
 from . import train_function
 from .built_training import Built
+from .called_callbacks import CalledCallbacks
 from .train_function import constant
 
 Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
@@ -32,13 +33,17 @@ class Restoring:
     def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
         self._built, self._health, self._ours, self._steps_per_epoch = built, health, ours, steps_per_epoch
         self._step: int | None = None  # step of the checkpoint that was not restored yet
+        self._called: CalledCallbacks | None = None
         self._resumed = self._tested = False
 
-    def begin(self, step: int | None) -> None:
+    def begin(self, step: int | None, callbacks: EpochCallbacks) -> None:
         """To be called when a training begins. `step` is the step of the checkpoint from which it resumes, None if it
-        does not resume.
+        does not resume. The states of `callbacks` are restored with it.
         """
         self._step, self._resumed = step, step is not None
+        self._called = callbacks if isinstance(callbacks, CalledCallbacks) else None
+        if self._called is not None and step is not None:
+            self._called.resume_from(self._built.checkpoints.callbacks_at(step))
 
     def epoch_begins(self) -> None:
         """Restore the checkpoint with the running metrics of the epoch, which Keras' fit has just reset.
@@ -79,6 +84,8 @@ class Restoring:
         checkpoints.restore(step)
         if checkpoints.state.begins_anew:
             self._built.report.warn("begins_anew", checkpoints.state.begins_anew)
+        if self._called is not None and (texts := self._called.restore()):
+            self._built.report.warn("callbacks_anew", "; ".join(texts))
         self._health.begin(step)
         if step % self._steps_per_epoch == 0:
             self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation

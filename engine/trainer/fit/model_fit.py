@@ -21,7 +21,7 @@ from ..measure.run_report import RunReport
 
 if TYPE_CHECKING:
     from ..own.building import Own
-    from ..own.callbacks import OwnCallbacks
+    from .called_callbacks import CalledCallbacks
 from collections.abc import Sequence
 
 from ...options import Options
@@ -131,7 +131,12 @@ class ModelFit:
         return {"x": self._data.training(batches), "validation_data": validation}
 
     def _fit_of_theirs(
-        self, own: Own, batches: tf.data.Dataset, validation: Any, callbacks: OwnCallbacks, settings: Mapping[str, Any]
+        self,
+        own: Own,
+        batches: tf.data.Dataset,
+        validation: Any,
+        callbacks: CalledCallbacks,
+        settings: Mapping[str, Any],
     ) -> None:
         model, stock, calls = self._model, keras.Model.fit, 0
 

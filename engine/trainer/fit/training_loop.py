@@ -30,6 +30,7 @@ from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
 from .between_executions import Watch
 from .built_training import Built
+from .called_callbacks import CalledCallbacks
 from .evaluation import Evaluation, Restoring
 from .model_fit import FitData, ModelFit
 from .train_function import Executions
@@ -88,7 +89,8 @@ class TrainingLoop:
         own, report = self.built.own, self.built.report
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
-        self._restoring.begin(resume_at)
+        callbacks = self._callbacks()
+        self._restoring.begin(resume_at, callbacks)
         warmup = self._warmup(self.steps - self.step)
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals)
         if self.exchange_timer is not None:
@@ -97,13 +99,18 @@ class TrainingLoop:
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         with contextlib.suppress(_Measured):
-            self._fit_to_the_end(self._callbacks())
+            self._fit_to_the_end(callbacks)
         self.watch.finish()
         self.profiler.close()
 
-    def _callbacks(self) -> keras.callbacks.CallbackList:
-        own, epochs = self.built.own, self.built.options.train.epochs
-        return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
+    def _callbacks(self) -> EpochCallbacks:
+        """Return the callbacks of the training for Keras' fit. Their states are in the checkpoints from then on."""
+        own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
+        if own is None or not (own.callbacks or own.overrides_fit):
+            return EpochCallbacks(self, model)
+        called = CalledCallbacks(self, model, epochs, own.callbacks)
+        self.built.checkpoints.callbacks = called.state
+        return called
 
     def _warmup(self, steps: int) -> int:
         """Return the number of first steps that are left out of the figures. `steps` is the number of steps to train.

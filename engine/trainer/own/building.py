@@ -22,19 +22,18 @@ from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import State
-from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.batches import Share
 from ..data.finishing import fits_devices
 from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
-from .callbacks import OwnCallbacks, usable
 from .global_settings import GlobalSettings
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Batched, Samples, Stream, prefetches
+from .usable_callbacks import usable
 from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
 
@@ -110,14 +109,6 @@ class Own:
         with _scope(self.distribution):
             variables.create(self.model, spec, self.distribution, self.code)
 
-    def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
-        """Return the list of callbacks for Keras. It notifies the training loop of epochs, and calls the user's
-        callbacks.
-        """
-        if not self.callbacks and not self.overrides_fit:
-            return EpochCallbacks(loop, self.model)
-        return OwnCallbacks(loop, self.model, epochs, self.callbacks)
-
     def state(self) -> State:
         """Return the state of this training for checkpoints: all objects that change while it trains."""
         return State(self.model, self._kept)
@@ -166,14 +157,15 @@ class Own:
             self._warn_of_state(report)
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             report.warn("resumed_batches", RESUMED_BATCHES)
-        if resumed_at is not None and self.callbacks:
-            report.warn("callbacks_anew", "your callbacks start again: what they had counted before is not restored")
 
     def _warn_of_state(self, report: RunReport) -> None:
         data = self.pipeline.train
         if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
             report.warn("pydataset_state", what, unsaved_state.INSTEAD)
+        if places := unsaved_state.of_callbacks(self.callbacks):
+            what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that it starts again in a resumed run"
+            report.warn("callbacks_anew", what, unsaved_state.GIVE_STATE)
 
     def save(self, report: RunReport) -> None:
         """Save the model so that plain Keras can load it. If Keras cannot save it completely, save its weights with a

@@ -1,8 +1,12 @@
-"""Finds state of a user's code that no checkpoint holds: kept by a PyDataset, or by random operations of a step.
+"""Finds state of a user's code that no checkpoint holds: kept by a PyDataset or a callback, or by random operations of
+a step.
 
 On resuming, a new PyDataset is made, and on_epoch_begin and on_epoch_end are called again for the earlier passes. So
 their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not repeated, nor
 are changes of attributes by other methods.
+
+A callback is made again too. What its class keeps in attributes is in a checkpoint only if it has get_state and
+set_state (../checkpoint/callback_state.py).
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import keras
 
-from ..checkpoint import object_graph
+from ..checkpoint import callback_state, object_graph
 from ..measure.run_report import RunReport
 from .user_code import UserCode
 
@@ -23,6 +27,9 @@ REPEATED = ("__init__", "on_epoch_begin", "on_epoch_end")
 GLOBAL_STATES = ("np.random", "numpy.random", "random")
 GENERATORS = ("default_rng", "RandomState", "Random", "Generator", "SeedSequence")
 CHANGES = ("append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "update", "clear", "setdefault")
+# Yields the statements of a method that a resumed run does not repeat: a text for each, and its line in the class (from
+# 1).
+Inexact = Callable[[ast.FunctionDef], Iterator[tuple[str, int]]]
 INSTEAD = (
     "draw in on_epoch_end from a generator that __init__ makes, such as np.random.default_rng(seed), and keep nothing "
     "in other methods"
@@ -35,14 +42,21 @@ def inexact(data: keras.utils.PyDataset) -> list[str]:
 
     A text is such as `Data.on_epoch_end draws from np.random (train.py:14)`. Empty if there are none.
     """
+    return _of_methods(data, keras.utils.PyDataset, _inexact)
+
+
+def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
+    """Return a text for each method with a statement that `inexact_of` yields, of the user's classes of `value` below
+    `base`.
+    """
     by_method: dict[str, str] = {}
-    for kind in reversed(type(data).__mro__):
-        if issubclass(kind, keras.utils.PyDataset) and not kind.__module__.startswith("keras."):
-            by_method |= dict(_of_class(kind))
+    for kind in reversed(type(value).__mro__):
+        if issubclass(kind, base) and not kind.__module__.startswith("keras."):
+            by_method |= dict(_of_class(kind, inexact_of))
     return list(by_method.values())
 
 
-def _of_class(kind: type) -> Iterator[tuple[str, str]]:
+def _of_class(kind: type, inexact_of: Inexact) -> Iterator[tuple[str, str]]:
     try:
         lines, first = inspect.getsourcelines(kind)
         file = Path(inspect.getsourcefile(kind) or "").name
@@ -51,7 +65,7 @@ def _of_class(kind: type) -> Iterator[tuple[str, str]]:
         return
     assert isinstance(tree, ast.ClassDef)
     for method in tree.body:
-        if isinstance(method, ast.FunctionDef) and (first_place := next(_inexact(method), None)):
+        if isinstance(method, ast.FunctionDef) and (first_place := next(inexact_of(method), None)):
             what, line = first_place
             yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line - 1})"
 
@@ -90,6 +104,47 @@ def _attribute(target: ast.expr, me: str) -> str:
             return f"{me}.{target.attr}"
         target = target.value
     return ""
+
+
+# ---- callbacks ------------------------------------------------------------------------------------
+
+
+_CALLED_AGAIN = ("__init__", "set_model", "set_params", "on_train_begin", "on_train_end", *callback_state.PAIR)
+_OF_KERAS = ("model", "params")  # attributes that Keras sets; a checkpoint has the model
+GIVE_STATE = "give the class get_state(), which returns a dict, and set_state(state)"
+
+
+def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+    """Return texts on methods of the callbacks that change attributes which no checkpoint holds.
+
+    A text is such as `Counts.on_epoch_end changes self.seen (train.py:14)`.
+    """
+    classes = {type(callback): callback for callback in callbacks if not callback_state.gives_state(callback)}
+    return [
+        text for callback in classes.values() for text in _of_methods(callback, keras.callbacks.Callback, _counting)
+    ]
+
+
+def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+    if method.name in _CALLED_AGAIN:
+        return
+    me = method.args.args[0].arg if method.args.args else ""
+    for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
+        kept = _changed(node, me)
+        if kept and kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
+            yield f"changes {kept}", node.lineno
+
+
+def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
+    """Return True if the statement sets the attribute `kept` at the begin of an epoch or batch from other values: the
+    method is called again before the value is needed.
+    """
+    if not method.name.endswith("_begin") or not isinstance(node, ast.Assign):
+        return False
+    return all(ast.unparse(part) != kept for part in ast.walk(node.value))
+
+
+# ---- random operations ----------------------------------------------------------------------------
 
 
 MOST_NAMED = 4

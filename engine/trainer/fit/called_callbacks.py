@@ -1,4 +1,5 @@
-"""Calls a user's own Keras callbacks for epochs, evaluations and the training as a whole, as Keras would.
+"""Calls Keras callbacks for epochs, evaluations and the training as a whole, as Keras would; a checkpoint has their
+states.
 
 Callbacks that override a method for batches are called once for each execution. The host then waits for the device. A
 callback that ends the training (model.stop_training) ends the run normally.
@@ -11,44 +12,15 @@ from typing import Any
 
 import keras
 
-from ...options import Options
+from ..checkpoint import callback_state
+from ..checkpoint.packed import Arrays
 from ..common.epoch_callbacks import EpochCallbacks, Loop, as_keras
-from ..measure.run_report import RunReport
-from .user_code import UserError
 
 _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")
-_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
 
-def usable(
-    theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
-) -> list[Any]:
-    """Return those of the user's callbacks (`theirs`) that this run calls. Raises UserError for a callback that cannot
-    be called.
-
-    A run that only measures leaves out callbacks that write files, so that the files of the real run stay unchanged. Of
-    several machines only the chief `writes`. There is a warning for each callback that is left out.
-    """
-    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
-        raise UserError(
-            "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
-            "remove it, set run.checkpoint=epoch, and continue with gputui resume",
-        )
-    measures = options.run.measure_seconds is not None
-    if writes and not measures:
-        return list(theirs)
-    why = "a run with run.measure_seconds does not touch your files" if measures else "the chief alone writes files"
-    for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
-        report.warn(
-            "callback_left_out",
-            f"{type(callback).__name__} does nothing here: {why}",
-            option=type(callback).__name__,
-        )
-    return [callback for callback in theirs if not isinstance(callback, _WRITERS)]
-
-
-class OwnCallbacks(EpochCallbacks):
-    """Notifies the training loop and calls the user's callbacks (`theirs`).
+class CalledCallbacks(EpochCallbacks):
+    """Notifies the training loop and calls callbacks (`theirs`), such as those of a user's code.
 
     The loop comes first, except if a checkpoint is to contain changes that the callbacks make. `epochs` is the number
     of epochs that the callbacks are given.
@@ -58,7 +30,31 @@ class OwnCallbacks(EpochCallbacks):
         super().__init__(loop, model)
         self._given, self._epochs = list(theirs), epochs
         self._begun: list[keras.callbacks.Callback] = []
+        self._saved: tuple[Any, Arrays] | None = None  # their states in the checkpoint of a resumed training
         self._take(self._given)
+
+    def resume_from(self, saved: tuple[Any, Arrays] | None) -> None:
+        """To be called before a resumed training begins. `saved` has the states of the callbacks, as `state` and
+        Arrays.pack have returned them; None if the checkpoint is of an older gputui.
+        """
+        self._saved = saved
+
+    def state(self, arrays: Arrays) -> Any:
+        """Return the states of the callbacks as a value for JSON; their arrays are added to `arrays`.
+
+        Raises TrainerError if a callback gives a state that cannot be saved.
+        """
+        return {"callbacks": callback_state.state_of(self._theirs, arrays)}
+
+    def restore(self) -> list[str]:
+        """Set the states of the checkpoint in the callbacks. Returns a text for each callback that starts again.
+
+        To be called when the model has been restored.
+        """
+        if self._saved is None:
+            return [f"{type(callback).__name__} starts again" for callback in self._theirs]
+        saved, arrays = self._saved
+        return callback_state.restore(self._theirs, saved["callbacks"], arrays)
 
     def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
         """Also call the callbacks `handed` over by the model's own fit. Callbacks that an earlier fit has added are
@@ -82,7 +78,9 @@ class OwnCallbacks(EpochCallbacks):
         """
         new = [callback for callback in self._theirs if callback not in self._begun]
         self._begun = list(self._theirs)
-        self._call(new, "on_train_begin", as_keras(logs))
+        with self._loop.heartbeat:
+            for callback in new:
+                callback_state.begin_training(callback, as_keras(logs), resumed=self._saved is not None)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._loop.step >= self._loop.steps or self.model.stop_training:
