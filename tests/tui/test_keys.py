@@ -84,9 +84,9 @@ def test_a_key_means_one_verb_except_in_places_of_its_own() -> None:
 
 
 def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
-    given = {"stop": "ctrl+x", "compare": "F7, V", "copy": "c", "why": "?", "undo": "Space", "log": "w"}
+    given = {"stop": "ctrl+x", "compare": "F7, X", "copy": "c", "why": "?", "undo": "Space", "log": "w"}
     keymap, problems = remapped(given)
-    assert keymap == {"stop": "ctrl+x", "compare": "f7,V", "copy": "c"}
+    assert keymap == {"stop": "ctrl+x", "compare": "f7,X", "copy": "c"}
     assert problems == [
         "keys: why: ? is the key of help (the keys that work now); w stays",
         "keys: undo: space is the key of mark (mark or unmark, switch on or off); u stays",

@@ -64,6 +64,8 @@ def names(pilot: Pilot[None]) -> list[str]:
 
 async def test_the_table_shows_what_a_run_came_to(five: list[Run]) -> None:
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5 runs")
+        await pilot.press("V")
         for size in [(80, 24), (200, 40)]:
             await pilot.resize_terminal(*size)
             shown = await wait_for(pilot, "5 of 5 runs")
@@ -99,12 +101,42 @@ async def test_figures_are_named_for_what_they_are_and_stopped_is_no_failure(hom
     result |= {"peak_memory_bytes": 4_823_450, "peak_process_bytes": 599 * 1024**2, "gpu_busy_mean": None}
     result["metrics"] = {"loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.9134}
     run.file("result.json").write_text(json.dumps(result))
-    async with Tiny(RunsScreen).run_test(size=(120, 24)) as pilot:
+    async with Tiny(RunsScreen).run_test(size=(116, 24)) as pilot:
         shown = await wait_for(pilot, "■ stopped")
         assert "host mem train loss" in shown
         assert "599 MiB" in shown
         assert "tensors" not in shown, "on a CPU TensorFlow counts next to nothing"
         assert "accuracy 0.913" in shown
+
+
+async def test_the_run_under_the_cursor_is_shown_beside_the_table(five: list[Run]) -> None:
+    """Curves, error, changes and note follow the cursor; a narrow terminal and a key leave the room to the table."""
+    titles.write_note(five[2], "too large, see the [log]")
+    titles.retag(five[2], ["memory"])
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        await still(pilot, "5 of 5 runs", "throughput", "loss ─")
+        await pilot.press("down", "down")
+        await still(pilot, "✗ out of memory", "too large, see the [log]", "#memory", "peak tensors")
+        assert "→ try input.batch_size=256" in text_of(pilot.app)
+        await pilot.press("down")
+        await still(pilot, "✓ done", "3,081 samples/s")
+        await pilot.press("up")
+        await still(pilot, "✗ out of memory", "loss ─")  # from the reader that was kept
+        await pilot.press("slash", *"nothing at all")
+        assert "samples/s" not in (await wait_for(pilot, "0 of 5 runs")).split("0 of 5")[0].split("when")[-1]
+        await pilot.press("escape")
+        await still(pilot, "5 of 5 runs", "loss ─")
+        await pilot.press("V")
+        await wait_for(pilot, lambda: "loss ─" not in text_of(pilot.app) and "step ms" in text_of(pilot.app))
+        pilot.app.settings.flush()  # type: ignore[attr-defined]
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        assert "loss ─" not in await wait_for(pilot, "5 of 5 runs")
+        await pilot.press("V")
+        await wait_for(pilot, "loss ─")
+        await pilot.resize_terminal(119, 40)
+        await wait_for(pilot, lambda: "loss ─" not in text_of(pilot.app))
+        await pilot.resize_terminal(200, 60)
+        await still(pilot, "loss ─", "input wait ─")
 
 
 async def test_no_runs_so_far(home: Path) -> None:
@@ -115,7 +147,7 @@ async def test_no_runs_so_far(home: Path) -> None:
         screen = pilot.app.screen
         assert isinstance(screen, RunsScreen)
         screen.latest = None  # as long as they are being read
-        screen.query_one(Panel).repaint()
+        screen.query_one("#status", Panel).repaint()
         assert "0 of 0" not in await wait_for(pilot, "reading the runs ...")
 
 
@@ -208,7 +240,7 @@ async def test_cells_that_differ_in_their_colour_alone_are_written_anew() -> Non
 
 
 async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(120, 30), notifications=True) as pilot:
+    async with Tiny(RunsScreen).run_test(size=(116, 30), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
         table = pilot.app.screen.query_one(RunsTable)
         assert "step ms" in table.names

@@ -40,6 +40,7 @@ class Runs:
     sort: str = setting("when", "the column by which it is sorted")
     descending: bool = setting(True, "whether the largest or latest comes first")
     filter: str = setting("", "the words by which it is filtered")
+    side_view: bool = setting(True, "whether the run under the cursor is shown beside it, from 120 columns on")
 
 
 @dataclass(frozen=True)

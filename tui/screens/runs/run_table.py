@@ -158,23 +158,25 @@ class RunsTable(OpeningTable):
         self._rows: dict[str, _Row] = {}
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
-    def show(self, entries: Sequence[Entry], words: str, marked: Mapping[str, object]) -> dict[str, Entry]:
+    def show(
+        self, entries: Sequence[Entry], words: str, marked: Mapping[str, object], columns: int
+    ) -> dict[str, Entry]:
         """Show the runs that match the words of the filter. Return their entries by id, in the order of the table.
 
-        `marked` has the ids of the marked runs as keys.
+        `marked` has the ids of the marked runs as keys. `columns` is the width of the table in columns of the terminal.
         """
         listed = waiting_first(ordered(entries, *self.order))
         shown = {entry.run.id: entry for entry in folded(matching(listed, words))}
         self._times = _times(shown.values())
         scrolls = len(shown) > self.size.height - self.header_height
-        width = self.screen.size.width - MARK - scrolls * self.styles.scrollbar_size_vertical
+        width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
         longest = max((len(entry.title.whole) for entry in entries), default=0)
         self.names = list(self.chosen) or usual(entries, width, max(LEAST, min(USEFUL, longest)))
         widths = _widths([COLUMNS[name] for name in self.names], entries, width, bool(self.chosen))
-        columns = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
+        heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
         made_of = tuple(widths.items())
         self._rows = {key: self._row(entry, key in marked, made_of) for key, entry in shown.items()}
-        self.fill(columns, {key: row.cells for key, row in self._rows.items()})
+        self.fill(heads, {key: row.cells for key, row in self._rows.items()})
         return shown
 
     def sort_by(self, column: str) -> None:

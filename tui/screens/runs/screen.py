@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.widgets import DataTable, Input
 
 from ....engine.compare import baseline
@@ -29,10 +30,11 @@ from ...widgets.row_widgets import Panel
 from .. import catalogue
 from ..base import Header
 from ..help import LOSS, QUEUE
-from . import queue_actions
+from . import queue_actions, side_view
 from .actions import DeletingScreen, listed, until_quitting
 from .queue_actions import QueueActions
 from .run_table import Order, RunsTable
+from .side_view import SideView
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Deletable, Trash
@@ -60,6 +62,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         keys.bind("tags", meaning="give tags to the marked runs, or to the one under the cursor"),
         keys.bind("delete", meaning="delete the marked runs, or the one under the cursor"),
         keys.bind("columns", show=False),
+        keys.bind("side_view", show=False),
         keys.bind("sort_left", "sort(-1)", show=False),
         keys.bind("sort_right", "sort(1)", show=False),
         keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
@@ -90,7 +93,9 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         yield Header()
         yield Input(kept.filter, placeholder=FILTERED_BY, id="filter", compact=True, classes=seen)
         chosen = [name for name in kept.columns if name in COLUMNS]
-        yield RunsTable(chosen, Order(kept.sort, kept.descending) if kept.sort in COLUMNS else None)
+        with Horizontal(id="body"):
+            yield RunsTable(chosen, Order(kept.sort, kept.descending) if kept.sort in COLUMNS else None)
+            yield SideView()
         yield Panel(self._status_line, id="status")
         yield KeyFooter()
 
@@ -165,18 +170,22 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     def show_latest(self) -> None:
         self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
-        self.shown = self.table.show(self.entries, self.query_one("#filter", Input).value, self.marked)
+        side_width = side_view.width_in(self.size.width, self.app.settings.runs.side_view)
+        self.query_one(SideView).place(side_width)
+        words, room = self.query_one("#filter", Input).value, self.size.width - side_width
+        self.shown = self.table.show(self.entries, words, self.marked, room)
         if self._go_to in self.shown:
             self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
             self._go_to = ""
-        panel = self.query_one(Panel)
+        panel = self.query_one("#status", Panel)
         width = panel.content_size.width or self.size.width
         panel.styles.height = 1 + max((len(self._about_waiting(at, width)) for at in self.entries), default=0)
         self._show_current()
 
     def _show_current(self) -> None:
-        """Show the text about the run under the cursor, and the keys that have an effect on it."""
-        self.query_one(Panel).repaint()
+        """Show the text about the run under the cursor, its side view, and the keys that have an effect on it."""
+        self.query_one("#status", Panel).repaint()
+        self.query_one(SideView).show(self.current)
         now = self.waiting_now
         if (offered := (now is not None, now is not None and now.held)) != self._offered:
             self._offered = offered
@@ -275,6 +284,14 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             self.table.chosen = tuple(chosen)
             self.app.settings.change("runs.columns", tuple(chosen))
             self.rearrange()
+
+    def action_side_view(self) -> None:
+        self.app.settings.change("runs.side_view", not self.app.settings.runs.side_view)
+        self.rearrange()
+
+    def on_chart_opened(self) -> None:
+        """Open the live view of the run whose curves were clicked in the side view."""
+        self.action_open()
 
     def action_open(self) -> None:
         if self.current is not None:
