@@ -20,7 +20,7 @@ from textual.widgets import OptionList
 
 from tests.support import recorded
 from tests.support.form_pilot import NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, told, write
-from tests.support.tiny import wait_for
+from tests.support.tiny import text_of, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -288,14 +288,18 @@ async def test_the_form_says_what_it_is_for_and_opens_the_last_preset_again(
     own = tmp_path / "night.yaml"
     own.write_text("train: {epochs: 5}\n")
     Path("net.py").write_text("def build(context): ...\n")
-    async with opened() as pilot:
-        await wait_for(pilot, "r trains a Keras model, F3 shows it; runs go on if you quit")
+    async with opened((80, 30)) as pilot:
+        await wait_for(pilot, "trains this preset; F3 shows it, and it continues if you quit")
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: "trains this preset" not in text_of(pilot.app))
         await pilot.press("o", *"net", "full_stop", *"py", "enter")
         await wait_for(pilot, lambda: "Python code: write workload:" in told(pilot))
         pilot.app.open_form(own)  # type: ignore[attr-defined]
         await wait_for(pilot, lambda: form(pilot).state.path == own)
         assert "Python code" not in told(pilot), "what was wrong before is no longer told"
         await wait_for(pilot, lambda: preset_files.recent() == [own])
+    async with opened((80, 20)) as pilot:
+        await wait_for(pilot, "r trains this preset, F3 shows it; / finds options, o opens presets; ? helps")
     recorded.write(home, gpus=0, seconds=20)
     async with opened() as pilot:
         assert form(pilot).state.path == own

@@ -105,6 +105,7 @@ class FormScreen(CheckedForm):
         self.go_to(event.key)
 
     def action_to_options(self) -> None:
+        self.close_introduction()
         if isinstance(self.focused, OptionRow) and self.query_one("#search", Input).value:
             self._end_search()
         self.options.focus_last()
@@ -253,7 +254,7 @@ class FormScreen(CheckedForm):
         from ....engine.job import several_tasks
 
         state.keep()
-        self.query_one("#purpose").display = False
+        self.close_introduction()
         if remark := several_tasks.when_detached(os.environ):
             self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)

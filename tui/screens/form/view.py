@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
 
-PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
+# For users without runs: the first steps by their keys or, on a low terminal, one line.
+FIRST_STEPS = (
+    ("start", "trains this preset; {live} shows it, and it continues if you quit"),
+    ("open", "changes the option under the cursor; {search} finds one by a word"),
+    ("file", "opens another preset; `gputui init` begins one for your own code"),
+    ("tune", "finds the fastest settings of this preset on this machine"),
+    ("doctor", "checks GPUs, driver and TensorFlow; {help} lists all keys, {back} closes this"),
+)
+PURPOSE = "{start} trains this preset, {live} shows it; {search} finds options, {file} opens presets; {help} helps"
 WIDE, HIGH = 172, 30  # from these sizes on: help at the right of the options, full remarks
 SIDE = 53  # columns of the help, without the edge
 TINY = 14  # below this height the help has two rows
@@ -115,14 +123,23 @@ class FormView(AppScreen):
         self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
-        """Show one line with the purpose of gputui, for users without runs. Nothing is shown on a low terminal, or
-        before the form is built.
+        """Show the first steps, for users without runs: one line on a low terminal, nothing on a very low one or before
+        the form is built.
         """
         if self._waits:
             return
-        purpose = self.query_one("#purpose", Static)
-        purpose.update(PURPOSE.format(start=self.app.key("start"), live=self.app.key("live")))
-        purpose.display = self.app.size.height >= LOW
+        height, purpose = self.app.size.height, self.query_one("#purpose", Static)
+        verbs = {verb: self.app.key(verb) for verb in ("start", "live", "search", "file", "help", "back")}
+        steps = [(self.app.key(verb), text.format(**verbs)) for verb, text in FIRST_STEPS]
+        width = max(len(key) for key, _ in steps) + 2
+        lines = [Content.assemble((key.ljust(width), "bold $text-primary"), text) for key, text in steps]
+        purpose.update(Content("\n").join(lines) if height >= HIGH else PURPOSE.format(**verbs))
+        purpose.styles.height = len(lines) if height >= HIGH else 1
+        purpose.display = height >= LOW
+
+    def close_introduction(self) -> None:
+        """Remove the first steps, if they are shown."""
+        self.query_one("#purpose").display = False
 
     # ---- errors and warnings ---------------------------------------------------------------------
 
