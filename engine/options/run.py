@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from .catalogue import Group, Limits, check, option
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 WATCHER = "needs a process that watches this one"
+FollowTarget = Literal["tensorboard", "prometheus"]
+FOLLOW_TARGETS: tuple[FollowTarget, ...] = get_args(FollowTarget)
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 

@@ -23,10 +23,12 @@ def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
     (path,) = (tmp_path / "board").iterdir()
     read: list[Any] = [event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
     assert read[0].file_version == "brain.Event:2"
-    told = [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in read[1:]]
+    assert read[1].summary.value[0].tensor.string_val[0].startswith(b"**small**")
+    told = [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in read[2:]]
     assert told[0] == (5, {"epoch": 1.0, "loss": 2.0, "accuracy": 0.25})
     assert told[1][1]["samples_per_second"] == 90.5
     assert told[2][1]["val_loss"] == pytest.approx(1.6)
-    about = {value.tag: value.metadata.summary_description for event in read[1:3] for value in event.summary.value}
+    about = {value.tag: value.metadata.summary_description for event in read[2:4] for value in event.summary.value}
     assert "samples trained in a second" in about["samples_per_second"]
     assert "a kernel ran" in about["gpu1_busy"]
+    assert read[2].summary.value[0].metadata.plugin_data.plugin_name == "scalars"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options.validation import preset_schema
-from gputui.engine.runs import Run, RunError, folders, liveness, results
+from gputui.engine.runs import Run, RunError, folders, history, liveness
 from gputui.engine.runs.event_reading import read_events
 
 from tests.support.front_door import gputui
@@ -41,7 +41,7 @@ def run(home: Path) -> Run:
 
 
 def test_rows_hold_what_was_known_at_each_moment(run: Run) -> None:
-    first, second, epoch = results.rows(read_events(run.path))
+    first, second, epoch = history.rows(read_events(run.path).events)
     assert first == {"t": 12.0, "seconds": 0.0, "epoch": 1, "step": 5, "loss": 2.0, "accuracy": 0.25}
     newest = {"samples_per_second": 90.5, "gpu1_busy": 0.5, "host_cpu": 0.75}
     assert second == {"t": 14.0, "seconds": 2.0, "epoch": 1, "step": 9, "loss": 1.5} | newest
@@ -79,9 +79,9 @@ def test_the_latest_run_is_meant_where_none_is_named(run: Run) -> None:
 
 
 def test_a_column_leads_to_its_figure_and_stands_once() -> None:
-    assert results.columns([{"t": 1.0, "step": 1.0}, {"t": 2.0, "loss": 1.0, "step": 2.0}]) == ["t", "step", "loss"]
+    assert history.columns([{"t": 1.0, "step": 1.0}, {"t": 2.0, "loss": 1.0, "step": 2.0}]) == ["t", "step", "loss"]
     keys = {name: figure and figure.key for name in ("gpu12_busy", "host_cpu", "samples_per_second", "gpux_busy", "t",
-            "gpu0_nothing") for figure in [results.figure_of(name)]}  # fmt: skip
+            "gpu0_nothing") for figure in [history.figure_of(name)]}  # fmt: skip
     assert keys == {"gpu12_busy": "busy", "host_cpu": "cpu", "samples_per_second": "samples_per_second",
                     "gpux_busy": None, "t": None, "gpu0_nothing": None}  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_the_figures_of_each_gpu_are_those_of_its_last_reading(run: Run) -> None
                 {"t": 13.2, "type": "gpu", "gpus": [{"index": 1, "busy": 0.7}]},
                 {"t": 14.5, "type": "gpu", "gpus": [{"index": 0, "busy": 0.9}]}]  # fmt: skip
     run.file("telemetry.jsonl").write_text("".join(json.dumps(event) + "\n" for event in readings))
-    second = results.rows(read_events(run.path))[1]
+    second = history.rows(read_events(run.path).events)[1]
     assert (second["gpu0_busy"], second["gpu1_busy"]) == (0.1, 0.7)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from ...engine.options.run import FOLLOW_TARGETS
 from ..base.errors import Refused
 from ..show import show
 from . import completion
@@ -239,7 +240,7 @@ for word in _OF_QUEUE:
 @click.argument("run", default="latest", shell_complete=completion.run)
 @click.option("--csv", "form", flag_value="csv", default=True, help="One row for each progress report (the default).")
 @click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
-@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
+@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard.")
 @click.option(
     "-o",
     "--output",
@@ -254,6 +255,24 @@ def history(run: str, form: str, output: str | None) -> None:
     from ..commands import history as history_command
 
     history_command.show_history(run, form, output)
+
+
+@click.command("follow")
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option(
+    "--to", "targets", type=click.Choice(FOLLOW_TARGETS), multiple=True, help="Where to write; may be repeated."
+)
+@click.option("--detach", is_flag=True, help="Return at once; the followers go on in the background.")
+@click.pass_context
+def follow(context: click.Context, run: str, targets: Sequence[str], detach: bool) -> None:
+    """Write a run's figures to TensorBoard, MLflow or others, live.
+
+    It can be started before, during and after the run, and stopped at any time: it goes on from its place. Without
+    --to, the followers of the run are listed.
+    """
+    from ..commands import follow as follow_command
+
+    context.exit(follow_command.follow_run(run, targets, detach))
 
 
 @click.command()

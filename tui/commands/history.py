@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import sys
 from pathlib import Path
 
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
-from ...engine.interpreter import interpreter
-from ...engine.runs import Run, event_reading, results
+from ...engine.follow import to_tensorboard
+from ...engine.runs import Run, event_reading, history
 from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
-from ...engine.runs.launched_with import python_of
 from ..base.errors import Refused, clean, complain
 
 
@@ -43,11 +41,11 @@ def show_history(name: str, form: str, output: str | None) -> None:
 
 
 def _as_csv(run: Run, recorded: RunEvents) -> str:
-    table = results.rows(recorded)
+    table = history.rows(recorded.events)
     if not table:
         raise Refused(f"{run.id} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
     out = io.StringIO()
-    writer = csv.DictWriter(out, results.columns(table), lineterminator="\n")
+    writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     return out.getvalue()
@@ -59,11 +57,6 @@ def _as_json_lines(recorded: RunEvents) -> str:
 
 def _to_tensorboard(run: Run, folder: Path) -> None:
     refuse_existing(folder)
-    python = python_of(run)
-    command = interpreter.command(python, "gputui.engine.trainer.tensorboard", str(run.path), str(folder))
-    environment = interpreter.environment(python)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Refused(f"the file for TensorBoard cannot be written: {lines[-1] if lines else 'no reason given'}")
-    print(f"{clean(done.stdout.strip())} written; tensorboard --logdir {clean(str(folder))} shows it")
+    if (path := to_tensorboard.write_all(run, folder)) is None:
+        raise Refused(f"{run.id} has no figures")
+    print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")

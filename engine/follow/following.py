@@ -1,0 +1,165 @@
+"""The work of a follower: reads the events of a run, writes their figures to its target, and notes its place.
+
+While the target fails or does not answer, the follower waits and tries again; the events wait in the files of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ..files.values import brief, harmless
+from ..runs import Run
+from ..runs.events import EVENT_FILES, Outcome
+from ..runs.run import WAITING
+from ..system.background_call import BackgroundCalls
+from ..units import counted
+from .batches import read_batch
+from .place import Place, State, file_of
+from .target import Target, about_run
+
+T = TypeVar("T")
+POLL_SECONDS = 1.0
+CALL_SECONDS = 60.0  # for an answer of the target; a later answer is still waited for
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0  # doubled after each failure
+GIVE_UP_SECONDS = 600.0  # of failures after the end of the run
+
+
+class Following:
+    """Follows the run in `folder` for the target `name`, from `place` on.
+
+    `say` is called with lines for the log. The folder may be renamed meanwhile.
+    """
+
+    def __init__(self, folder: Path, name: str, target: Target, place: Place, say: Callable[[str], None]) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        self._folder, self._name, self._target, self._place, self._say = folder, name, target, place, say
+        self._calls = BackgroundCalls()
+        self._is_open, self._has = False, 0  # the target; the number of the first point that it does not have
+        self._failing_since: float | None = None  # after the end of the run
+        self._retry_seconds = RETRY_SECONDS
+
+    def follow(self) -> State:
+        """Write everything until the run has ended. Returns `done`, or `given_up` if the target fails for too long
+        after the end, or if the run has been deleted.
+        """
+        while True:
+            try:
+                run = Run(self._present_folder())
+            except FileNotFoundError:
+                self._say("the run has been deleted")
+                return "given_up"
+            has_ended = _has_ended(run)
+            try:
+                if self._is_all_written(run, has_ended):
+                    return "done"
+            except Exception as fault:  # noqa: BLE001 - libraries of targets raise anything
+                if self._fail(run, fault, has_ended):
+                    return "given_up"
+
+    def _is_all_written(self, run: Run, has_ended: bool) -> bool:
+        """Write the next batch. If there is none, wait a moment, or note the end if the run had ended before.
+
+        Returns True if the end is noted.
+        """
+        if not self._is_open:
+            self._open(run)
+        if self._write_batch(run):
+            self._recover(run)
+            return False
+        if not has_ended:
+            self._recover(run)
+            time.sleep(POLL_SECONDS)
+            return False
+        outcome: Outcome = (run.result or {}).get("outcome") or "crashed"
+        self._call(lambda: self._target.end(about_run(run), outcome))
+        self._note(run, "done")
+        self._say(f"done: {counted(self._place.number, 'rows')} written to {self._target.where}")
+        return True
+
+    def _open(self, run: Run) -> None:
+        place = self._place
+        self._save(run)  # the key must be noted before there is a remote run
+        has = self._call(lambda: self._target.open(about_run(run), place.key))
+        self._has = place.number if has is None else has
+        if self._has < place.number:
+            self._say(
+                f"the target has only {counted(self._has, 'rows')} of {place.number:,}: the rest is written again"
+            )
+            place.rewind()
+        place.remote, place.where = self._target.remote, self._target.where
+        self._save(run)
+        self._is_open = True
+        self._say(f"follows {run.id} to {place.where}, from row {self._has:,} on")
+
+    def _write_batch(self, run: Run) -> bool:
+        """Write the next events. Returns False if there are none."""
+        place = self._place
+        batch = read_batch(run.path, place.offsets, place.sending)
+        if all(batch.ends[name] == place.offsets.get(name, 0) for name in EVENT_FILES):
+            place.sending = None
+            return False
+        maker = place.maker
+        points = [point for point in maker.points(batch.events) if point.number >= self._has]
+        if points:
+            place.sending = dict(batch.ends)
+            self._save(run)
+            self._call(lambda: self._target.write(points))
+        self._has = max(self._has, maker.number)
+        place.advance(dict(batch.ends), maker)
+        place.remote = self._target.remote
+        self._save(run)
+        return True
+
+    def _call(self, call: Callable[[], T]) -> T:
+        return self._calls.result(call, CALL_SECONDS)
+
+    def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
+        """Note the failure and wait before the next attempt. Returns True if there is to be none."""
+        self._is_open = False
+        problem = brief(harmless(" ".join(str(fault).split()) or type(fault).__name__))
+        if problem != self._place.problem:
+            self._say(f"waits, and tries again: {problem}")
+        self._failing_since = (self._failing_since or time.monotonic()) if has_ended else None
+        gives_up = has_ended and time.monotonic() - (self._failing_since or 0) > GIVE_UP_SECONDS
+        self._note(run, "given_up" if gives_up else "waiting", problem)
+        if gives_up:
+            self._say(f"gives up; gputui follow {run.id} --to {self._name} goes on from here")
+            return True
+        time.sleep(self._retry_seconds)
+        self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
+        return False
+
+    def _recover(self, run: Run) -> None:
+        if self._place.problem:
+            self._say("goes on")
+        self._failing_since, self._retry_seconds = None, RETRY_SECONDS
+        self._note(run, "following")
+
+    def _note(self, run: Run, state: State, problem: str = "") -> None:
+        if (state, problem) != (self._place.state, self._place.problem):
+            self._place.change(state, problem)
+            try:
+                self._save(run)
+            except OSError as fault:  # the disk is full; what is written does not depend on the state
+                self._say(f"cannot note its state: {fault}")
+
+    def _save(self, run: Run) -> None:
+        self._place.save(file_of(run.path, self._name))
+
+    def _present_folder(self) -> Path:
+        """Return the present path of the run folder. Raises FileNotFoundError if it has been deleted."""
+        try:
+            now = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+        except OSError:  # not Linux
+            now = self._folder
+        os.stat(now)
+        return now
+
+
+def _has_ended(run: Run) -> bool:
+    alive = run.liveness
+    return not (alive.engine or alive.trainer) and run.state not in ("starting", WAITING)

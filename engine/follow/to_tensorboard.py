@@ -1,0 +1,101 @@
+"""The target `tensorboard`: one file of TensorBoard's events in the folder `tensorboard` of the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..runs import Run
+from ..runs.events import Outcome
+from . import tfevents
+from .batches import Offsets, read_batch
+from .points import Point, PointMaker
+from .target import AboutRun, about_run
+
+FOLDER = "tensorboard"  # in a run folder
+
+
+class TensorBoard:
+    """Appends to the file in `folder`, by default in the run folder.
+
+    `remote` has the file's name, its length after the last batch, and the figures that are described in it. What a
+    killed follower has written after that length is cut off, and written again in the same way.
+    """
+
+    def __init__(self, remote: dict[str, Any], folder: Path | None = None) -> None:
+        self.remote, self.where = remote, ""
+        self._folder = folder
+        self._about: AboutRun | None = None
+
+    def open(self, about: AboutRun, _key: str) -> int | None:
+        """Cut the file to its noted length. It is begun again if it is shorter, as after a crash of the machine."""
+        self._about = about
+        self.where = str(self._folder or about.folder / FOLDER)
+        Path(self.where).mkdir(parents=True, exist_ok=True)
+        if not self.remote:
+            return 0
+        with self.path.open("ab") as stream:
+            if stream.tell() < self.remote["bytes"]:
+                self.remote.clear()
+                return 0
+            stream.truncate(self.remote["bytes"])
+        return None
+
+    def write(self, points: Sequence[Point]) -> None:
+        assert self._about is not None
+        if not self.remote:
+            begin = points[0].t
+            self.remote.update(file=file_name(begin, self._about.id), bytes=0, described=[])
+        described = set(self.remote["described"])
+        with self.path.open("r+b" if self.remote["bytes"] else "wb") as stream:
+            stream.seek(self.remote["bytes"])
+            _append(stream, self._about, points, described)
+            stream.truncate()
+            stream.flush()
+            self.remote.update(bytes=stream.tell(), described=sorted(described))
+
+    @property
+    def path(self) -> Path:
+        """The file; there is one as soon as a point is written."""
+        return Path(self.where, os.path.basename(self.remote["file"]))
+
+    def end(self, _about: AboutRun, _outcome: Outcome) -> None:
+        """Do nothing: the file needs no end."""
+
+
+def write_all(run: Run, folder: Path) -> Path | None:
+    """Write all figures of the run so far as one file in `folder`, which is made if needed.
+
+    Returns the path of the file; None if the run has no figures. Raises OSError.
+    """
+    target, maker = TensorBoard({}, folder), PointMaker()
+    target.open(about_run(run), "")
+    offsets: Offsets = {}
+    while (batch := read_batch(run.path, offsets)).ends != offsets:
+        if points := list(maker.points(batch.events)):
+            target.write(points)
+        offsets = batch.ends
+    return target.path if target.remote else None
+
+
+def file_name(begin: float, run_id: str) -> str:
+    """Return the name of a file of events that TensorBoard recognizes; `begin` is its first time in Unix seconds."""
+    return f"events.out.tfevents.{int(begin)}.gputui.{run_id}"
+
+
+def _table(about: AboutRun) -> str:
+    """Return the title, the note and the options of a run as a table in Markdown."""
+    head = [f"**{about.title}** {' '.join(f'#{tag}' for tag in about.tags)}", "", about.note, ""]
+    rows = [f"| {key} | {str(value).replace('|', '/')} |" for key, value in about.options.items()]
+    return "\n".join([*head, "| option | value |", "| --- | --- |", *rows])
+
+
+def _append(stream: BinaryIO, about: AboutRun, points: Sequence[Point], described: set[str]) -> None:
+    if not stream.tell():
+        stream.write(tfevents.header(points[0].t) + tfevents.text(points[0].t, "options", _table(about)))
+    for point in points:
+        if point.goes_back_to is not None:
+            stream.write(tfevents.goes_back_to(point.t, point.goes_back_to))
+        stream.write(tfevents.scalars(point.t, point.step, point.figures, described))

@@ -1,0 +1,1 @@
+"""Followers: figures of a run that leave it while it goes on."""

@@ -1,0 +1,222 @@
+"""A follower writes each row once, whatever happens to it and to its target."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.follow import batches, following, to_tensorboard
+from gputui.engine.follow.place import Place, file_of, read_place
+from gputui.engine.follow.points import Point
+from gputui.engine.follow.to_tensorboard import TensorBoard
+from gputui.engine.runs import Run, history
+from gputui.engine.runs.event_reading import read_events
+
+from tests.support.followed import Kept, Written, follow
+
+
+class Killed(BaseException):
+    """Stands in for kill -9: all that is in memory is lost, and files and servers stay as they are."""
+
+
+@pytest.fixture
+def written(home: Path) -> Written:
+    return Written(home / "runs" / "20260101-000000-small")
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POLL_SECONDS", "RETRY_SECONDS", "LONGEST_RETRY_SECONDS"):
+        monkeypatch.setattr(following, name, 0.01)
+
+
+def test_all_rows_of_a_resumed_run_and_its_results_are_written_in_their_order(written: Written) -> None:
+    written.train([1, 2, 4, 6])
+    written.finish("stopped", 6)
+    written.resume(4)
+    written.train([5, 8])
+    written.finish("ok", 8)
+    target = Kept([], counts=False)
+    assert follow(written.run, target) == "done"
+    assert [(point.number, point.step, point.is_result, point.goes_back_to) for point in target.kept] == [
+        (0, 1, False, None), (1, 2, False, None), (2, 4, False, None), (3, 6, False, None), (4, 6, True, None),
+        (5, 5, False, 4), (6, 8, False, None), (7, 8, True, None),
+    ]  # fmt: skip
+    assert target.kept[-1].figures == {"result/step_ms.p50": 2.5, "result/steps": 8, "result/metrics.loss": 0.25}
+    rows = [dict(point.figures) for point in target.kept if not point.is_result]
+    table = history.rows(read_events(written.run.path).events)
+    assert rows == [
+        {name: value for name, value in row.items() if name not in ("t", "seconds", "step")} for row in table
+    ]
+    assert target.outcomes == ["ok"]
+    assert follow(written.run, again := Kept(target.kept, counts=False)) == "done"
+    assert len(again.kept) == 8
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_row_is_lost_or_doubled_by_kills_at_any_moment(
+    written: Written, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The training goes on meanwhile. The targets are one that counts its rows, one that knows them, and a file."""
+    chance, kept = random.Random(seed), list[Point]()
+    monkeypatch.setattr(batches, "BLOCK_BYTES", chance.choice([400, 1500, 1 << 18]))
+    save, is_over = Place.save, [False]
+
+    def maybe_die() -> None:
+        if not is_over[0] and chance.random() < 0.12:
+            raise Killed
+
+    def save_or_die(place: Place, path: Path) -> None:
+        maybe_die()
+        save(place, path)
+        maybe_die()
+
+    def undisturbed_write(target: TensorBoard, points: Any, write: Any = TensorBoard.write) -> None:
+        maybe_die()
+        write(target, points)
+        maybe_die()
+
+    monkeypatch.setattr(Place, "save", save_or_die)
+    monkeypatch.setattr(TensorBoard, "write", undisturbed_write)
+    # Kills come out of the calls as they are: no thread, as a BaseException would end that alone.
+    monkeypatch.setattr(following.Following, "_call", lambda _self, call: call())
+    name, kills, step = ("kept", "kept", "tensorboard")[seed % 3], 0, 0
+    while True:
+        written.train(range(step + 1, step := step + chance.randrange(1, 9)))
+        if is_over[0] or step > 60:
+            is_over[0] = kills > 3 or step > 150
+            if is_over[0] and not written.run.file("result.json").exists():
+                written.finish("ok", step)
+        target = TensorBoard({}) if name == "tensorboard" else Kept(kept, seed % 3 == 0, maybe_die)
+        try:
+            assert follow(written.run, target, name) == "done"
+            if is_over[0]:
+                break
+        except Killed:
+            kills += 1
+    assert kills > 2
+    monkeypatch.setattr(batches, "BLOCK_BYTES", 1 << 18)
+    if name == "tensorboard":
+        (file,) = written.run.file(to_tensorboard.FOLDER).iterdir()
+        whole = to_tensorboard.write_all(written.run, written.run.path / "again")
+        assert whole is not None
+        assert file.read_bytes() == whole.read_bytes()
+        return
+    follow(written.run, undisturbed := Kept([], counts=False), "other")
+    assert [point.number for point in kept] == list(range(len(undisturbed.kept)))
+    assert [(point.t, point.step) for point in kept] == [(point.t, point.step) for point in undisturbed.kept]
+    assert [point.figures["loss"] for point in kept[:-1]] == [point.figures["loss"] for point in undisturbed.kept[:-1]]
+
+
+class Failing(Kept):
+    """Fails in its first calls of `write`, as `failures` says, and works then."""
+
+    def __init__(self, failures: list[Exception | threading.Event]) -> None:
+        super().__init__([], counts=True)
+        self.failures = failures
+
+    def write(self, points: Any) -> None:
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, Exception):
+                raise failure
+            failure.wait()
+        super().write(points)
+
+
+def test_a_target_that_refuses_or_hangs_is_waited_for(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "CALL_SECONDS", 0.05)
+    written.train(range(1, 30))
+    written.finish("ok", 29)
+    answers, lines = threading.Event(), list[str]()
+    target = Failing([OSError("connection refused"), OSError("connection refused"), answers])
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "no answer" in line:
+            answers.set()
+
+    assert follow(written.run, target, say=say) == "done"
+    assert [point.number for point in target.kept] == list(range(30))
+    assert sum("connection refused" in line for line in lines) == 1
+    assert any("no answer within 0.05 s" in line for line in lines)
+
+
+def test_it_gives_up_some_time_after_the_end_and_goes_on_later(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "GIVE_UP_SECONDS", 0.1)
+    written.train([1, 2])
+    written.finish("ok", 2)
+    lines: list[str] = []
+    assert follow(written.run, Failing([ValueError("")] * 10**4), say=lines.append) == "given_up"
+    assert lines[-1].endswith(f"gputui follow {written.run.id} --to tensorboard goes on from here")
+    place = read_place(file_of(written.run.path, "tensorboard"))
+    assert place is not None
+    assert (place.state, place.problem) == ("given_up", "ValueError")
+    assert follow(written.run, target := Kept([], counts=True)) == "done"
+    assert len(target.kept) == 3
+
+
+def test_a_renamed_run_is_followed_and_a_deleted_one_is_left(written: Written) -> None:
+    written.train([1, 2])
+    written.finish("ok", 2)
+
+    moved = Run(written.run.path.with_name("renamed"))
+
+    class Moving(Kept):
+        def open(self, *arguments: Any) -> int | None:
+            if written.run.path.exists():
+                written.run.path.rename(moved.path)
+            return super().open(*arguments)
+
+    assert follow(written.run, target := Moving([], counts=True)) == "done"
+    assert len(target.kept) == 3
+    assert read_place(file_of(moved.path, "tensorboard")) is not None
+
+    class Deleting(Kept):
+        def open(self, *arguments: Any) -> int | None:
+            shutil.rmtree(moved.path)
+            return super().open(*arguments)
+
+    lines: list[str] = []
+    assert follow(moved, Deleting([], counts=True), say=lines.append) == "given_up"
+    assert lines[-1] == "the run has been deleted"
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_again_and_again_writes_the_same_file(written: Written) -> None:
+    written.train(range(1, 2500))
+    whole = to_tensorboard.write_all(written.run, written.run.path / "whole")
+    assert whole is not None
+    command = [sys.executable, "-P", "-m", "gputui.engine.follow", str(written.run.path), "tensorboard"]
+    file, sizes = written.run.file(to_tensorboard.FOLDER) / whole.name, list[int]()
+    for _ in range(2):
+        process = subprocess.Popen(command)
+        while not file.exists() or file.stat().st_size <= sum(sizes[-1:]):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        sizes.append(file.stat().st_size)
+    assert subprocess.run(command, check=False).returncode == 0
+    assert file.read_bytes() == whole.read_bytes()
+    assert sizes[0] < sizes[-1] < whole.stat().st_size
+
+
+def test_a_place_is_damaged_or_from_another_version(written: Written, tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.json"
+    assert read_place(path) is None
+    place = Place()
+    place.save(path)
+    assert read_place(path) == place
+    for text in ("{", '{"key": 7}', '{"key": "a"}'):
+        path.write_text(text)
+        with pytest.raises(Exception, match=r"mlflow.json is damaged: remove it"):
+            read_place(path)

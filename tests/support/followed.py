@@ -1,0 +1,93 @@
+"""Runs to follow, written as a trainer and an engine write them, and targets that keep what they get."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gputui.engine.follow.following import Following
+from gputui.engine.follow.place import FOLDER, Place, State, file_of, read_place
+from gputui.engine.follow.points import Point
+from gputui.engine.follow.target import AboutRun, Target
+from gputui.engine.runs import Run
+
+BEGIN = 1_700_000_000.0
+
+
+class Written:
+    """A run folder to which events are appended as they would be during a training."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "preset.yaml").write_text("schema_version: 1\nrun:\n  checkpoint: epoch\n")
+        os.utime(folder / "preset.yaml", (BEGIN, BEGIN))  # not a run that is just starting
+        self.run, self.t = Run(folder), BEGIN
+
+    def train(self, steps: Sequence[int]) -> None:
+        """Append a progress event for each of the steps, and readings of GPU and host before each."""
+        for step in steps:
+            self.t += 0.5
+            gpu = [{"index": 0, "busy": step % 100 / 100}]
+            self.telemetry({"type": "gpu", "gpus": gpu}, {"type": "host", "cpu": 0.5, "memory_used_bytes": 7})
+            loss = {"loss": 1 / step, "metrics": {"accuracy": 1 - 1 / step}}
+            self.events({"type": "progress", "epoch": 1, "step": step, "samples_per_second": 100.0, **loss})
+
+    def resume(self, step: int) -> None:
+        self.events({"type": "started", "resumed_at_step": step, "options": {}})
+
+    def finish(self, outcome: str, steps: int) -> None:
+        summary = {"outcome": outcome, "steps": steps, "step_ms": {"p50": 2.5}, "metrics": {"loss": 0.25}}
+        self.t += 0.5
+        self.events({"type": "finished", "outcome": outcome, "summary": summary})
+        self.run.file("result.json").write_text(json.dumps(summary))
+
+    def events(self, *events: Mapping[str, Any]) -> None:
+        self._append("events.jsonl", events)
+
+    def telemetry(self, *events: Mapping[str, Any]) -> None:
+        self._append("telemetry.jsonl", events)
+
+    def _append(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
+        with self.run.file(name).open("a") as stream:
+            stream.writelines(json.dumps({"t": self.t, "run": self.run.id} | dict(event)) + "\n" for event in events)
+
+
+class Kept:
+    """A target that keeps all points in a list, which outlives the follower as a server does.
+
+    `counts`: it says how many it has; else it leaves out points that it has exactly so. `on_write` is called before
+    and after each half of the points is kept.
+    """
+
+    def __init__(self, kept: list[Point], counts: bool, on_write: Callable[[], None] = lambda: None) -> None:
+        self.kept, self.counts, self.on_write = kept, counts, on_write
+        self.remote: dict[str, Any] = {}
+        self.where = "memory"
+        self.outcomes: list[str] = []
+
+    def open(self, _about: AboutRun, _key: str) -> int | None:
+        self.on_write()
+        return len(self.kept) if self.counts else None
+
+    def write(self, points: Sequence[Point]) -> None:
+        half = len(points) // 2
+        for part in (points[:half], points[half:]):
+            self.on_write()
+            self.kept += [point for point in part if self.counts or point not in self.kept]
+        self.on_write()
+
+    def end(self, _about: AboutRun, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+def follow(
+    run: Run, target: Target, name: str = "tensorboard", say: Callable[[str], None] = lambda _line: None
+) -> State:
+    """Follow the run in this process, from the place that an earlier call has noted."""
+    run.file(FOLDER).mkdir(exist_ok=True)
+    place = read_place(file_of(run.path, name)) or Place()
+    target.remote = place.remote
+    return Following(run.path, name, target, place, say).follow()

@@ -1,0 +1,73 @@
+"""The command `gputui follow`: writes the figures of a run to TensorBoard, MLflow and others while the run goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+
+from ...engine import runs as run_folders
+from ...engine.follow import start
+from ...engine.follow.start import FollowerState
+from ...engine.runs import Run
+from ...engine.units import counted
+from ..base.errors import DONE, FAILED, INTERRUPTED, Refused, clean, complain
+
+POLL_SECONDS = 0.2
+
+
+def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
+    """Start a follower of the named run for each target, and wait until they have ended. Return the exit code.
+
+    With `detach`, do not wait. Without targets, print the followers of the run. Ctrl-C ends the followers, which go on
+    from their places later. Raises Refused if the library of a target is missing.
+    """
+    run, targets = run_folders.find(name), tuple(dict.fromkeys(targets))
+    if not targets:
+        if detach:
+            raise Refused("--detach needs --to TARGET")
+        _show(run)
+        return DONE
+    if lines := start.missing(targets):
+        raise Refused("\n".join(lines))
+    followers = {target: start.start(run.path, target) for target in targets}
+    if detach:
+        print(f"{run.id} is followed in the background; gputui follow {run.id} shows how far it is")
+        return DONE
+    try:
+        return _wait(run, followers)
+    except KeyboardInterrupt:
+        for process in followers.values():
+            process.terminate()
+        complain(f"gputui follow {run.id} {' '.join(f'--to {target}' for target in targets)} goes on from here")
+        return INTERRUPTED
+
+
+def _show(run: Run) -> None:
+    states = start.states(run.path)
+    if not states:
+        raise Refused(f"{run.id} has no followers; --to tensorboard starts one, and gputui follow --help lists others")
+    for state in states:
+        print(clean(f"{state.target}: {_line(state)}"))
+
+
+def _line(state: FollowerState) -> str:
+    where = f" to {state.place.where}" if state.place.where else ""
+    return f"{state.words}, {counted(state.place.number, 'rows')} written{where}"
+
+
+def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
+    """Print each change of the followers' states until all have ended. Return DONE if all have written everything."""
+    code, words = DONE, dict.fromkeys(followers, "")
+    while followers:
+        time.sleep(POLL_SECONDS)
+        for target, process in list(followers.items()):
+            ended, state = process.poll() is not None, start.state(run.path, target)
+            if ended:
+                del followers[target]
+                code = code if process.returncode == 0 else FAILED
+                print(clean(f"{target}: {_line(state)}"), flush=True)
+            elif state.is_alive and state.place.problem != words[target]:
+                words[target] = state.place.problem
+                complain(f"{target}: {state.words}")
+    return code
