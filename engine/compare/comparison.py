@@ -13,6 +13,7 @@ from typing import Any
 from .. import figures
 from ..figures import Figure
 from ..files.values import number
+from ..options import is_private
 from ..runs import Run, launched_with, run_cluster
 from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
@@ -96,7 +97,7 @@ def compare(line_up: LineUp) -> Comparison:
     """Return the comparison of two or more runs. A run without a result has no figures."""
     runs = line_up.runs
     read = [read_options(run) for run in runs]
-    options = [options_of_run for options_of_run, _ in read]
+    options = [{key: value for key, value in of_run.items() if not is_private(key)} for of_run, _ in read]
     results = [_flat(run.whole_result) for run in runs]
     places = [run_cluster.of_run(run) for run in runs]
     started = [launched_with.started(run) for run in runs]

@@ -21,7 +21,7 @@ from pathlib import Path
 from .. import entry as entries
 from ..files.writing import refuse_existing
 from ..interpreter import installed, interpreter
-from ..options import Options
+from ..options import Notify, Options
 from ..options.workload import PATH_SOURCES
 from ..presets import Preset, saving
 from ..presets.paths import PATTERN
@@ -83,7 +83,7 @@ def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
     cache = options.input.cache
     if cache not in ("off", "memory"):
         options = replace(options, input=replace(options.input, cache=str(made / "cache")))
-    options = replace(options, run=replace(options.run, python=None))
+    options = replace(options, run=replace(options.run, python=None), notify=Notify())
     moved = replace(preset, options=options)
     saving.save_as(moved, made / _file(preset))
     (made / SCRIPT).write_text(to_script(moved, made), encoding="utf-8")

@@ -5,9 +5,10 @@ To add an option: declare a field in one of the groups, and use it in one traine
 """
 
 from .catalogue import OptionInfo, by_key
-from .groups import GROUPS, OPTIONS, Options
+from .groups import GROUPS, OPTIONS, PRIVATE, Options, is_private
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
+from .notify import Notify
 from .run import Run
 from .synonyms import resolve_key
 from .training import Train
@@ -18,10 +19,12 @@ SCHEMA_VERSION = 1
 __all__ = [
     "GROUPS",
     "OPTIONS",
+    "PRIVATE",
     "SCHEMA_VERSION",
     "Compile",
     "Device",
     "Input",
+    "Notify",
     "OptionInfo",
     "Options",
     "Precision",
@@ -30,5 +33,6 @@ __all__ = [
     "Train",
     "Workload",
     "by_key",
+    "is_private",
     "resolve_key",
 ]

@@ -117,9 +117,12 @@ class Group:
     """A group of options: a frozen dataclass whose fields are declared by `option`.
 
     `learning` is the effect of each of its options on what a model learns, unless the option declares its own.
+    `private`: its values may be secrets and do not concern the training. Titles, comparisons, reports, exported folders
+    and the trainer do not get them.
     """
 
     learning: ClassVar[str] = ""
+    private: ClassVar[bool] = False
 
 
 def default_of(info: dataclasses.Field[Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import get_type_hints
 from .catalogue import Group, OptionInfo, catalogue
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
+from .notify import Notify
 from .run import Run
 from .training import Train
 from .workload import Workload
@@ -27,6 +28,7 @@ class Options:
     workload: Workload = dataclasses.field(default_factory=Workload)
     train: Train = dataclasses.field(default_factory=Train)
     run: Run = dataclasses.field(default_factory=Run)
+    notify: Notify = dataclasses.field(default_factory=Notify)
 
     @property
     def bytes_to_device(self) -> bool:
@@ -40,3 +42,9 @@ class Options:
 
 GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)
 OPTIONS: tuple[OptionInfo, ...] = catalogue(GROUPS)
+PRIVATE = frozenset(name for name, group in GROUPS.items() if group.private)
+
+
+def is_private(key: str) -> bool:
+    """Return True if the option `group.name` belongs to a group that is private (Group.private)."""
+    return key.partition(".")[0] in PRIVATE

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from . import GROUPS, Options
+from . import GROUPS, PRIVATE, Options
 
 FILE = "options.json"  # in a run folder, made from its preset.yaml
 
@@ -19,16 +19,17 @@ def to_json(options: Options) -> str:
 def of_values(values: Mapping[str, Any]) -> str:
     """Return the JSON of values by group and name.
 
-    Keys that are not groups are left out; each group must be present.
+    Keys that are not groups and private groups are left out; each other group must be present.
     """
-    return json.dumps({group: values[group] for group in GROUPS}, indent=1)
+    return json.dumps({group: values[group] for group in GROUPS if group not in PRIVATE}, indent=1)
 
 
 def from_json(text: str) -> Options:
-    """Return the options in a JSON text that `of_values` has made. Their values are not checked again.
+    """Return the options in a JSON text that `of_values` has made; private options have their defaults. The values are
+    not checked again.
 
     Raises ValueError, TypeError or KeyError for a text of another form.
     """
     values = json.loads(text)
-    groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items()}
+    groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items() if name not in PRIVATE}
     return Options(**groups)

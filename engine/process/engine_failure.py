@@ -16,6 +16,7 @@ from typing import Any
 
 from ..files import places
 from ..files.writing import write_atomically
+from ..notify import of_runs
 from ..runs import Run, events
 from ..runs.events import TELEMETRY_FILE
 from ..runs.parsing import EventWriter
@@ -45,6 +46,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
     writer.emit(events.Fault(**error))
     writer.emit(events.Finished(outcome="error", summary=summary))
+    of_runs.send(run, writer.emit)
     writer.close()
     return 1
 

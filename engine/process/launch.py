@@ -28,7 +28,7 @@ from ..job import cluster as clusters
 from ..leases import start_devices
 from ..leases.lease import environment
 from ..leases.start_devices import Devices
-from ..options import OPTIONS, Options, options_json
+from ..options import OPTIONS, Options, is_private, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, code_copy, run_cluster, titles
@@ -40,7 +40,8 @@ from .spawn import LOCK, WARM, addressed
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
 Engine = TypeVar("Engine")  # a process, or another handle on an engine
-_PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER)  # the folder goes with its entry
+# What a title may name: the folder goes with its entry, and private options may hold secrets.
+_PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER and not is_private(info.key))
 
 
 def settle(preset: Preset, folder: Path) -> Preset:

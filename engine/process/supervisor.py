@@ -27,6 +27,7 @@ from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
+from ..notify import of_runs
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
@@ -119,6 +120,7 @@ class Supervisor:
         if self.held:
             del self._processes["trainer"]  # for all readers of the status the run has ended
         self._write_status()
+        of_runs.send(self.run, self.events.emit)
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
         self.folder.close()

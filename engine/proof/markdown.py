@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..options import PRIVATE
 from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Table, escaped
@@ -235,7 +237,12 @@ def _preset(data: Record) -> Iterator[str]:
         text, title = data.preset_before, "The preset"
     elif data.changes_kept:
         title += f" ({proof_sentences.changes(data.changes_kept)})"
-    yield f"## {escaped(title)}\n\n```yaml\n{text.strip()}\n```"
+    yield f"## {escaped(title)}\n\n```yaml\n{_without_private(text).strip()}\n```"
+
+
+def _without_private(text: str) -> str:
+    """Return the YAML text of a preset without its private groups, as reports are shared."""
+    return re.sub(rf"(?m)^({'|'.join(PRIVATE)}):.*\n(?:[ \t].*(?:\n|\Z))*", "", text)
 
 
 def capital(text: str) -> str:

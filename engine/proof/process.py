@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..job.visible_devices import VARIABLE
 from ..leases import free_gpus, lease
-from ..options import Options
+from ..notify import notice, sending, targets
+from ..options import Notify, Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
@@ -34,6 +35,7 @@ from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
+from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.trial import Trial
@@ -93,7 +95,38 @@ def main(path: Path, work: Work) -> int:
         code = _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
         for line in free_gpus.give_back(leases):
             print(f"gputui: {line}", file=sys.stderr)
-        return code
+    _notify(request, record)
+    return code
+
+
+def _notify(request: Request, record: Record) -> None:
+    """Send the notice of a proof whose record is written. A failure of it is a line of proof.log."""
+
+    def find() -> targets.Targets:
+        return targets.of_options({f"notify.{name}": value for name, value in asdict(_notify_of(request)).items()})
+
+    def make() -> notice.Notice:
+        return notice.Notice(
+            kind=record.kind,
+            outcome=record.state,
+            failed=record.state in notice.FAILED,
+            id=record.id,
+            title=record.preset_name,
+            seconds=record.seconds,
+            result=proof_sentences.conclusion(record) if record.state != "failed" else "",
+            error=record.error or "",
+            folder=str(record.path.parent),
+        )
+
+    for line in sending.send_to(find, make):
+        print(f"gputui: {line}", file=sys.stderr)
+
+
+def _notify_of(request: Request) -> Notify:
+    try:
+        return request.baseline().options.notify
+    except PresetError:  # the settings file alone decides
+        return Notify()
 
 
 def _stop_signal(request: Request) -> str:

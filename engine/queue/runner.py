@@ -18,11 +18,11 @@ from typing import Any
 from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
-from . import entries, entry_changes, free_devices, jobs, queue_settings
+from . import empty_notice, entries, entry_changes, free_devices, jobs, queue_settings
 from .entries import Entry, ListingReader
 from .fair_share import FairShare
 from .free_devices import Device
-from .jobs import FAILED, End
+from .jobs import FAILED, End, Job
 from .slurm_follower import SlurmFollower
 
 TICK_SECONDS = 0.5
@@ -82,6 +82,7 @@ class Runner:
         self._why: dict[str, str] = {}
         self._delayed: list[str] = []  # the runs that wait although their devices are free
         self._devices: Sequence[Mapping[str, Any]] = ()
+        self._ended: list[Job] = []
 
     def tick(self) -> bool:
         """Follow the entries that have begun, and start those that can start. Returns False if the queue is empty.
@@ -113,6 +114,11 @@ class Runner:
     def close(self) -> None:
         """Remove this user's ticket, which other users see."""
         self._fair_share.close()
+
+    @property
+    def ended(self) -> list[Job]:
+        """The jobs that have ended since this runner began, in the order of their ends."""
+        return [job for job in (*self._ended, *self._slurm.ended) if job.exists()]
 
     # ---- those that have begun ---------------------------------------------------------------------
 
@@ -156,6 +162,7 @@ class Runner:
                 return True
             after = act(current)
             if after is None:
+                self._ended.append(entry.job)
                 entries.discard(entry.run)
             elif after != current:
                 entries.write(after)
@@ -399,8 +406,10 @@ def carry_out(descriptor: int | None) -> int:
                     if not entries.listing().entries:
                         runner.close()
                         lock.release()
-                        return 0
+                        break
         except (OSError, RunError) as fault:
             print(f"{time.strftime('%F %T')} {fault}", flush=True)
             time.sleep(LONGEST_AGAIN_SECONDS)
         time.sleep(TICK_SECONDS)
+    empty_notice.send(runner.ended)
+    return 0

@@ -16,7 +16,7 @@ from ..runs import RunError
 from ..system.background_call import BackgroundCall
 from . import entries
 from .entries import Entry
-from .jobs import SLURM_LOG
+from .jobs import SLURM_LOG, Job
 
 INTERVAL_SECONDS = 10.0  # between two calls of squeue; at least LEAST_SECONDS if an entry has changed
 LEAST_SECONDS = 2.0
@@ -36,6 +36,7 @@ class SlurmFollower:
         self._asked: Mapping[str, Entry] = {}  # the entries at the last query of Slurm
         self._asked_at = -INTERVAL_SECONDS
         self._ended_at: dict[str, float] = {}
+        self.ended: list[Job] = []  # the jobs whose entries were removed because they have ended
 
     def follow(self, listed: Sequence[Entry]) -> bool:
         """Query Slurm for the jobs of the entries, in a thread, or act on the result of the last query. Return True if
@@ -121,8 +122,7 @@ class SlurmFollower:
 
         self._replace(entry, None, close)
 
-    @staticmethod
-    def _replace(entry: Entry, after: Entry | None, first: Callable[[], None] | None = None) -> None:
+    def _replace(self, entry: Entry, after: Entry | None, first: Callable[[], None] | None = None) -> None:
         """Replace an entry by `after`, or remove it if that is None, unless the entry has changed since Slurm was
         queried.
 
@@ -134,6 +134,7 @@ class SlurmFollower:
             if first is not None and entry.job.exists():
                 first()
             if after is None:
+                self.ended.append(entry.job)
                 entries.discard(entry.run)
             else:
                 entries.write(after)

@@ -34,12 +34,24 @@ OWN = frozenset(
         "run.max_minutes",
         "run.stop_signal",
         "run.measure_seconds",
+        "notify.command",
+        "notify.url",
+        "notify.format",
+        "notify.when",
     }
 )
 ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the input costs nothing
 
-# A trial saves nothing from which a training could continue, and ends if it runs out of memory.
-LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
+# A trial saves nothing from which a training could continue, ends if it runs out of memory, and sends no notice.
+LEAVES_NOTHING = {
+    "run.checkpoint": "off",
+    "run.on_oom": "stop",
+    "run.save_model": False,
+    "notify.command": None,
+    "notify.url": None,
+    "notify.format": None,
+    "notify.when": "never",
+}
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:

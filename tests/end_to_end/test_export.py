@@ -98,6 +98,10 @@ CHANGES = {
     "run.code": "copy",
     "run.tries": "3",
     "run.give_way": "true",
+    "notify.command": "echo",
+    "notify.url": "$PLACE",
+    "notify.format": "json",
+    "notify.when": "failure",
     "workload.width": "0.5",
     "workload.normalization": "layer",
     "workload.samples": "99",
@@ -133,6 +137,7 @@ NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
     "run.code", "run.tries", "run.give_way",
+    "notify.command", "notify.url", "notify.format", "notify.when",
 }  # fmt: skip
 
 ABOUT = {key: info.about for key, info in by_key(OPTIONS).items()}

@@ -18,6 +18,7 @@ from ...engine.files import located_yaml, places
 from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.values import brief
 from ...engine.files.writing import write_atomically
+from ...engine.notify import targets
 
 X_AXES = ("auto", "step", "epoch", "time", "samples")
 
@@ -30,6 +31,13 @@ def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits
     """
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
+
+
+def of_option(name: str) -> Any:
+    """Declare the setting of the option `notify.NAME`, which is the value for presets that do not give the option."""
+    info = targets.option(name)
+    return setting(targets.DEFAULTS[name], info.about.help.removesuffix(f"; not given: {targets.DEFAULTS[name]}"),
+                   choices=info.choices)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,17 @@ class Log:
 
 @dataclass(frozen=True)
 class AtEnd:
-    """The settings of the signals that the terminal gives at the end of a run, and while a run is running."""
+    """The settings of the signals that the terminal gives at the end of a run, and while a run is running; and of the
+    notice that the engine sends, for presets that do not give the option of the same name.
+    """
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
     title: bool = setting(True, "whether the title of the terminal shows the progress of a run")
+    command: str = of_option("command")
+    url: str = of_option("url")
+    format: str = of_option("format")
+    when: str = of_option("when")
 
 
 @dataclass(frozen=True)

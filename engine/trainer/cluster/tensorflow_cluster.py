@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...options import OPTIONS, Options
+from ...options import OPTIONS, Options, is_private
 from ...runs import Run
 from ...runs.run_cluster import SOURCE, VARIABLE, Cluster
 from ..common.training_errors import TrainerError
@@ -94,7 +94,7 @@ def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callabl
 
 def _flat(options: Options) -> dict[str, Any]:
     groups = asdict(options)
-    return {info.key: groups[info.group][info.name] for info in OPTIONS}
+    return {info.key: groups[info.group][info.name] for info in OPTIONS if not is_private(info.key)}
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:

@@ -1,0 +1,172 @@
+"""Sends a notice: starts the command and posts to the address at the same time, and waits at most 10 s for both.
+
+Deferred imports: an engine that posts nothing need not load HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO
+
+from ..files.values import brief, harmless
+from ..options.notify import SCHEMES
+from ..system.background_call import BackgroundCall
+from .notice import Notice
+from .targets import TargetFault, Targets
+
+LIMIT_SECONDS = 10.0
+_PIPE_BYTES = 1 << 16
+_LIMIT = f"it took longer than {LIMIT_SECONDS:g} s"
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def send(targets: Targets, notice: Notice) -> list[str]:
+    """Send the notice, and return one line for each failure, without the address and the command, which may hold
+    secrets. It returns after LIMIT_SECONDS at the latest and raises no exception.
+    """
+    if not targets.wants(notice.failed):
+        return []
+    until = time.monotonic() + LIMIT_SECONDS
+    ways: dict[str, BackgroundCall[None]] = {}
+    if targets.url:
+        ways["notify.url"] = BackgroundCall(lambda: _post(targets, notice))
+    if targets.command:
+        ways["notify.command"] = BackgroundCall(lambda: _run(targets.command, notice, until))
+    return [f"the notice was not sent by {key}: {why}" for key, call in ways.items() if (why := _failure(call, until))]
+
+
+def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str]:
+    """Find the targets, make the notice and send it. Return the failures as `send` does; raises no exception."""
+    try:
+        targets = find()
+        return send(targets, make()) if targets.command or targets.url else []
+    except TargetFault as fault:
+        return [f"no notice was sent: {fault}"]
+    except Exception as fault:  # noqa: BLE001 - a notice never changes how a run ends
+        return [f"no notice was sent: {type(fault).__name__}: {brief(harmless(str(fault)))}"]
+
+
+def _failure(call: BackgroundCall[None], until: float) -> str:
+    try:
+        call.result(max(0.0, until - time.monotonic()) + 0.5)  # the command is ended at `until`
+    except TimeoutError:
+        return _LIMIT
+    except _NotSent as fault:
+        return str(fault)
+    except Exception as fault:  # noqa: BLE001 - whatever the network or the shell raises
+        return f"{type(fault).__name__}"
+    return ""
+
+
+class _NotSent(Exception):
+    """The reason why a notice was not sent, without secrets."""
+
+
+# ---- by HTTP --------------------------------------------------------------------------------------
+
+
+def content(targets: Targets, notice: Notice) -> tuple[str, str]:
+    """Return what is sent to the address, and its MIME type."""
+    if targets.format == "text":
+        return notice.words, "text/plain; charset=utf-8"
+    return notice.as_json() if targets.format == "json" else json.dumps({"text": notice.words}), "application/json"
+
+
+def address(url: str, environment: Mapping[str, str]) -> str:
+    """Return the address with the values of its variables. Raises _NotSent if one is not set, or if the result is no
+    address of HTTP.
+    """
+    missing = [name for pair in _VARIABLE.findall(url) if (name := pair[0] or pair[1]) not in environment]
+    if missing:
+        raise _NotSent(f"the variable {missing[0]} is not set where the run was started")
+    whole = _VARIABLE.sub(lambda match: environment[match[1] or match[2]], url)
+    if not whole.startswith(SCHEMES):
+        raise _NotSent("the address does not begin with https:// or http://")
+    return whole
+
+
+def _post(targets: Targets, notice: Notice) -> None:
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirect(HTTPRedirectHandler):
+        """Follows no redirection: it would turn the POST into a GET, and the notice would be lost."""
+
+        def redirect_request(self, *_arguments: object) -> None:
+            return None
+
+    url = address(targets.url, os.environ)
+    data, kind = content(targets, notice)
+    body = data.encode("utf-8", "replace")
+    try:
+        request = Request(url, data=body, headers={"Content-Type": kind, "User-Agent": "gputui"}, method="POST")
+        with build_opener(NoRedirect).open(request, timeout=LIMIT_SECONDS) as answer:
+            answer.read(1)
+    except HTTPError as fault:
+        fault.close()
+        moved = "; give the address to which it leads" if 300 <= fault.code < 400 else ""
+        raise _NotSent(f"the server answered {fault.code} {harmless(str(fault.reason))[:80]}{moved}") from None
+    except URLError as fault:
+        reason = fault.reason
+        text = (reason.strerror if isinstance(reason, OSError) else "") or type(reason).__name__
+        raise _NotSent(_LIMIT if isinstance(reason, TimeoutError) else harmless(str(text))) from None
+    except TimeoutError:
+        raise _NotSent(_LIMIT) from None
+    except (HTTPException, OSError, ValueError) as fault:  # the texts of some have the address
+        raise _NotSent(f"the address cannot be used ({type(fault).__name__})") from None
+
+
+# ---- by a command ---------------------------------------------------------------------------------
+
+
+def _run(command: str, notice: Notice, until: float) -> None:
+    """Run the command by the shell with the notice, and end it with all its children at the time `until`."""
+    with _file(notice.as_json()) as given:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=given,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=os.environ | notice.variables(),
+            cwd=notice.folder if os.path.isdir(notice.folder) else "/",
+            start_new_session=True,
+        )
+    with process.stderr or contextlib.nullcontext() as errors:
+        try:
+            code = process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise _NotSent(f"{_LIMIT}, and was ended") from None
+        if code:
+            how = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
+            raise _NotSent(": ".join((how, *_last_line(errors))))
+
+
+def _last_line(errors: IO[bytes] | None) -> list[str]:
+    """Return a list with the last line that the command has written, without waiting for a child that still writes."""
+    if errors is None:
+        return []
+    os.set_blocking(errors.fileno(), False)
+    with contextlib.suppress(OSError):
+        lines = os.read(errors.fileno(), _PIPE_BYTES).decode("utf-8", "replace").strip().splitlines()
+        return [brief(harmless(line)) for line in lines[-1:]]
+    return []
+
+
+@contextlib.contextmanager
+def _file(text: str) -> Iterator[IO[bytes]]:
+    """A file in memory with this content, open at its beginning: a disk may be full."""
+    with open(os.memfd_create("notice"), "w+b") as file:
+        file.write(text.encode("utf-8", "replace"))
+        file.seek(0)
+        yield file

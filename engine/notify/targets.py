@@ -1,0 +1,80 @@
+"""Decides where a notice is sent: the options of the preset, and for what it does not give the settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..files import located_yaml, places
+from ..files.located_yaml import YamlFault
+from ..options import OPTIONS, Notify, OptionInfo, by_key
+
+GROUP = "notify"
+DEFAULTS = {"command": "", "url": "", "format": "text", "when": "end"}
+_INFOS = by_key(OPTIONS)
+
+
+class TargetFault(Exception):
+    """The settings file cannot be used for notices. The text names the file, the line and the reason."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Where and when a notice is sent: a `command`, an address `url` with the `format` of its content, or both; empty
+    if there is none.
+    """
+
+    command: str
+    url: str
+    format: str
+    when: str
+
+    def wants(self, failed: bool) -> bool:
+        """Return True if a notice is to be sent about an end. `failed`: it was a failure."""
+        return bool(self.command or self.url) and (self.when == "end" or (self.when == "failure" and failed))
+
+
+def option(name: str) -> OptionInfo:
+    """Return the declaration of the option `notify.NAME`, which is also that of the setting with this key."""
+    return _INFOS[f"{GROUP}.{name}"]
+
+
+def of_options(options: Mapping[str, Any]) -> Targets:
+    """Return the targets for a run or a measurement with these options by `group.name`.
+
+    Raises TargetFault if the settings file is needed and has a fault there.
+    """
+    given = {name: value for name in DEFAULTS if (value := options.get(f"{GROUP}.{name}")) is not None}
+    if given.get("when") == "never":
+        return Targets(**DEFAULTS | {"when": "never"})
+    values = DEFAULTS | of_settings() | {name: str(value) for name, value in given.items()}
+    return Targets(**values)
+
+
+def of_settings(path: Path | None = None) -> dict[str, str]:
+    """Return the options that the settings file gives, by name. Empty if there is no file. Raises TargetFault.
+
+    `path` is the file, by default that of the user.
+    """
+    path = path or places.settings_file()
+    try:
+        section = located_yaml.read(path).get(GROUP)
+    except FileNotFoundError:
+        return {}
+    except OSError as fault:
+        raise TargetFault(f"{path} cannot be read: {fault.strerror or fault}") from None
+    except YamlFault as fault:
+        raise TargetFault(f"{path}:{fault.line}: {fault.message}") from None
+    located: Mapping[str, Any] = section.value if section and isinstance(section.value, dict) else {}
+    values = {}
+    for info in fields(Notify):
+        if info.name not in located or located[info.name].value is None:
+            continue
+        value, choices = located[info.name].value, option(info.name).choices
+        if not isinstance(value, str) or (choices and value not in choices):
+            takes = f"one of {', '.join(choices)}" if choices else "a text"
+            raise TargetFault(f"{path}:{located[info.name].line}: {GROUP}.{info.name} must be {takes}")
+        values[info.name] = value
+    return {name: value for name, value in values.items() if value}
