@@ -17,6 +17,7 @@ from ..units import amount, seconds
 
 FAILED = ("oom", "error", "crashed", "failed")  # outcomes that are failures
 VARIABLES = "GPUTUI_NOTICE_"  # the beginning of the variables that a command gets
+_WORDS = STATE_LABELS | {"oom": "out of memory", "timeout": "ended by a time limit"}
 _LONGEST = 1000  # characters of a value in a variable
 
 
@@ -48,7 +49,7 @@ class Notice:
     def subject(self) -> str:
         """One line: the kind, its title and the outcome."""
         name = f" {self.title}" if self.title else ""
-        return harmless(f"gputui: {self.kind}{name}: {STATE_LABELS.get(self.outcome, self.outcome)}")
+        return harmless(f"gputui: {self.kind}{name}: {_WORDS.get(self.outcome, self.outcome)}")
 
     @property
     def words(self) -> str:

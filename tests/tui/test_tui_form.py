@@ -268,9 +268,9 @@ async def a_choice_opens_as_a_list(pilot: Pilot[None]) -> None:
 
 
 async def the_mouse_changes_too(pilot: Pilot[None]) -> None:
-    await pilot.click("#row-workload-width", offset=(30, 0))
+    await pilot.click("#row-input-batch_size", offset=(30, 0))
     await pilot.pause()
-    assert form(pilot).options.rows["workload.width"].children
+    assert form(pilot).options.rows["input.batch_size"].children
     await pilot.press("escape")
     await pilot.click("#row-precision-tf32", offset=(27, 0))
     assert form(pilot).state.texts["precision.tf32"] == "false"
