@@ -26,6 +26,7 @@ from ..runs.launched_with import options_of
 from ..units import amount, share
 from . import xprof_tables
 from . import xprof_tables as tables
+from .layer_times import LayerTime, layer_times, scopes_of
 from .xprof_tables import InputStage, InputTime, Operation, Shares
 
 READ_SECONDS = 300.0
@@ -47,8 +48,9 @@ class ProfileReport:
     """The figures that XProf has computed from a profile. A figure that is missing is None.
 
     `path` is the folder that XProf and TensorBoard read. `step_ms` is the mean time of the complete steps, and `shares`
-    has its parts. `operations_on` says where the `operations` ran. `slowest_stage` and `input_time` are about the input
-    pipeline.
+    has its parts. `operations_on` says where the `operations` ran. `layers` sum up all operations; they are empty if no
+    operation has the name of a layer, as if XLA has compiled the graph for a CPU, and None if the run has not recorded
+    the names. `slowest_stage` and `input_time` are about the input pipeline.
     """
 
     path: Path  # the log folder to give to XProf or TensorBoard
@@ -62,6 +64,7 @@ class ProfileReport:
     slowest_stage: InputStage | None
     input_time: InputTime | None
     peak_memory_bytes: int | None  # of the GPU that uses most, or of the tensors on the host
+    layers: tuple[LayerTime, ...] | None = None
 
 
 def read(run: Run) -> ProfileReport:
@@ -81,11 +84,12 @@ def from_plain(values: Mapping[str, Any]) -> ProfileReport:
     """Return the report from plain values, such as those in proof.json. Raises KeyError or TypeError if a value is
     missing or has another form.
     """
-    stage, time = values["slowest_stage"], values["input_time"]
+    stage, time, layers = values["slowest_stage"], values["input_time"], values.get("layers")
     parts: dict[str, Any] = {
         "path": Path(values["path"]),
         "shares": Shares(**values["shares"]),
         "operations": tuple(Operation(**operation) for operation in values["operations"]),
+        "layers": None if layers is None else tuple(LayerTime(**layer) for layer in layers),
         "slowest_stage": InputStage(**stage) if stage else None,
         "input_time": InputTime(**time) if time else None,
     }
@@ -100,6 +104,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
         raise ProfileError(_no_steps(options))
     distributed = options.get("strategy.kind", "single") != "single"
     where, operations = tables.operations(tools)
+    scopes = scopes_of(run.file("profile"))
     return ProfileReport(
         path=run.file("profile"),
         device="GPU" if tables.on_gpu(tools) else "CPU",
@@ -109,6 +114,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
         compute_16bit=tables.compute_16bit(tools),
         operations_on=where,
         operations=operations,
+        layers=None if scopes is None else layer_times(tables.operation_times(tools), scopes),
         slowest_stage=xprof_tables.slowest_stage(tools, _declared(run), distributed),
         input_time=xprof_tables.input_time(tools, distributed),
         peak_memory_bytes=_peak(tools["memory"]),

@@ -108,14 +108,28 @@ def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
 
     The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
     """
+    place, rows = _operation_rows(tools)
+    name, kind, us = ("kernel_name", "op_name", "total_duration_us") if place == "GPU kernels" else _OPERATION
+    return place, _top((row[name], row[kind], row[us]) for row in rows)
+
+
+def operation_times(tools: Tools) -> list[tuple[str, float]]:
+    """Return all operations that `operations` has the longest of: their TensorFlow names with their microseconds."""
+    place, rows = _operation_rows(tools)
+    name, us = ("op_name", "total_duration_us") if place == "GPU kernels" else (_OPERATION[0], _OPERATION[2])
+    return [(str(row[name]), float(row[us])) for row in rows]
+
+
+_OPERATION = ("operation", "type", "total_self_time")  # columns: its name, its type, its microseconds
+
+
+def _operation_rows(tools: Tools) -> tuple[str, Sequence[Row]]:
+    """Return the place where the operations ran, as `operations` does, and their rows."""
     rows = [row for row in last_rows(tools, "framework_op_stats") if row["type"] not in (DATASET, IDLE)]
     on_device = [row for row in rows if row["host_or_device"] == "Device"]
     if on_device:
-        return "GPU", _top((row["operation"], row["type"], row["total_self_time"]) for row in on_device)
-    if on_gpu(tools):
-        kernels = last_rows(tools, "kernel_stats")
-        return "GPU kernels", _top((row["kernel_name"], row["op_name"], row["total_duration_us"]) for row in kernels)
-    return "CPU", _top((row["operation"], row["type"], row["total_self_time"]) for row in rows)
+        return "GPU", on_device
+    return ("GPU kernels", last_rows(tools, "kernel_stats")) if on_gpu(tools) else ("CPU", rows)
 
 
 def _top(microseconds: Iterable[tuple[str, str, float]]) -> tuple[Operation, ...]:

@@ -68,6 +68,12 @@ def test_a_run_that_computes() -> None:
     assert len(report.operations) == 10
     assert "Conv2D" in report.operations[0].type
     assert 0 < report.operations[0].ms < report.steps * report.step_ms * (os.cpu_count() or 1)
+    assert report.layers is not None
+    assert {"conv2d", "conv2d_1", "max_pooling2d", "dense", "logits"} <= {layer.name for layer in report.layers}
+    longest = report.layers[0]
+    assert longest.name == "conv2d_1"  # it has 32 times as many products as conv2d
+    assert longest.backward_ms > longest.forward_ms > 0
+    assert 0.6 < sum(layer.share for layer in report.layers) < 1
     assert report.peak_memory_bytes == pytest.approx(measured["peak_memory_bytes"], rel=0.25)
     # XProf has written nothing of its own into the run folder.
     assert sorted(run.file("profile").rglob("*")) == before

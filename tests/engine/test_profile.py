@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,40 @@ def test_operations_are_the_gpus_else_its_kernels(run: Run) -> None:
     on_host = [table([operation("Host", "Cast", "cast", 700)])]
     report = reported(tools(framework_op_stats=on_host), run)
     assert (report.operations_on, report.operations[0].name) == ("GPU kernels", "sgemm")
+
+
+def test_layers_have_the_time_of_their_operations_by_the_names_that_the_run_recorded(run: Run) -> None:
+    assert reported(tools(), run).layers is None  # as of a run before there was such a record
+    run.file("profile").mkdir()
+    names = {"net_1": "net", "net_1/dense_1": "dense", "net_1/dense_1_2": "dense_1", "net_1/block/dense": "block/dense"}
+    run.file("profile").joinpath("layers.json").write_text(json.dumps(names))
+    of_layers = [
+        operation("Device", "MatMul", "replica_1/net_1/dense_1/MatMul", 300),
+        operation("Device", "MatMul", "gradient_tape/net_1/dense_1/MatMul/MatMul_1", 100),
+        operation("Device", "Relu", "net_1/dense_1_2/Relu", 200),
+        operation("Device", "Mul", "net_1/block/dense/mul", 100),
+        operation("Device", "Mul", "net_1/mul", 100),
+        operation("Device", "Sqrt", "adam/Sqrt", 200),
+    ]
+    report = reported(tools(framework_op_stats=[table([]), table(of_layers)]), run)
+    assert report.layers is not None
+    assert [(layer.name, layer.forward_ms, layer.backward_ms, round(layer.share, 6)) for layer in report.layers] == [
+        ("dense", 0.3, 0.1, 0.4), ("dense_1", 0.2, 0.0, 0.2), ("block/dense", 0.1, 0.0, 0.1), ("net", 0.1, 0.0, 0.1),
+    ]  # fmt: skip
+    text = "\n".join(lines(report))
+    assert re.search(r"40 % +0\.3 +0\.1  dense$", text, re.MULTILINE)
+    assert re.search(r"20 % +outside of layers", text)
+    assert reports.from_plain(json.loads(json.dumps(asdict(report), default=str))) == report
+    kernels = [{"kernel_name": "sgemm", "op_name": "net_1/dense_1/MatMul", "total_duration_us": 300.0}]
+    told = tools(framework_op_stats=[table([])], kernel_stats=[table(kernels)])
+    of_kernels = reported(told, run).layers
+    assert of_kernels is not None
+    assert [(layer.name, layer.share) for layer in of_kernels] == [("dense", 1.0)]
+    compiled = reported(tools(), run)
+    assert compiled.layers == ()
+    assert "no operation has the name of a layer: with compile.xla=false they have" in lines(compiled)
+    run.file("profile").joinpath("layers.json").write_text("[1, 2")
+    assert reported(tools(), run).layers is None
 
 
 def test_the_slowest_stage_is_not_the_one_that_waits(run: Run) -> None:

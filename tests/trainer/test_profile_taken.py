@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -109,6 +110,56 @@ def test_evaluations_and_checkpoints_belong_to_no_step(
     training.train()
     first, second = ["start", 2, -2, "save", 3, -3, "test"], [4, -4, "save", 5, -5, 6, -6, "test", "save"]
     assert told == [*first, *second, 7, -7, "stop", "save", "test"]  # at an epoch's end the evaluation comes first
+
+
+@pytest.mark.usefixtures("cpus")
+def test_layers_are_recorded_by_the_scopes_of_their_operations() -> None:
+    """Each product of the graph is multiplied by a variable, which says whose product it is."""
+    import keras
+    import tensorflow as tf
+    from gputui.engine.trainer.measure.layer_scopes import LayerScopes
+    from keras import layers
+
+    keras.backend.clear_session()
+    inputs = keras.Input((4,))
+    shared = layers.Dense(4)
+    x = layers.Dense(4)(shared(shared(layers.Dense(4)(inputs))))
+    model = keras.Model(inputs, keras.Sequential([layers.Dense(4), layers.Dropout(0.1), layers.Dense(1)])(x))
+    own = {layer: vars(layer).get("call") for layer in model._flatten_layers()}
+    scopes = LayerScopes(model)
+    spec = tf.TensorSpec((1, 4))
+    graph = (
+        tf.function(lambda x: model(model(x, training=True) * tf.ones(4), training=True))
+        .get_concrete_function(spec)
+        .graph
+    )
+    scopes.close()
+    assert {layer: vars(layer).get("call") for layer in model._flatten_layers()} == own
+
+    variables = {id(variable.value.handle): variable.path for variable in model.variables}
+    owners = {inner.name: variables.get(id(outer)) for outer, inner in graph.captures}
+    products = [op for op in graph.get_operations() if op.type == "MatMul"]
+    recorded = []
+    for product in products:
+        kernel = product.inputs[1].op
+        while kernel.inputs and kernel.type != "Placeholder":
+            kernel = kernel.inputs[0].op
+        owner = str(owners[kernel.outputs[0].name]).removesuffix("/kernel")
+        recorded.append((scopes.names[product.name.rpartition("/")[0]], owner))
+    assert len(recorded) == 12
+    assert all(name == owner for name, owner in recorded), recorded
+    assert len({name for name, _ in recorded}) == 5
+
+
+def test_a_profile_names_the_layers_and_gives_their_methods_back(build: Build) -> None:
+    training = build(*TINY, "profile=12-14")
+    layers = list(training.loop.built.model._flatten_layers())
+    assert "call" in vars(layers[0])
+    training.train()
+    assert not [layer for layer in layers if "call" in vars(layer)]
+    recorded = json.loads((training.run.file("profile") / "layers.json").read_text())
+    assert {layer.name for layer in layers[2:]} <= set(recorded.values())  # the first two are the model and its input
+    assert not [layer for layer in build(*TINY).loop.built.model._flatten_layers() if "call" in vars(layer)]
 
 
 @needs_xprof

@@ -58,6 +58,7 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
 
 
 WIDTH = 60
+MOST_LAYERS = 12  # longest layers, each in a line
 
 
 def lines(report: ProfileReport) -> list[str]:
@@ -71,6 +72,7 @@ def _lines(report: ProfileReport) -> Iterator[str]:
     yield from _shares(report)
     yield from _input(report)
     yield from _operations(report)
+    yield from _layers(report)
     if report.compute_16bit is not None:
         yield f"{share(report.compute_16bit)} of the device's computing in 16 bits"
     if report.peak_memory_bytes is not None:
@@ -114,6 +116,28 @@ def _operations(report: ProfileReport) -> Iterator[str]:
 def _operation(operation: Operation, kernel: bool) -> str:
     name = _shortened(operation.name, keep_front=kernel)
     return f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
+
+
+def _layers(report: ProfileReport) -> Iterator[str]:
+    if not report.layers:
+        if report.layers is not None:
+            yield "no operation has the name of a layer: with compile.xla=false they have"
+        return
+    longest, more = report.layers[:MOST_LAYERS], report.layers[MOST_LAYERS:]
+    rows = [
+        (_shortened(layer.name, keep_front=False), layer.share, amount(layer.forward_ms), amount(layer.backward_ms))
+        for layer in longest
+    ]
+    if more:
+        forward_ms = sum(layer.forward_ms for layer in more)
+        backward_ms = sum(layer.backward_ms for layer in more)
+        others = counted(len(more), "more layers")
+        rows.append((others, sum(layer.share for layer in more), amount(forward_ms), amount(backward_ms)))
+    yield f"layers that take most, as shares of all {reports.PLACES[report.operations_on]} (ms forward, ms backward):"
+    for name, part, forward, backward in rows:
+        yield f"  {share(part):>5}  {forward:>8} {backward:>8}  {name}"
+    outside = max(0.0, 1 - sum(layer.share for layer in report.layers))
+    yield f"  {share(outside):>5}  {'':>8} {'':>8}  outside of layers: optimizer, loss, metrics"
 
 
 def _shortened(name: str, keep_front: bool) -> str:

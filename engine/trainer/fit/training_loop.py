@@ -61,7 +61,7 @@ class TrainingLoop:
         self._on_gpu = built.devices.kind == "GPU"
         self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
         self._clock = report.speed.clock
-        self.profiler = Profiler(report, options.run.profile_steps)
+        self.profiler = Profiler(report, options.run.profile_steps, model)
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
         self.watch = Watch(built, self.data, self.parts, self.executions.traces, self.steps_per_epoch)
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)

@@ -7,22 +7,27 @@ the markers. The training loop decides when to record.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from ...files import writing
+from ...profile.layer_times import LAYERS_FILE
+from .layer_scopes import LayerScopes
 from .run_report import RunReport
 
 
 class Profiler:
     """Records a profile of the executions that contain the steps `steps`, the first and the last step (from 1).
 
-    If `steps` is None, it does nothing.
+    The scopes of the layers of `model` are written next to the profile. If `steps` is None, it does nothing.
     """
 
-    def __init__(self, report: RunReport, steps: tuple[int, int] | None) -> None:
+    def __init__(self, report: RunReport, steps: tuple[int, int] | None, model: keras.Model) -> None:
         self._report, self._steps = report, steps
+        self._scopes = LayerScopes(model) if steps is not None else None
         self._folder = report.run.file("profile")
         self.running = False
         self._marker: Any = None
@@ -72,8 +77,13 @@ class Profiler:
             self.running, self._steps = False, None
             try:
                 tf.profiler.experimental.stop()
+                if self._scopes is not None:
+                    self._folder.mkdir(exist_ok=True)
+                    writing.write_atomically(self._folder / LAYERS_FILE, json.dumps(self._scopes.names, indent=1))
             except (OSError, tf.errors.OpError) as fault:
                 self._give_up(fault)
+        if self._scopes is not None:
+            self._scopes.close()
 
     def _give_up(self, fault: BaseException) -> None:
         self.running, self._steps = False, None

@@ -1,0 +1,77 @@
+"""The time of each layer of the model, summed up from the operations of a profile.
+
+TensorFlow names an operation after the scopes in which it was traced, such as `gradient_tape/cnn_1/conv2d_1_2/Conv2D`.
+A scope's number depends on what was traced before, so that `conv2d_1` may be the layer `conv2d`: the trainer records
+which layer each scope belongs to, in LAYERS_FILE (trainer/measure/layer_scopes.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..files.reading import open_regular
+
+LAYERS_FILE = "layers.json"  # in the folder of the profile: the name of a layer by its scope
+BACKWARD = "gradient_tape"  # the scope of the gradients' operations
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The own time of a layer's operations in ms over the whole profile, forward and backward, and its share (0 to 1)
+    of the time of all operations.
+    """
+
+    name: str
+    forward_ms: float
+    backward_ms: float
+    share: float
+
+
+def scopes_of(folder: Path) -> dict[str, str] | None:
+    """Return the layers by their scopes from LAYERS_FILE in `folder`. None if the file is missing or damaged."""
+    try:
+        with open_regular(folder / LAYERS_FILE) as stream:
+            scopes = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    return {str(scope): str(name) for scope, name in scopes.items()} if isinstance(scopes, dict) else None
+
+
+def layer_times(operations: Iterable[tuple[str, float]], scopes: Mapping[str, str]) -> tuple[LayerTime, ...]:
+    """Return the time of each layer, the longest first. Empty if no operation is within a scope.
+
+    `operations` have the names of operations and their microseconds, and `scopes` the layers by their scopes.
+    """
+    times: dict[str, LayerTime] = {}
+    whole_ms = 0.0
+    for operation, microseconds in operations:
+        ms, parts = float(microseconds) / 1000, operation.split("/")
+        whole_ms += ms
+        name = _layer(parts, scopes)
+        if name is not None:
+            time = times.get(name, LayerTime(name, 0.0, 0.0, 0.0))
+            if BACKWARD in parts:
+                times[name] = replace(time, backward_ms=time.backward_ms + ms)
+            else:
+                times[name] = replace(time, forward_ms=time.forward_ms + ms)
+    if not whole_ms:
+        return ()
+    shared = [replace(time, share=(time.forward_ms + time.backward_ms) / whole_ms) for time in times.values()]
+    return tuple(sorted(shared, key=lambda time: time.share, reverse=True))
+
+
+def _layer(parts: list[str], scopes: Mapping[str, str]) -> str | None:
+    """Return the innermost layer in whose scope the operation lies. None if it lies in none.
+
+    `parts` has the operation's scopes and its own name. Scopes before that of the model, such as those of a replica,
+    are not in `scopes`.
+    """
+    for begin in range(len(parts)):
+        for end in range(len(parts), begin, -1):
+            name = scopes.get("/".join(parts[begin:end]))
+            if name is not None:
+                return name
+    return None
