@@ -14,7 +14,7 @@ from ..interpreter import installed, interpreter
 from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset, paths
-from . import device_rules, early_end, file_rules, gpu_checks, multi_worker, option_rules, packages
+from . import device_rules, early_end, figure_rules, file_rules, gpu_checks, multi_worker, option_rules, packages
 from .option_finding import Finding as Finding
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -90,6 +90,9 @@ RULES: tuple[Rule, ...] = (
     option_rules.cast,
     option_rules.optimizer,
     option_rules.scaling,
+    figure_rules.early_stop,
+    figure_rules.keep_best,
+    figure_rules.plateau,
     file_rules.validation,
     option_rules.without_effect,
     option_rules.steps,

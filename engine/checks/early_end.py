@@ -30,6 +30,7 @@ CHECKPOINT = "run.checkpoint"
 # Groups of options, and single ones, on which the time of an epoch does not depend.
 _WITHOUT_EFFECT = (
     "run.", "train.epochs", "train.seed", "train.learning_rate", "train.warmup_steps", "train.schedule",
+    "train.early_stop", "train.plateau",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from ..job.machine_gpus import Machine
 from ..job.training_gpus import visible_gpus
 from ..options import Options
 from ..options.input import NEEDS_FLOATS
-from ..options.training import MOMENTUM
+from ..options.training import BY_NO_STEPS, MOMENTUM
 from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..units import amount, counted
 from .gpu_checks import on_cpu, replicas
@@ -145,12 +145,12 @@ def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
             "Nesterov momentum is for sgd with momentum",
             "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
         )
-    if train.hold_steps and train.schedule == "constant":
+    if train.hold_steps and train.schedule in BY_NO_STEPS:
         yield Finding(
             "warning",
             ("train.hold_steps", "train.schedule"),
-            "holding the learning rate does nothing while it is constant",
-            "set train.schedule, or remove train.hold_steps",
+            f"holding the learning rate does nothing with train.schedule={train.schedule}",
+            "set another train.schedule, or remove train.hold_steps",
         )
 
 

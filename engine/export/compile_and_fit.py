@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..options import Options
-from ..options.training import OPTIMIZERS
+from ..options.training import BY_NO_STEPS, OPTIMIZERS
+from ..options.watched_figure import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
 from .engine_source import extract, specialised
-from .lines import Script
+from .lines import Script, literal
 
 
 def training(script: Script, options: Options) -> None:
@@ -90,7 +91,7 @@ def rate(script: Script, options: Options) -> None:
         script.blocks(extract("plan.py", "rate_factor"))
         factor = f'rate_factor("{train.learning_rate_scaling}", replicas)'
         script.add(f"{highest} = LEARNING_RATE * {factor}", "train.learning_rate_scaling")
-    if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
+    if train.schedule in BY_NO_STEPS and not train.warmup_steps:  # holding such a rate changes nothing
         script.text(f"rate = {highest}")
         return
     script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
@@ -183,11 +184,12 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
         script.text(f"{validates[0]}validation = onto_devices(validation)")
 
 
-def callbacks(script: Script, options: Options, theirs: str = "") -> None:
-    """Write the list `callbacks`: first the items of the expression `theirs`, then NaN check, checkpoints, profile and
-    time limit.
+def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: str = "") -> None:
+    """Write the list `callbacks`: first the items of the expression `theirs`, then the best model, plateau, early
+    stopping, NaN check, checkpoints, profile and time limit.
 
-    Each of these four is written only if the options ask for it.
+    Each of these seven is written only if the options ask for it. `chooses_rate` is an expression that is true if the
+    options choose the learning rate; empty: they always do.
     """
     run = options.run
     if run.profile_steps:
@@ -197,6 +199,7 @@ def callbacks(script: Script, options: Options, theirs: str = "") -> None:
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
+    _by_figures(script, options, chooses_rate)
     _nan(script, options)
     _checkpoint(script, options)
     if run.profile_steps:
@@ -204,6 +207,37 @@ def callbacks(script: Script, options: Options, theirs: str = "") -> None:
     if isinstance(run.max_minutes, int | float):
         script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
     script.text("]")
+
+
+def _by_figures(script: Script, options: Options, chooses_rate: str) -> None:
+    """Write the callbacks that follow a figure of each epoch, in the order in which the trainer calls its own."""
+    train, called = options.train, "keras.callbacks"
+    if (figure := options.run.keeps_best_by) is not None:
+        # A model of a class in the script could not be loaded alone.
+        weights = options.bytes_to_device and options.workload.entry is None
+        kind = '"best.weights.h5", save_weights_only=True' if weights else '"best.keras"'
+        script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
+    if (figure := train.reduces_rate_by) is not None:
+        before, after = (f"*([] if not {chooses_rate} else [", "])") if chooses_rate else ("", "")
+        script.add(f"    {before}{called}.ReduceLROnPlateau(", "train.schedule")
+        script.add(f"        {_monitor(figure)},", PLATEAU_FIGURE)
+        script.add(f"        factor={train.decay_rate},", "train.decay_rate")
+        script.add(f"        patience={train.plateau_patience},", "train.plateau_patience")
+        script.add(f"        min_lr={train.plateau_min_rate},", "train.plateau_min_rate")
+        script.text(f"    ){after},")
+    if (figure := train.stops_by) is not None:
+        script.add(f"    {called}.EarlyStopping(", EARLY_STOP)
+        script.text(f"        {_monitor(figure)},")
+        script.add(f"        min_delta={train.early_stop_min_delta},", "train.early_stop_min_delta")
+        script.add(f"        patience={train.early_stop_patience},", "train.early_stop_patience")
+        script.add(f"        restore_best_weights={train.early_stop_restore},", "train.early_stop_restore")
+        script.text("    ),")
+
+
+def _monitor(figure: WatchedFigure) -> str:
+    """Return the arguments of a callback of Keras that name the figure, and its direction if the options give it."""
+    mode = "" if figure.direction == "auto" else f', mode="{figure.direction}"'
+    return f"monitor={literal(figure.name)}{mode}"
 
 
 def _nan(script: Script, options: Options) -> None:

@@ -208,6 +208,10 @@ def training(script: Script, options: Options) -> None:
     script.section("training")
     training_part.steps(script, options, unless=PYDATASET)
     training_part.rate(script, options)
+    chooses_rate = ""
+    if options.train.reduces_rate_by is not None:
+        chooses_rate = "chooses_rate"
+        script.text('chooses_rate = not model.compiled and made.get("optimizer") is None')
     script.text("if not model.compiled:  # else it keeps the optimizer that your code has chosen")
     margin = "    "
     if options.strategy.kind != "single":
@@ -223,7 +227,7 @@ def training(script: Script, options: Options) -> None:
             script.add(f"model.{name} = {value}", *comments)
     training_part.built(script, options)
     training_part.parts(script, options)
-    training_part.callbacks(script, options, 'tf.nest.flatten(made.get("callbacks") or [])')
+    training_part.callbacks(script, options, 'tf.nest.flatten(made.get("callbacks") or [])', chooses_rate)
     script.blocks(extract("trainer/data/finishing.py", "fits_devices"))
     training_part.onto_devices(
         script,

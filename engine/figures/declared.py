@@ -199,6 +199,8 @@ NOT_SHOWN = {
     "trainer_returncode": "the process's status, which the error puts in words",
     "measured_seconds": "with measured_steps it gives the mean speed of a proof's trial; a person reads the step time",
     "global_batch_size": "a setting: the options show it",
+    "ended_by": "a word, which the last lines of a run put in a sentence",
+    "best": "epochs, which the last lines of a run put in sentences",
     "error": "text: every view shows it as a message",
     "memory_answers": "changes of options, which a warning names when they are made",
     "xla_answer": "a change of an option, which a warning names when it is made",

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from .catalogue import Group, Limits, check, option
+from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 WATCHER = "needs a process that watches this one"
 FollowTarget = Literal["tensorboard", "prometheus"]
 FOLLOW_TARGETS: tuple[FollowTarget, ...] = get_args(FollowTarget)
+BEST_MODELS = "best models"  # a part of the group
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -70,6 +72,28 @@ class Run(Group):
         helps="keras.models.load_model reads it, for evaluation or for use elsewhere",
         hurts="disk space, and some time at the end of the run",
         other_names="save export_model saved_model",
+    )
+    keep_best: Literal["off"] | FigureName = option(
+        OFF,
+        "keep the model of the epoch with the best value of this figure, as best/epoch-NNNN.keras in the run folder: "
+        "loss, val_loss, accuracy, val_accuracy, or any figure of your own code",
+        call="keras.callbacks.ModelCheckpoint(monitor=, save_best_only=True)",
+        helps="the best model is there even if the training overfits later, or does not reach its end",
+        hurts="the training waits while a file is written",
+        part=BEST_MODELS,
+        examples=OF_OWN_MODELS,
+        other_names="save_best save_best_only best_model",
+    )
+    keep_best_count: int = option(
+        1,
+        "how many models run.keep_best keeps: those of the best epochs",
+        helps="averages and ensembles of several models",
+        hurts="each takes the disk space of the weights",
+        ge=1,
+        le=1000,
+        part=BEST_MODELS,
+        not_exported="ModelCheckpoint keeps one file, that of the best epoch",
+        other_names="save_top_k top_k",
     )
     profile: str = option(
         "off",
@@ -173,6 +197,11 @@ class Run(Group):
         if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
             return value
         raise ValueError("not a range of steps")
+
+    @property
+    def keeps_best_by(self) -> WatchedFigure | None:
+        """The figure by which the best models are chosen; None if run.keep_best is off."""
+        return watched(self.keep_best)
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:

@@ -5,11 +5,16 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from .catalogue import Group, Limits, option
+from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 
 Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}  # classes of keras.optimizers
 MOMENTUM = ("sgd", "rmsprop")  # the optimizers that have one
+PLATEAU = "reduce_on_plateau"  # the schedule that follows a figure; the others follow the steps
+BY_NO_STEPS = ("constant", PLATEAU)  # the schedules that do not follow the steps
+NO_EARLY_STOP, NO_PLATEAU = "train.early_stop is off", f"train.schedule is not {PLATEAU}"
+EARLY_STOPPING, ON_PLATEAU = "early stopping", "schedule reduce_on_plateau"  # parts of the group
 _OPTIMIZER_ARGUMENT = re.compile(r"keras\.optimizers\.\w+\((\w+)=\)")
 
 
@@ -102,12 +107,14 @@ class Train(Group):
         learning="the learning rate changes what is learnt",
         other_names="lr_scaling scale_lr linear_scaling scaling_rule auto_scale_lr",
     )
-    schedule: Literal["constant", "cosine", "exponential", "step", "cyclical"] = option(
+    schedule: Literal["constant", "cosine", "exponential", "step", "cyclical", "reduce_on_plateau"] = option(
         "constant",
-        "how the learning rate changes over the steps",
-        call="keras.optimizers.schedules.LearningRateSchedule",
+        "how the learning rate changes over the steps; reduce_on_plateau: it falls if plateau_figure no longer "
+        "improves",
+        call="keras.optimizers.schedules.LearningRateSchedule, keras.callbacks.ReduceLROnPlateau",
         helps="a rate that falls towards the end usually reaches a lower loss than a constant one",
-        hurts="it is planned for a number of steps: a longer or shorter training has another rate at each step",
+        hurts="all but reduce_on_plateau are planned for a number of steps: a longer or shorter training has another "
+        "rate at each step",
         own="uncompiled",
         learning="the learning rate changes what is learnt",
         other_names="scheduler lr_schedule lr_scheduler decay annealing",
@@ -148,7 +155,7 @@ class Train(Group):
     )
     decay_rate: float = option(
         0.1,
-        "factor by which the learning rate changes over decay_steps",
+        "factor by which the learning rate changes over decay_steps, or at each plateau",
         helps="with 0.01, cosine ends at a hundredth of the rate",
         hurts="if the rate falls too early, the model learns no more",
         gt=0.0,
@@ -156,6 +163,86 @@ class Train(Group):
         own="uncompiled",
         learning="the learning rate changes what is learnt",
         not_exported="train.schedule is constant",
+    )
+    plateau_figure: FigureName = option(
+        "val_loss",
+        "the figure of each epoch that reduce_on_plateau follows; an improvement below 0.0001 does not count",
+        call="keras.callbacks.ReduceLROnPlateau(monitor=)",
+        own="uncompiled",
+        part=ON_PLATEAU,
+        examples=OF_OWN_MODELS,
+        learning="the learning rate changes what is learnt",
+        not_exported=NO_PLATEAU,
+    )
+    plateau_patience: int = option(
+        10,
+        "epochs without improvement after which the learning rate is multiplied by decay_rate",
+        call="keras.callbacks.ReduceLROnPlateau(patience=)",
+        unit="epochs",
+        ge=1,
+        le=1_000_000,
+        own="uncompiled",
+        part=ON_PLATEAU,
+        learning="the learning rate changes what is learnt",
+        not_exported=NO_PLATEAU,
+    )
+    plateau_min_rate: float = option(
+        0.0,
+        "learning rate below which reduce_on_plateau does not go",
+        call="keras.callbacks.ReduceLROnPlateau(min_lr=)",
+        ge=0.0,
+        le=1000.0,
+        own="uncompiled",
+        part=ON_PLATEAU,
+        learning="the learning rate changes what is learnt",
+        not_exported=NO_PLATEAU,
+        other_names="min_lr",
+    )
+    early_stop: Literal["off"] | FigureName = option(
+        OFF,
+        "end the training if this figure of each epoch no longer improves: loss, val_loss, accuracy, val_accuracy, or "
+        "any figure of your own code; off: train all epochs",
+        call="keras.callbacks.EarlyStopping(monitor=)",
+        helps="a training that overfits or learns no more ends by itself; train.epochs is then the most it takes",
+        hurts="a figure that varies much from epoch to epoch may end it too early: raise early_stop_patience",
+        part=EARLY_STOPPING,
+        examples=OF_OWN_MODELS,
+        learning="the training may end after fewer epochs",
+        other_names="earlystopping early_stopping monitor",
+    )
+    early_stop_patience: int = option(
+        5,
+        "epochs without improvement after which the training ends",
+        call="keras.callbacks.EarlyStopping(patience=)",
+        unit="epochs",
+        ge=1,
+        le=1_000_000,
+        part=EARLY_STOPPING,
+        learning="the training may end after fewer epochs",
+        not_exported=NO_EARLY_STOP,
+        other_names="patience",
+    )
+    early_stop_min_delta: float = option(
+        0.0,
+        "the least change of the figure that counts as an improvement",
+        call="keras.callbacks.EarlyStopping(min_delta=)",
+        ge=0.0,
+        le=1e9,
+        part=EARLY_STOPPING,
+        learning="the training may end after fewer epochs",
+        not_exported=NO_EARLY_STOP,
+        other_names="min_delta",
+    )
+    early_stop_restore: bool = option(
+        False,
+        "at the end of the training, give the model the weights of its best epoch",
+        call="keras.callbacks.EarlyStopping(restore_best_weights=)",
+        helps="run.save_model then saves the best model, not the last one",
+        hurts="keeps the weights once more in memory, and in each checkpoint",
+        part=EARLY_STOPPING,
+        learning="the model ends with the weights of another epoch",
+        not_exported=NO_EARLY_STOP,
+        other_names="restore_best_weights load_best_model_at_end",
     )
     clip_norm: Positive | None = option(
         None,
@@ -274,6 +361,16 @@ class Train(Group):
     def validates(self) -> bool:
         """True if gputui's options keep samples for an evaluation after each epoch."""
         return self.validation == "test" or self.validation_split > 0
+
+    @property
+    def stops_by(self) -> WatchedFigure | None:
+        """The figure by which the training may end early; None if train.early_stop is off."""
+        return watched(self.early_stop)
+
+    @property
+    def reduces_rate_by(self) -> WatchedFigure | None:
+        """The figure by which the learning rate is reduced; None with another schedule."""
+        return watched(self.plateau_figure) if self.schedule == PLATEAU else None
 
     @property
     def optimizer_arguments(self) -> dict[str, tuple[str, Any]]:

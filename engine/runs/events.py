@@ -167,6 +167,12 @@ Remedy = Annotated[
 ]
 
 
+KeptModel = Annotated[
+    Mapping[str, Any],
+    Fields({"epoch": int, "value": float | None, "file": str}, needed=("epoch", "file")),  # the file in the run folder
+]
+
+
 # ---- the events -------------------------------------------------------------------------------
 
 
@@ -302,6 +308,25 @@ class EpochEnd(Event):
     step: int  # counted over all epochs
     metrics: Mapping[str, float | None]  # means over the epoch, those of the validation too
     seconds: float  # with the evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(Event):
+    """The best epoch so far, by the figure that the option `option` names.
+
+    A later event of the same option replaces it.
+    """
+
+    type: ClassVar[str] = "best"
+    option: str  # train.early_stop or run.keep_best
+    figure: str
+    epoch: int  # counted from 1
+    value: float | None
+    files: Sequence[KeptModel] = ()  # the models that run.keep_best keeps, the best one first
+    restores: bool = False  # whether the training gives the model the weights of this epoch at its end
+
+
+BestEpoch = Annotated[Mapping[str, Any], Fields(Best, needed=("option", "figure", "epoch"))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,6 +472,8 @@ class Summary(TrialFigures):
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the last epoch, or of its steps so far
     seconds: float | None = None  # the wall time of the run
     goodput: float | None = None  # the share of the wall time in training steps
+    ended_by: str | None = None  # of a run that is ok: last_step, early_stop, callback or measured
+    best: Sequence[BestEpoch] = ()  # the last event `best` of each option
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed

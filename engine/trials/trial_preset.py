@@ -13,6 +13,8 @@ from typing import Any
 from .. import checks, plan, presets
 from ..job.machine_gpus import Machine
 from ..options import OPTIONS, Options, by_key
+from ..options.run import BEST_MODELS
+from ..options.training import BY_NO_STEPS, EARLY_STOPPING
 from ..presets import Preset
 
 STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
@@ -20,6 +22,12 @@ STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a s
 # are warm-up, and it ends with the first of the others that takes long enough to be measured, or with the epoch.
 PROBE_SECONDS, PROBE_STEPS = 0.01, 30
 LIMIT_MINUTES = 15.0  # at most, for the start-up and the pass that fills the cache
+# A trial trains for a given time or a given number of steps, and keeps no model.
+NO_EARLY_END = {
+    info.key: info.default
+    for info in OPTIONS
+    if (info.group, info.about.part) in (("train", EARLY_STOPPING), ("run", BEST_MODELS))
+}
 # Every trial sets these options itself, so that changes of them cannot be measured.
 OWN = frozenset(
     {
@@ -39,6 +47,7 @@ OWN = frozenset(
         "notify.format",
         "notify.when",
     }
+    | set(NO_EARLY_END)
 )
 ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the input costs nothing
 
@@ -47,6 +56,7 @@ LEAVES_NOTHING = {
     "run.checkpoint": "off",
     "run.on_oom": "stop",
     "run.save_model": False,
+    **NO_EARLY_END,
     "notify.command": None,
     "notify.url": None,
     "notify.format": None,
@@ -129,7 +139,7 @@ def decay_steps(options: Options, machine: Machine) -> int | None:
     not counted. In the second case the trial keeps the initial learning rate of the schedule.
     """
     train = options.train
-    if train.decay_steps is not None or train.schedule == "constant":
+    if train.decay_steps is not None or train.schedule in BY_NO_STEPS:
         return train.decay_steps
     batches = _batches_per_pass(options, machine)
     if batches is None and train.steps_per_epoch is None:

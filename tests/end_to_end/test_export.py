@@ -80,6 +80,13 @@ CHANGES = {
     "train.decay_rate": "0.5",
     "train.clip_norm": "1",
     "train.seed": "5",
+    "train.plateau_figure": "loss",
+    "train.plateau_patience": "3",
+    "train.plateau_min_rate": "0.01",
+    "train.early_stop": "val_loss",
+    "train.early_stop_patience": "3",
+    "train.early_stop_min_delta": "0.01",
+    "train.early_stop_restore": "true",
     "train.deterministic": "true",
     "train.validation_split": "0.0",
     "train.stop_on_nan": "false",
@@ -87,6 +94,8 @@ CHANGES = {
     "run.checkpoint": "epoch",
     "run.keep": "5",
     "run.save_model": "true",
+    "run.keep_best": "val_accuracy",
+    "run.keep_best_count": "2",
     "run.profile": "5-9",
     "run.max_minutes": "3",
     "run.stop_signal": "SIGUSR1",
@@ -109,6 +118,13 @@ CHANGES = {
     "workload.shape": "[8, 8, 1]",
 }
 NEEDS = {
+    "train.plateau_figure": ["schedule=reduce_on_plateau"],
+    "train.plateau_patience": ["schedule=reduce_on_plateau"],
+    "train.plateau_min_rate": ["schedule=reduce_on_plateau"],
+    "train.early_stop_patience": ["early_stop=loss"],
+    "train.early_stop_min_delta": ["early_stop=loss"],
+    "train.early_stop_restore": ["early_stop=loss"],
+    "run.keep_best_count": ["keep_best=loss"],
     "train.momentum": ["optimizer=sgd"],
     "train.nesterov": ["optimizer=sgd", "momentum=0.9"],
     "train.hold_steps": ["schedule=exponential"],
@@ -136,7 +152,7 @@ SPECIAL = {  # what only some data and models take
 NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
-    "run.code", "run.tries", "run.give_way",
+    "run.code", "run.tries", "run.give_way", "run.keep_best_count",
     "notify.command", "notify.url", "notify.format", "notify.when",
 }  # fmt: skip
 
@@ -200,7 +216,10 @@ def test_the_environment_is_set_before_tensorflow_is_imported() -> None:
 def test_all_options_at_once() -> None:
     code = script(*(f"{key}={text}" for key, text in CHANGES.items()), "data=synthetic")
     compile(code, "train.py", "exec")
-    idle = {"device.memory_growth"}  # beside a limit
+    idle = {
+        "device.memory_growth",
+        *(key for key in CHANGES if "plateau" in key),
+    }  # next to a limit, to another schedule
     assert set(closing_list(code)) == NOT_IN_A_SCRIPT | idle
     assert set(CHANGES) - NOT_IN_A_SCRIPT - idle <= named(code)
     assert "Keras' fit fails with it over several replicas" in code

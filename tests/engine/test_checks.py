@@ -25,12 +25,12 @@ from tests.support.checked import (
     EIGHT,
     FOUR_FIVE,
     GB,
-    GPU_FINE,
-    GPU_TRIGGERS,
     MIXED,
     NONE,
     OLD_DRIVER,
     ONE,
+    OTHER_TRIGGERS,
+    OTHERS_FINE,
     P100,
     PARTED,
     PASCAL,
@@ -52,7 +52,7 @@ KEYS = {info.key for info in OPTIONS}
 # rule, machine, settings that trigger it, level, a word of the message
 TEXTS = "tests/support/programs/entry/text.py"
 TRIGGERS = [
-    *GPU_TRIGGERS,
+    *OTHER_TRIGGERS,
     ("others", replace(NONE, job=read_job({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
     ("others", NONE, "strategy.kind=multi_worker", "error", "nothing names the machines to train on"),
     ("others", WORKER, "strategy.kind=multi_worker", "note", "worker 1 of 2, at b:1 (Slurm)"),
@@ -138,7 +138,7 @@ TRIGGERS = [
     ("optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
     ("optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
     ("optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
-    ("optimizer", NONE, "hold_steps=5", "warning", "does nothing while it is constant"),
+    ("optimizer", NONE, "hold_steps=5", "warning", "does nothing with train.schedule=constant"),
     ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored", "note", "2 times the learning rate, 0.002"),
     ("scaling", ONE, "learning_rate_scaling=sqrt", "note", "no effect with one replica: the learning rate stays 0.001"),
     ("validation", NONE, "validation=test", "error", "digits has no test part"),
@@ -163,7 +163,7 @@ TRIGGERS = [
 
 # rule, machine, settings that come near and are fine
 FINE = [
-    *GPU_FINE,
+    *OTHERS_FINE,
     ("stop_signal", NONE, "stop_signal=SIGUSR1 checkpoint=epoch"),
     ("time_limit", NONE, "max_minutes=3"),
     ("others", replace(NONE, job=read_job({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),

@@ -212,4 +212,5 @@ def test_one_thing_is_named_in_the_singular() -> None:
         assert units.counted(number, things) == said
     for info in OPTIONS:  # units of options are named in the plural
         one = units.named(1, info.about.unit)
-        assert one in ("", "MB", "step", "sample", "batch", "file", "thread", "part", "minute", "second"), info.key
+        known = ("", "MB", "step", "sample", "batch", "file", "thread", "part", "epoch", "pixel", "minute", "second")
+        assert one in known, info.key

@@ -135,3 +135,26 @@ GPU_FINE = [
     ("allocation", given(PARTED, CUDA_VISIBLE_DEVICES="0"), "visible=MIG-b"),
     ("allocation", given(SILENT, CUDA_VISIBLE_DEVICES="4,5"), "visible=GPU-5"),
 ]
+
+
+# ---- figures of epochs ----------------------------------------------------------------------------
+
+FIGURE_TRIGGERS = [
+    ("early_stop", NONE, "early_stop=val_loss validation_split=0", "error", "validation, which is off"),
+    ("early_stop", NONE, "early_stop=f1", "error", "no figure f1"),
+    ("early_stop", NONE, "early_stop=loss epochs=5", "warning", "5 epochs cannot end early after 5"),
+    ("early_stop", NONE, "early_stop_restore=true", "error", "no effect while train.early_stop is off"),
+    ("keep_best", NONE, "keep_best=val_f1", "error", "no figure val_f1"),
+    ("keep_best", NONE, "keep_best_count=3", "error", "no effect while run.keep_best is off"),
+    ("plateau", NONE, "schedule=reduce_on_plateau warmup_steps=9", "error", "cannot follow a warm-up"),
+    ("plateau", NONE, "schedule=reduce_on_plateau decay_steps=9", "warning", "does not follow the steps"),
+    ("plateau", NONE, "schedule=cosine plateau_patience=3", "error", "no effect while train.schedule is cosine"),
+]
+FIGURE_FINE = [
+    ("early_stop", NONE, "early_stop=val_loss epochs=9"),
+    ("early_stop", NONE, "entry=tests/support/programs/entry/text.py:build early_stop=val_f1:max epochs=9"),
+    ("keep_best", NONE, "keep_best=val_accuracy validation_split=0 validation=test data=mnist keep_best_count=3"),
+    ("plateau", NONE, "schedule=reduce_on_plateau plateau_figure=loss decay_rate=0.5 plateau_patience=3"),
+]
+
+OTHER_TRIGGERS, OTHERS_FINE = [*GPU_TRIGGERS, *FIGURE_TRIGGERS], [*GPU_FINE, *FIGURE_FINE]

@@ -93,7 +93,7 @@ def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:
     for name, settings in (("arrays", ("schedule=cosine",)), ("arrays-validation", ())):
         training = own(source(f"return {DATA[name]}"), *SHORT, *settings)
         assert training.loop.built.own is not None
-        training.loop.built.own.save(training.loop.built.report)
+        training.loop.built.own.save(training.loop.built.report, training.run.file("model.keras"))
         again = keras.models.load_model(training.run.file("model.keras"))
         x = np.ones((3, 4), "float32")
         np.testing.assert_allclose(again(x).numpy(), training.loop.built.model(x).numpy(), rtol=1e-6)
@@ -117,7 +117,7 @@ return made, (x, y)
 """
     training = own(source(body), *SHORT)
     assert training.loop.built.own is not None
-    training.loop.built.own.save(training.loop.built.report)
+    training.loop.built.own.save(training.loop.built.report, training.run.file("model.keras"))
     assert training.run.file("model.weights.h5").stat().st_size > 0
     assert [event["kind"] for event in training.events("warning")] == ["weights_only"]
 

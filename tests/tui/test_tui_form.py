@@ -272,6 +272,7 @@ async def the_mouse_changes_too(pilot: Pilot[None]) -> None:
     await pilot.pause()
     assert form(pilot).options.rows["input.batch_size"].children
     await pilot.press("escape")
+    await go(pilot, "precision.policy")
     await pilot.click("#row-precision-tf32", offset=(27, 0))
     assert form(pilot).state.texts["precision.tf32"] == "false"
     await pilot.click("#row-precision-tf32", offset=(5, 0))

@@ -17,6 +17,7 @@ from ...engine.runs.events import Event, fields_of
 from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import clean, error_text
 from ..reading.run.epoch_mean import of_result
+from ..wording import best_epoch
 from ..wording import run as wording
 from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
 
@@ -127,7 +128,9 @@ class LineView:
             self.line(error_text(error))
         self._say_workers()
         self.out.print(summary_table(summary, self._devices))
-        early = is_early(event.outcome, self._step, self._steps)
+        for sentence in best_epoch.sentences(summary):
+            self.line(sentence)
+        early = is_early(event.outcome, self._step, self._steps) and not best_epoch.stopped_early(summary)
         at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
         self.line(f"{ENDED.get(event.outcome, event.outcome)}{at}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))

@@ -219,15 +219,16 @@ class CheckpointSaver:
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint after `step` steps. If it cannot be written, warn and return, so that the training goes
-        on.
+    def save(self, step: int) -> bool:
+        """Write a checkpoint after `step` steps, and return True. If it cannot be written, warn and return False, so
+        that the training goes on.
         """
         self._report.phase("saving", "checkpoint")
-        self._write(step)
+        written = self._write(step)
         self._report.phase("training")
+        return written
 
-    def _write(self, step: int) -> None:
+    def _write(self, step: int) -> bool:
         began = time.perf_counter()
         try:
             self._checkpoints.save(step)
@@ -235,11 +236,12 @@ class CheckpointSaver:
             self._left_out += 1
             if self._left_out == 1:
                 self._warn(str(reason), "the training goes on, and the next one is tried again")
-            return
+            return False
         self._report.first_checkpoint_done(time.perf_counter() - began)
         if self._left_out:
             self._warn(f"there is a checkpoint again, of step {step}; {self._left_out} were left out")
             self._left_out = 0
+        return True
 
     def _warn(self, message: str, hint: str = "") -> None:
         self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))

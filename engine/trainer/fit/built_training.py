@@ -78,11 +78,19 @@ def save_model(built: Built, step: int) -> None:
         time.sleep(_RETRY_SECONDS)
 
 
-def _save(built: Built, folder: Path) -> None:
+def save_as(built: Built, path: Path) -> Path:
+    """Write the model to the file `path`, which ends with `.keras`, and return the file.
+
+    If Keras cannot save the whole model, only its weights are saved, and the file ends with `.weights.h5`.
+    """
     if built.own is not None:
-        built.own.save(built.report)
-    else:
-        models.save(built.model, folder / FILES[0])
+        return built.own.save(built.report, path)
+    models.save(built.model, path)
+    return path
+
+
+def _save(built: Built, folder: Path) -> None:
+    save_as(built, folder / FILES[0])
     for name in FILES:
         if (folder / name).exists():
             sync(folder / name)

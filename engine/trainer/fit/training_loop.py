@@ -31,6 +31,7 @@ from ..measure.run_figures import Plan
 from .between_executions import Watch
 from .built_training import Built
 from .called_callbacks import CalledCallbacks
+from .epoch_rules import EpochRules
 from .evaluation import Evaluation, Restoring
 from .model_fit import FitData, ModelFit
 from .train_function import Executions
@@ -67,6 +68,7 @@ class TrainingLoop:
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
         ours = self.parts.clock.variables
         self._restoring = Restoring(built, self.watch.health, ours, self.steps_per_epoch)
+        self.rules = EpochRules(built)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         joined = built.joined
         self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
@@ -87,6 +89,7 @@ class TrainingLoop:
         Raises StopRequested, TrainerError or an error of TensorFlow.
         """
         own, report = self.built.own, self.built.report
+        self.rules.require_figures()
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()
@@ -98,17 +101,27 @@ class TrainingLoop:
         report.speed.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
-        with contextlib.suppress(_Measured):
+        try:
             self._fit_to_the_end(callbacks)
+            report.ended_by = self._ended_by()
+        except _Measured:
+            report.ended_by = "measured"
         self.watch.finish()
         self.profiler.close()
+
+    def _ended_by(self) -> str:
+        """Return why the training has ended: by its last step, by train.early_stop, or by a callback of the user."""
+        if self.step >= self.steps:
+            return "last_step"
+        return "early_stop" if self.rules.stopped else "callback"
 
     def _callbacks(self) -> EpochCallbacks:
         """Return the callbacks of the training for Keras' fit. Their states are in the checkpoints from then on."""
         own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
-        if own is None or not (own.callbacks or own.overrides_fit):
+        called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
+        if not (called_too or (own and own.overrides_fit)):
             return EpochCallbacks(self, model)
-        called = CalledCallbacks(self, model, epochs, own.callbacks)
+        called = CalledCallbacks(self, model, epochs, called_too)
         self.built.checkpoints.callbacks = called.state
         return called
 
@@ -397,7 +410,8 @@ class TrainingLoop:
         self.pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
-        self._saver.save(self.step)
+        if self._saver.save(self.step):
+            self.rules.checkpoint_written()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ...options.own_code import remedy
 from ...runs import Run, code_files, events, results
@@ -42,6 +43,8 @@ class RunReport:
         self.when_first_step_is_done: Callable[[], None] = lambda: None
         self.peak_memory_bytes: int | None = None
         self.first_step_memory_bytes: int | None = None
+        self.ended_by: str | None = None  # why a training that is ok has ended
+        self.best: dict[str, dict[str, Any]] = {}  # the best epoch, by the option that asks for it
         self._first_steps = 0  # of the first execution
         self._pauses: list[tuple[float, float]] = []  # beginning and end of each, between phases of training
         self._paused_at: float | None = None
@@ -115,6 +118,11 @@ class RunReport:
     def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
+    def best_epoch(self, best: events.Best) -> None:
+        """Write the event of a best epoch. The result will have it, too."""
+        self.best[best.option] = asdict(best)
+        self.writer.emit(best)
+
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
         """Write result.json and the last events. A second call has no effect, in whichever thread it is made.
 
@@ -177,6 +185,8 @@ class RunReport:
             steps=reached.steps,
             skipped_steps=last.skipped_steps if last else None,
             metrics=reached.metrics,
+            ended_by=self.ended_by if outcome == "ok" else None,
+            best=list(self.best.values()),
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,

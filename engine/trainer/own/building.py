@@ -10,6 +10,7 @@ import functools
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -167,26 +168,30 @@ class Own:
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that it starts again in a resumed run"
             report.warn("callbacks_anew", what, unsaved_state.GIVE_STATE)
 
-    def save(self, report: RunReport) -> None:
-        """Save the model so that plain Keras can load it. If Keras cannot save it completely, save its weights with a
-        warning.
+    def save(self, report: RunReport, path: Path) -> Path:
+        """Save the model to the file `path` so that plain Keras can load it, and return the file.
+
+        If Keras cannot save it completely, its weights are saved, with a warning, in a file `.weights.h5`.
 
         The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
         """
         compiled, self.model.compiled = self.model.compiled, self.own_compile
         try:
-            self.model.save(report.run.file("model.keras"))
+            self.model.save(path)
+            return path
         except Exception as fault:  # a subclassed model may have no get_config
             if writing.refusal(fault) is not None:
                 raise
             traceback.print_exc()
-            self.model.save_weights(report.run.file("model.weights.h5"))
+            weights = path.with_suffix(".weights.h5")
+            self.model.save_weights(weights)
             report.warn(
                 "weights_only",
-                f"Keras cannot save this whole model ({type(fault).__name__}); its weights are in model.weights.h5",
+                f"Keras cannot save this whole model ({type(fault).__name__}); its weights are in {weights.name}",
                 "add a get_config method to the model's class",
                 "run.save_model",
             )
+            return weights
         finally:
             self.model.compiled = compiled
 

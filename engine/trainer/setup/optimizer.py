@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options, Train
-from ...options.training import OPTIMIZERS
+from ...options.training import BY_NO_STEPS, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
@@ -49,7 +49,7 @@ def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
 
 def scheduled(train: Train) -> bool:
     """Return True if the learning rate follows `Schedule`, a class of gputui that plain Keras does not know."""
-    return train.schedule != "constant" or bool(train.warmup_steps)
+    return train.schedule not in BY_NO_STEPS or bool(train.warmup_steps)
 
 
 @keras.saving.register_keras_serializable("gputui")

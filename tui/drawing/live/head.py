@@ -20,6 +20,7 @@ from ...form.form_state import proposed
 from ...reading.run.epoch_mean import UNFINISHED, of_result
 from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
+from ...wording import best_epoch
 from ...wording.run import ASKED_FOR, DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from . import phases
@@ -74,7 +75,8 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
     mark = glyphs.ok if now.outcome == "ok" else glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
     style = "good" if now.outcome == "ok" else "warn" if now.outcome in ASKED_FOR else "bad"
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
-    return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{' early, by a callback' * early}", style)]
+    by = "train.early_stop" if best_epoch.stopped_early(now.summary) else "a callback"
+    return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]
 
 
 def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:

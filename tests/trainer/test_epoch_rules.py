@@ -1,0 +1,113 @@
+"""Early stopping, the best models, and a learning rate that falls on a plateau: by the figures of each epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from gputui.engine.trainer.common.training_errors import TrainerError
+
+from tests.support.own import Write
+from tests.support.training import Build, Training
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+COSTS = (5.0, 3.0, 3.5, 2.0, 2.5, 2.1, 9.0, 1.0)
+SOURCE = f"""
+import keras, numpy as np
+
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(40, 4)).astype("float32"), rng.normal(size=(40, 1)).astype("float32")
+
+class Cost(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        logs["cost"] = {COSTS}[epoch]
+        WEIGHTS.append(self.model.get_weights())
+
+WEIGHTS = []
+
+def build(context):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    if context.args.get("fit"):
+        @keras.saving.register_keras_serializable()
+        class Fitting(keras.Sequential):
+            def fit(self, *args, **named):
+                return super().fit(*args, **named)
+        model = Fitting(model.layers)
+    parts = {{"model": model, "train": (x, y), "callbacks": [Cost()]}}
+    if context.args.get("compiled"):
+        model.compile("sgd", "mse")
+        return parts
+    return parts | {{"loss": "mse", "metrics": ["mae"]}}
+"""
+SHORT = ("epochs=8", "batch_size=20", "validation_split=0")
+
+
+def best(training: Training, option: str) -> dict[str, Any]:
+    return training.loop.built.report.best[option]
+
+
+def weights_of(training: Training) -> list[list[Any]]:
+    """The weights at the end of each epoch, as the user's callback has seen them."""
+    assert training.loop.built.own is not None
+    (module,) = (module for module in training.loop.built.own.code.modules() if hasattr(module, "WEIGHTS"))
+    return list(module.WEIGHTS)
+
+
+@pytest.mark.parametrize("args", ["{}", "{fit: true}", "{compiled: true}"])
+def test_a_training_ends_by_a_figure_of_its_own_and_keeps_the_best_models(args: str, own: Write) -> None:
+    training = own(
+        SOURCE, *SHORT, f"workload.args={args}", "early_stop=cost:min", "early_stop_patience=3",
+        "early_stop_restore=true", "keep_best=cost:min", "keep_best_count=2",
+    ).train()  # fmt: skip
+    model, weights = training.loop.built.model, weights_of(training)
+    assert training.loop.built.report.ended_by == "early_stop"
+    assert len(weights) == 7  # 2.0 in epoch 4, and three epochs without a better one
+    early, kept = best(training, "train.early_stop"), best(training, "run.keep_best")
+    assert (early["epoch"], early["value"], early["restores"]) == (4, 2.0, True)
+    np.testing.assert_array_equal(model.get_weights()[0], weights[3][0])
+    files = [f"best/epoch-{epoch:04d}.keras" for epoch in (4, 6)]
+    assert [(item["epoch"], item["value"], item["file"]) for item in kept["files"]] == [
+        (4, 2.0, files[0]), (6, 2.1, files[1]),
+    ]  # fmt: skip
+    assert sorted(path.name for path in training.run.file("best").iterdir()) == [file[5:] for file in files]
+    for epoch, file in ((3, files[0]), (5, files[1])):
+        np.testing.assert_array_equal(
+            keras.models.load_model(training.run.file(file)).get_weights()[0], weights[epoch][0]
+        )
+    events = [(event["option"], event["epoch"]) for event in training.events("best")]
+    assert events == [
+        ("run.keep_best", 1), ("train.early_stop", 1), ("run.keep_best", 2), ("train.early_stop", 2),
+        ("run.keep_best", 2), ("run.keep_best", 4), ("train.early_stop", 4), ("run.keep_best", 4),
+        ("run.keep_best", 4),
+    ]  # fmt: skip
+
+
+def test_the_learning_rate_falls_on_a_plateau_as_keras_does_it(own: Write) -> None:
+    settings = ("schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=2", "decay_rate=0.5")
+    training = own(SOURCE, *SHORT, *settings, "learning_rate=0.01", "plateau_min_rate=0.004").train()
+    rates = [event["metrics"]["learning_rate"] for event in training.events("epoch")]
+    assert rates == pytest.approx([0.01] * 6 + [0.005] * 2)  # 2.0 in epoch 4; falls at the end of epoch 6
+    compiled = own(SOURCE, *SHORT, *settings, "workload.args={compiled: true}").train()
+    assert all("learning_rate" not in event["metrics"] for event in compiled.events("epoch"))
+
+
+def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write, build: Build) -> None:
+    settings = ("model=mlp", "width=0.1", "epochs=3", "steps_per_epoch=2", "batch_size=16")
+    training = build(*settings, "keep_best=val_accuracy", "early_stop=val_loss").train()
+    by_epoch = {event["epoch"]: event["metrics"] for event in training.events("epoch")}
+    kept = best(training, "run.keep_best")
+    assert kept["value"] == max(metrics["val_accuracy"] for metrics in by_epoch.values())
+    assert best(training, "train.early_stop")["value"] == min(metrics["val_loss"] for metrics in by_epoch.values())
+    assert keras.models.load_model(training.run.file(kept["files"][0]["file"])).count_params() > 0
+    for setting, message, hint in (
+        ("early_stop=f1", "no figure f1; its figures are loss, mae, cost", "set train.early_stop to one of them"),
+        ("keep_best=cost", "does not know if cost is to rise or to fall", "run.keep_best to cost:max or cost:min"),
+        ("early_stop=val_loss", "has no validation data", "set train.early_stop to loss"),
+    ):
+        with pytest.raises(TrainerError) as raised:
+            own(SOURCE, *SHORT, setting).train()
+        assert message in str(raised.value)
+        assert hint in raised.value.hint
