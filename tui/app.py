@@ -58,6 +58,7 @@ class GputuiApp(BaseApp):
     BINDINGS = [
         keys.bind("help"),
         *catalogue.key_bindings(),
+        keys.bind("settings", "show('settings')", show=False),
         keys.bind("palette", "command_palette", show=False),
         keys.bind("quit", show=False),
     ]

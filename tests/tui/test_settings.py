@@ -9,8 +9,10 @@ import pytest
 from gputui.engine.files import places
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings, declared
+from gputui.tui.screens.settings import SettingsRows
 
-from tests.support.form_pilot import opened, told
+from tests.support.form_pilot import opened, settled, told
+from tests.support.tiny import wait_for
 
 MINE = """\
 # mine
@@ -136,6 +138,43 @@ async def test_the_application_starts_with_the_theme_of_the_settings_and_keeps_a
         await pilot.pause()
         app.settings.flush()
         assert path.read_text() == "theme: gputui\nruns: {sort: 5}\n"
+
+
+async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> None:
+    path = given("notify: {url: https://me:pass@ntfy.example/secret-topic}  # mine\n")
+
+    async def at(key: str, *pressed: str) -> None:
+        rows = pilot.app.screen.query_one(SettingsRows)
+        rows.highlighted = [name for name, _ in declared()].index(key)
+        await pilot.press(*pressed)
+        await settled(pilot)
+
+    async with opened((120, 40)) as pilot:
+        await pilot.press("comma")
+        shown = await wait_for(pilot, "charts.smoothing")
+        assert "ntfy.example" in shown
+        assert "pass" not in shown
+        assert "secret-topic" not in shown
+        await at("charts.fill", "enter")
+        await at("charts.x_axis", "enter", "enter")
+        await at("charts.smoothing", "enter")
+        await pilot.press(*["backspace"] * 3, *"2", "enter")
+        await wait_for(pilot, "must be a number from 0 to 0.99, not 2.0")
+        await pilot.press("backspace", *"0.5", "enter")
+        await wait_for(pilot, "* charts.smoothing     0.5")
+        await at("log.fold", "enter", "d")
+        await at("runs.sort", "enter")
+        assert "< in the list of runs (F4) changes it" in told(pilot)
+        await at("theme", "enter")
+        pilot.app.settings.flush()  # type: ignore[attr-defined]
+        theme = pilot.app.theme
+        await pilot.press("escape")
+        await wait_for(pilot, "Start")
+    text = path.read_text()
+    assert text.startswith("notify: {url: https://me:pass@ntfy.example/secret-topic}  # mine\n")
+    kept = Settings()
+    assert (kept.charts.fill, kept.charts.x_axis, kept.charts.smoothing) == (False, "epoch", 0.5)
+    assert (kept.log.fold, kept.theme) == (True, theme)
 
 
 def test_the_documented_settings_are_the_declared_ones() -> None:

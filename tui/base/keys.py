@@ -113,6 +113,7 @@ GRAMMAR = (
     Verb("runs", "f4,3", "Runs", "past and present runs", PLACES),
     Verb("gpus", "f5,4", "GPUs", "all GPUs and the host as they are now", PLACES),
     Verb("doctor", "f6,5", "Doctor", "what this machine can do, and what is wrong with it", PLACES),
+    Verb("settings", "comma", "Settings", "the settings: theme, charts, notices ...", ALWAYS),
     Verb("help", "question_mark,f1", "Help", "the keys that work now", ALWAYS),
     Verb("palette", "ctrl+p", "Commands", "all commands of this screen, by name", ALWAYS),
     Verb("quit", "ctrl+q", "Quit", "quit; runs go on", ALWAYS),

@@ -151,6 +151,7 @@ SCREENS = (
         "a form",
         place="form",
     ),
+    ScreenEntry("settings", "Settings", "Theme, charts, log, notices", "SettingsScreen", "settings"),
     ScreenEntry(
         "presets",
         "Open",

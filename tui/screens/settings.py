@@ -1,0 +1,186 @@
+"""The settings of the screens in a list: a key changes one, and the change is written to the settings file at once."""
+
+from __future__ import annotations
+
+from dataclasses import Field
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from ..base import keys
+from ..base.errors import clean
+from ..base.settings import declared, shown, takes, wrong
+from ..base.themes import THEMES
+from ..drawing.rows import Row, fitting, wrapped
+from ..widgets.key_footer import KeyFooter
+from ..widgets.row_widgets import Panel
+from .base import AppScreen, Header
+from .dialogs import AskText
+
+# Settings that other screens change by keys of their own.
+ELSEWHERE = {"runs.columns": "columns", "runs.sort": "sort_left", "runs.descending": "invert", "runs.filter": "search"}
+SECRET = "notify.url"  # may hold a token
+NAME_WIDTH, VALUE_WIDTH = 21, 18
+
+
+def parsed(setting: Field[Any], text: str) -> Any:
+    """Return the value of a setting that was typed as text, of the type of its default. A text that cannot be
+    converted is returned unchanged.
+    """
+    default = setting.metadata["default"]
+    if isinstance(default, float):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text.strip()
+
+
+class SettingsRows(OptionList):
+    """The list of settings, of which Enter changes one."""
+
+    BINDINGS = [
+        keys.bind("open", "select", "Change", meaning="switch it, take its next word, or type a value"),
+        *keys.moves(),
+    ]
+
+
+class AskSetting(AskText):
+    """Asks for the value of a setting, and accepts only what it takes."""
+
+    def __init__(self, key: str, setting: Field[Any], text: str) -> None:
+        super().__init__(f"{key}: {takes(setting)}", text)
+        self._setting = setting
+
+    def refuse(self, text: str) -> str:
+        return wrong(self._setting, parsed(self._setting, text))
+
+
+class SettingsScreen(AppScreen):
+    """Lists all settings with their values. Values that differ from their defaults are marked."""
+
+    CSS_PATH = "settings.tcss"
+    AUTO_FOCUS = "#settings"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("delete", "reset", "Default", meaning="back to the default"),
+        *keys.back(),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings = dict(declared())
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield SettingsRows(id="settings", compact=True, markup=False)
+        yield Panel(self._about, id="about")
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self._fill(0)
+
+    def on_resize(self) -> None:
+        self._fill(self._rows.highlighted or 0)
+
+    @property
+    def _rows(self) -> SettingsRows:
+        return self.query_one(SettingsRows)
+
+    @property
+    def key(self) -> str:
+        """The dotted key of the setting under the cursor."""
+        return list(self._settings)[self._rows.highlighted or 0]
+
+    def _fill(self, at: int) -> None:
+        rows = self._rows
+        rows.set_options(Option(self._prompt(key), id=key) for key in self._settings)
+        rows.highlighted = at
+        self.query_one(Panel).repaint()
+
+    def _value(self, key: str) -> Any:
+        return self.app.theme if key == "theme" else self.app.settings.get(key)
+
+    def _prompt(self, key: str) -> Content:
+        setting, value = self._settings[key], self._value(key)
+        changed = value != setting.metadata["default"] and key != "theme"
+        text = fitting(clean(_as_text(key, value)), VALUE_WIDTH - 1, self.glyphs)
+        return Content.assemble(
+            ("* " if changed else "  ", "bold $text-warning"),
+            key.ljust(NAME_WIDTH),
+            (text.ljust(VALUE_WIDTH), "bold" if changed else ""),
+            (setting.metadata["meaning"], "$foreground-muted"),
+        )
+
+    def _about(self, width: int, height: int) -> list[Row]:
+        """Return rows: the meaning of the setting under the cursor with the values that it takes, and its file."""
+        setting = self._settings[self.key]
+        text = f"{setting.metadata['meaning']}; takes {takes(setting)}; default {shown(setting.metadata['default'])}"
+        lines = wrapped(text, width, self.glyphs, height - 1)
+        return [*([(line, "value")] for line in lines), [(f"in {self.app.settings.path}", "label")]]
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self) -> None:
+        self.query_one(Panel).repaint()
+
+    @on(OptionList.OptionSelected)
+    def _change(self) -> None:
+        key, value = self.key, self._value(self.key)
+        words = self._words(key)
+        if words:
+            self._set(key, words[(words.index(value) + 1) % len(words)] if value in words else words[0])
+        elif key in ELSEWHERE:
+            runs, press = self.app.key("runs"), self.app.key(ELSEWHERE[key])
+            self.app.notify(f"{press} in the list of runs ({runs}) changes it", markup=False)
+        elif isinstance(self._settings[key].metadata["default"], dict):
+            self.app.notify(f"write it into {self.app.settings.path}; it is read when gputui starts", markup=False)
+        else:
+            self._ask(key)
+
+    def _words(self, key: str) -> list[Any]:
+        """Return the values among which a key changes the setting. Empty if a value is typed or set elsewhere."""
+        if key in ELSEWHERE:
+            return []
+        if key == "theme":
+            return [theme.name for theme in THEMES]
+        setting = self._settings[key]
+        return [False, True] if isinstance(setting.metadata["default"], bool) else list(setting.metadata["choices"])
+
+    @work(exclusive=True, group="setting")
+    async def _ask(self, key: str) -> None:
+        value = self._value(key)
+        text = await self.app.push_screen_wait(AskSetting(key, self._settings[key], str(value)))
+        if text is not None:
+            self._set(key, parsed(self._settings[key], text))
+
+    def action_reset(self) -> None:
+        """Set the default of the setting under the cursor, unless it is changed elsewhere or is the theme."""
+        default = self._settings[self.key].metadata["default"]
+        if self.key != "theme" and self.key not in ELSEWHERE and not isinstance(default, dict):
+            self._set(self.key, default)
+
+    def _set(self, key: str, value: Any) -> None:
+        """Set the value, which is in use at once. The application writes a theme itself."""
+        if key == "theme":
+            self.app.theme = value
+        else:
+            self.app.settings.change(key, value)
+        self._fill(self._rows.highlighted or 0)
+
+
+def _as_text(key: str, value: Any) -> str:
+    """Return the value as a cell. Of an address that may hold a token only the host is shown."""
+    if key == SECRET and value:
+        return urlsplit(value).netloc.rpartition("@")[2] or "given"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        return ", ".join(value) or "-"
+    return ", ".join(value) or "-" if isinstance(value, tuple) else str(value) or "-"
