@@ -37,7 +37,7 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
     """Yield the remedies for a slow input, in the order in which they should be tried."""
-    for maker in (_cache, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
+    for maker in (_cache, _prepare, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)
 
 
@@ -98,6 +98,31 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
         reason=f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}",
         expected_gain=most,
     )
+
+
+def _prepare(s: Measurements) -> Iterator[Remedy]:
+    """Yield the advice to decode the samples once and for all, if each pass decodes them again.
+
+    After how many epochs that pays is not known from the figures of a run; the command's --estimate measures it.
+    """
+    if s.option("input.cache") != "off" or not _decodes(s) or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
+        return
+    ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
+    each = f" ({with_unit(ms, 'ms')} per batch)" if ms else ""
+    yield Remedy(
+        step="input",
+        reason=f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
+        "does it once for all runs, and with --estimate measures after how many epochs that pays",
+    )
+
+
+def _decodes(s: Measurements) -> bool:
+    """Return True if samples are decoded while they are read: images, or samples of the user's code with `map`."""
+    data = str(s.option("workload.data"))
+    if s.option("workload.entry"):
+        return any(_is_one_of(stage, ("load",)) for stage in s.stages)
+    encoded = data.startswith("tfrecord:") and s.option("workload.tfrecord_encoding") == "encoded"
+    return data.startswith("images:") or encoded
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:

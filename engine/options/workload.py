@@ -173,11 +173,12 @@ class Workload(Group):
         part=TFRECORD,
         not_exported="only tfrecord data takes it",
     )
-    tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
+    tfrecord_encoding: Literal["encoded", "uint8", "float16", "float32", "float_list", "int64_list"] = option(
         "encoded",
         "how the input is stored: an encoded image (JPEG, PNG), raw bytes of a type, or a list",
         call="tf.io.parse_single_example",
-        helps="raw bytes (uint8, float32) need no decoding: less CPU time for each sample",
+        helps="raw bytes (uint8, float16, float32) need no decoding: less CPU time for each sample; `gputui prepare` "
+        "writes such files",
         hurts="an encoded image costs CPU time in each epoch, unless input.cache keeps it decoded",
         own="replaced",
         part=TFRECORD,

@@ -35,7 +35,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
         def changed(options: Options, seed: int) -> Source:
             return change(source.synthetic(options, seed))
 
-        monkeypatch.setitem(pipelines._SOURCES, "synthetic", changed)
+        monkeypatch.setitem(pipelines.SOURCES, "synthetic", changed)
 
     return into
 

@@ -37,6 +37,26 @@ def test_an_input_that_has_the_cpus_of_one_node_is_offered_the_others() -> None:
         assert [remedy["changes"] for remedy in found.remedies if remedy["step"] == "input"] == expected, numa
 
 
+@pytest.mark.parametrize(
+    ("changes", "proposed"),
+    [
+        ({"workload.data": "images:/data"}, True),
+        ({"workload.data": "tfrecord:/data/*", "workload.tfrecord_encoding": "encoded"}, True),
+        ({"workload.data": "tfrecord:/data/*", "workload.tfrecord_encoding": "uint8"}, False),
+        ({"workload.data": "images:/data", "input.cache": "memory"}, False),
+        ({"workload.data": "images:/data", "train.epochs": 1}, False),
+        ({"workload.entry": "train.py:build"}, True),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_data_that_is_decoded_in_each_epoch_is_offered_to_be_prepared(changes: dict[str, Any], proposed: bool) -> None:
+    found = diagnose(measured({"input.cache": "off"} | changes, **waits(0.6), stages=STAGES))
+    reasons = [remedy["reason"] for remedy in found.remedies if "gputui prepare" in remedy["reason"]]
+    assert len(reasons) == proposed
+    assert all("again (40.1 ms per batch); gputui prepare --preset" in reason for reason in reasons)
+
+
 def _parallel_gain(cpus: int, calls: Any = "off", **changes: Any) -> Any:
     options = {"input.cache": "memory", "input.parallel_calls": calls} | changes
     found = diagnose(measured(options, **waits(0.9), stages=STAGES, cpus=cpus))

@@ -354,10 +354,11 @@ PIXELS = np.arange(12, dtype="uint8").reshape(2, 2, 3) * 20
         ("encoded", "png", PIXELS / 255),
         ("uint8", PIXELS.tobytes(), PIXELS / 255),
         ("float32", (PIXELS / np.float32(100)).tobytes(), PIXELS / 100),
+        ("float16", (PIXELS / 100).astype("float16").tobytes(), (PIXELS / 100).astype("float16")),
         ("float_list", PIXELS / 100, PIXELS / 100),
         ("int64_list", PIXELS.astype(int), PIXELS),
     ],
-    ids=["encoded", "uint8", "float32", "float_list", "int64_list"],
+    ids=["encoded", "uint8", "float32", "float16", "float_list", "int64_list"],
 )
 def test_tfrecord_reads_each_encoding(encoding: str, stored: Any, expected: np.ndarray, tmp_path: Path) -> None:
     if encoding == "encoded":

@@ -1,16 +1,18 @@
 """The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `scaling`
-and `proof`.
+and `proof`; and `prepare`, which makes their input faster.
 
 Deferred imports: a command pays only for what it uses.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from ...engine.prepare.layout import DTYPES, FORMATS
 from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
 from . import completion
@@ -274,3 +276,78 @@ def proof(
         proof_command.show_proofs(as_json=form == "json")
     else:
         proof_command.show_proof(name, form or "table", output, stop)
+
+
+def _height_and_width(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """Return the height and width in a text such as 224x224; None if it is not given. Raises BadParameter."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d{0,3})[xX]([1-9]\d{0,3})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not HEIGHTxWIDTH, such as 224x224")
+    return int(match[1]), int(match[2])
+
+
+@click.command("prepare")
+@preset_option("The preset whose data to prepare.", required=True)
+@settings_option()
+@click.option(
+    "-o", "--output", metavar="FOLDER", required=True, help="Write to this folder; one that was begun goes on."
+)
+@click.option(
+    "--size", callback=_height_and_width, metavar="HEIGHTxWIDTH", help="Resize images (default: to workload.shape)."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Type of the stored inputs; floats are scaled as in the training (default: uint8 for bytes, else float32).",
+)
+@click.option(
+    "--format",
+    "written",
+    type=click.Choice(FORMATS),
+    default=FORMATS[0],
+    show_default=True,
+    help="TFRecord files, or one file with arrays.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 99_999),
+    metavar="N",
+    help="Number of files of the training part (default: about 128 MB each).",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Number of processes (default: as many as CPUs, fewer for little work).",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take at most N samples, to try it.")
+@click.option("--estimate", is_flag=True, help="Only measure a sample: the time, the room, and whether it pays.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest, or the estimate, as JSON on stdout.")
+@click.pass_context
+def prepare(
+    context: click.Context,
+    /,
+    preset: str,
+    settings: Sequence[str],
+    output: str,
+    estimate: bool,
+    as_json: bool,
+    written: str,
+    **options: Any,
+) -> None:
+    """Decode, resize and store the data of a preset once.
+
+    Training then only reads it. FOLDER gets the files, a preset that trains on them, and a manifest that names broken
+    samples, which are left out. After an interruption the same command goes on.
+
+    \b
+    gputui prepare --preset mine.yaml -o ready
+    gputui prepare --preset mine.yaml -o ready --size 224x224 --dtype float16
+    """
+    from ..commands import prepare as prepare_command
+
+    context.exit(prepare_command.prepare(preset, settings, output, options | {"format": written}, estimate, as_json))

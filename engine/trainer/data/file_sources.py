@@ -13,7 +13,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,11 @@ def images(options: Options, seed: int) -> Source:
 
     `seed` draws the order of the samples. Images are resized to the height and width in workload.shape.
     """
+    return listed_images(options, seed, _readable)
+
+
+def listed_images(options: Options, seed: int, look: Callable[[Sequence[str]], None]) -> Source:
+    """Return the same as `images`. `look` gets the first image of each class before the next class is listed."""
     root = Path(options.workload.source[1])
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
@@ -95,7 +100,7 @@ def images(options: Options, seed: int) -> Source:
         images_of_class = class_images(root / name)
         if not images_of_class:
             raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_SUFFIXES)})", "fill or remove it")
-        _readable(images_of_class[:1])
+        look(images_of_class[:1])
         paths += images_of_class
         labels += [label] * len(images_of_class)
     shape = _image_shape(options)
@@ -137,7 +142,7 @@ def _readable(paths: Iterable[str]) -> None:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
         except tf.errors.OpError as fault:
-            raise DataError(f"{path} cannot be read as an image: {_reason(fault)}", "repair or remove it") from None
+            raise DataError(f"{path} cannot be read as an image: {reason(fault)}", "repair or remove it") from None
 
 
 def _image_shape(options: Options) -> tuple[int, int, int]:
@@ -209,7 +214,7 @@ def record_sample(record: Any, options: Options) -> Batch:
     value, label = example[workload.tfrecord_input], example[workload.tfrecord_label]
     if workload.tfrecord_encoding == "encoded":
         value = image_sample(value, shape)
-    elif workload.tfrecord_encoding in ("uint8", "float32"):
+    elif workload.tfrecord_encoding in ("uint8", "float16", "float32"):
         value = tf.io.decode_raw(value, workload.tfrecord_encoding)
     classes, outside = tf.constant(workload.classes, tf.int64), "label outside workload.classes"
     within = [
@@ -228,7 +233,7 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
         record_sample(record, options)
     except tf.errors.OpError as fault:
         raise DataError(
-            f"{path}: the first record does not match workload.shape, tfrecord_* and classes: {_reason(fault)}",
+            f"{path}: the first record does not match workload.shape, tfrecord_* and classes: {reason(fault)}",
             "check the feature names, the encoding and the shape",
         ) from None
 
@@ -246,13 +251,13 @@ def _count(records: tf.data.Dataset, options: Options) -> int:
     try:
         count, *labels = records.batch(1024).reduce((np.int64(0),) * 3, tally)
     except tf.errors.OpError as fault:
-        raise DataError(f"the TFRecord files cannot be read to their end: {_reason(fault)}") from None
+        raise DataError(f"the TFRecord files cannot be read to their end: {reason(fault)}") from None
     for label in labels:
         if not 0 <= int(label) < classes:
             raise DataError(f"the TFRecord files contain the label {int(label)}, but workload.classes is {classes}")
     return int(count)
 
 
-def _reason(fault: tf.errors.OpError) -> str:
-    """TensorFlow's message without the names of its operations."""
-    return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:.*", "", fault.message).split())[:160]
+def reason(fault: tf.errors.OpError) -> str:
+    """Return TensorFlow's message in at most 160 characters, without the names of its operations."""
+    return " ".join(re.sub(r"\[?\[?\{\{.*?\}\}\]?\]?|\[Op:.*", "", fault.message).split())[:160]

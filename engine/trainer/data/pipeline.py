@@ -27,7 +27,7 @@ from .finishing import finish
 from .source import Source, digits, keras_dataset, synthetic
 from .stages import SOURCE, Stage
 
-_SOURCES = {
+SOURCES = {
     "digits": digits,
     "synthetic": synthetic,
     "mnist": keras_dataset,
@@ -256,7 +256,7 @@ def build(options: Options, replicas: int, share: Share | None = None) -> Pipeli
     """
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]
-    source = _SOURCES[kind](options, options.train.seed)
+    source = SOURCES[kind](options, options.train.seed)
     pipeline = Pipeline(options, source, replicas, options.train.seed, share)
     if pipeline.batches_per_pass < 1:
         raise DataError(

@@ -1,0 +1,79 @@
+"""What a sample of the data says: how long preparing takes, how much room it needs, and after how many passes it pays.
+
+Every figure is measured on the sample, or follows from such figures and the number of samples.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..telemetry import resource_limits
+from . import layout
+from .request import Request
+
+SECONDS_FOR_A_WORKER = 20.0  # of work for each process: TensorFlow's start takes about 5 s of a CPU
+ROOM = 1.02  # times the expected size, for the manifest and the file system's own blocks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimate for `left` samples that are still to be prepared, from `sample` samples, of which `broken` are
+    broken.
+
+    `load_seconds` is the time of one process to read and decode a sample for the first time. The next three are CPU
+    times for one sample, None unless they were asked for: `again_seconds` to read and decode it once more,
+    `write_seconds` to write it, `read_seconds` to read it when it is prepared. With `workers` processes preparing takes
+    `seconds`. The prepared samples take `bytes`, and `free_bytes` are free.
+    """
+
+    sample: int
+    broken: int
+    load_seconds: float
+    again_seconds: float | None
+    write_seconds: float | None
+    read_seconds: float | None
+    workers: int
+    seconds: float
+    left: int
+    bytes: float
+    free_bytes: int
+
+    @property
+    def passes(self) -> int | None:
+        """The number of passes over the data after which the saved CPU time is that of preparing. None if it is not
+        known, or if nothing is saved.
+
+        A training gets this time back only while it waits for its input.
+        """
+        if self.again_seconds is None or self.read_seconds is None or self.write_seconds is None:
+            return None
+        saved = self.again_seconds - self.read_seconds
+        return math.ceil((self.again_seconds + self.write_seconds) / saved) if saved > 0 else None
+
+
+def of(measured: Mapping[str, Any], left: int, request: Request, one_process: bool, folder: Path) -> Estimate:
+    """Return the estimate from what a worker has measured (trainer/prepare/work.py). `one_process`: the data cannot be
+    read by several.
+    """
+    seconds = left * measured["load_seconds"]  # of one process
+    cpus = resource_limits.usable_cpus()
+    workers = request.workers or min(cpus, max(1, int(seconds / SECONDS_FOR_A_WORKER)))
+    workers = 1 if one_process else workers
+    return Estimate(
+        measured["samples"],
+        measured["broken"],
+        measured["load_seconds"],
+        measured.get("again_seconds"),
+        measured.get("write_seconds"),
+        measured.get("read_seconds"),
+        workers,
+        seconds / min(workers, cpus),
+        left,
+        ROOM * left * measured["bytes"] * (2 if request.format == layout.ARRAYS else 1),
+        shutil.disk_usage(folder).free,
+    )

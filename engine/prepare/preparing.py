@@ -1,0 +1,281 @@
+"""Prepares data: starts the processes, gives each the next file, keeps the manifest, resumes after an interruption.
+
+One worker opens the data and measures a sample. Then it is known how much room is needed, and how many processes pay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..files import writing
+from ..interpreter import interpreter
+from ..system import locks
+from ..units import counted, size
+from . import estimates, layout, result_files
+from . import manifest as manifests
+from .estimates import Estimate
+from .manifest import Manifest, Written
+from .request import PrepareError, Request
+from .workers import Worker, WorkerEnded, answered
+
+LOG, LOCK = "prepare.log", ".prepare.lock"
+SAMPLE = 64  # samples that are measured first
+AGAIN = "the same command goes on"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the preparation is: samples that were read of all, complete files of all, broken samples."""
+
+    samples: int
+    all_samples: int
+    files: int
+    all_files: int
+    broken: int
+
+
+Listener = Callable[[Progress], None]
+
+
+def prepare(request: Request, say: Callable[[str], None], listen: Listener) -> Manifest:
+    """Prepare the data that the request names, or go on with it, and return the complete manifest.
+
+    `say` gets lines about what happens, and `listen` the progress. Raises PrepareError, ManifestError, ExistsError,
+    SaveError or OSError. A folder in which nothing was written is removed.
+    """
+    folder = request.folder
+    made = _make(folder)
+    try:
+        with _locked(folder):
+            return _Preparation(request, say, listen).run()
+    except BaseException as fault:
+        if made and not (folder / manifests.FILE).exists() and not (isinstance(fault, PrepareError) and fault.began):
+            with contextlib.suppress(OSError):
+                for name in (LOCK, LOG):
+                    (folder / name).unlink(missing_ok=True)
+                folder.rmdir()
+        if isinstance(fault, OSError) and (number := writing.refusal(fault)) is not None:
+            full = f"{writing.describe(number, folder)}\n{writing.remedy(number)}, then {AGAIN}"
+            raise PrepareError(full, began=True) from None
+        raise
+
+
+def estimate(request: Request) -> Estimate:
+    """Return what a sample of the data says about preparing it. Nothing is left on the disk. Raises PrepareError or
+    OSError.
+    """
+    above = next(folder for folder in (request.folder, *request.folder.parents) if folder.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".gputui-prepare-", dir=above) as folder:
+        measuring = _Preparation(replace(request, folder=Path(folder)), lambda _line: None, lambda _progress: None)
+        return measuring.estimated()
+
+
+def _make(folder: Path) -> bool:
+    """Create the folder and return True; return False if it can be used as it is, as it is empty or has a manifest.
+
+    Raises ExistsError or OSError.
+    """
+    if (folder / manifests.FILE).exists() or (
+        folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK, LOG}
+    ):
+        return False
+    writing.refuse_existing(folder)
+    folder.mkdir(parents=True)
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        lock = locks.take(folder / LOCK)
+    except locks.Taken:
+        raise PrepareError(
+            f"{folder} is being prepared by another process; wait for it, or name another folder"
+        ) from None
+    with lock:
+        yield
+
+
+def _remove_drafts(folder: Path) -> None:
+    """Remove what killed processes have left half-written."""
+    for path in folder.glob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
+class _Preparation:
+    """One preparation while its folder is locked."""
+
+    def __init__(self, request: Request, say: Callable[[str], None], listen: Listener) -> None:
+        self.request, self.folder, self._say, self._listen = request, request.folder, say, listen
+        self._workers: list[Worker] = []
+        self._python = interpreter.chosen(request.preset.options.run.python)
+        self._at: dict[Worker, int] = {}  # samples of the present file that were read
+
+    def run(self) -> Manifest:
+        manifest = manifests.read(self.folder)
+        if manifest is not None:
+            if differences := self.request.differences(manifest):
+                raise PrepareError(
+                    f"{self.folder} was begun with other settings: {'; '.join(differences[:3])}\n"
+                    "give the same ones to go on, or name another folder"
+                )
+            manifest = manifests.checked(manifest, self.folder, whole=manifest.complete)
+            if manifest.complete:
+                return manifest
+        _remove_drafts(self.folder)
+        (self.folder / LOG).unlink(missing_ok=True)
+        try:
+            return self._prepared(manifest)
+        finally:
+            self._end_workers()
+            _remove_drafts(self.folder)
+
+    def estimated(self) -> Estimate:
+        """Return the estimate for all of the data, with the time to read prepared samples. Raises PrepareError."""
+        try:
+            opened = self._started()
+            measured = self._answer(self._workers[0], {"measure": SAMPLE, "reads": True})["measured"]
+            samples = sum(int(opened["facts"][part]) for part in layout.PARTS)
+            return estimates.of(measured, samples, self.request, bool(opened["one_process"]), self.folder)
+        finally:
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        for worker in self._workers:
+            worker.end()
+
+    def _prepared(self, before: Manifest | None) -> Manifest:
+        self._say("TensorFlow starts, and the data is opened")
+        manifest, estimate = self._opened(before)
+        if before is not None:
+            done = len(manifest.written)
+            self._say(f"goes on: {done} of {counted(manifest.files, 'files')} are complete")
+        if manifest.data.get("shuffle_left_out"):
+            self._say("the shuffle of your data is left out: shuffle the prepared samples in the training")
+        manifest.write(self.folder)
+        self._start_more(estimate.workers)
+        manifest = self._write_files(manifest)
+        if not manifest.samples:
+            raise PrepareError("none of the samples can be read; the manifest names them with the reasons", began=True)
+        if manifest.format == layout.ARRAYS:
+            manifest = self._joined(manifest)
+        result_files.write(manifest, self.request)
+        manifest = replace(manifest, complete=True)
+        manifest.write(self.folder)
+        (self.folder / LOG).unlink(missing_ok=True)
+        return manifest
+
+    def _joined(self, manifest: Manifest) -> Manifest:
+        """Join the files of samples into one file of arrays, and remove them. Return the manifest with that file."""
+        if manifest.output is None:
+            self._say(f"joins {counted(len(manifest.written), 'files')} into {layout.ARRAY_FILE}")
+            given = {name: manifest.data[name] for name in ("shape", "dtype", "test")}
+            files = [{"file": each.file, "part": each.part, "samples": each.samples} for each in manifest.written]
+            answer = self._answer(self._workers[0], {"join": given | {"files": files}})
+            manifest = replace(manifest, output=answer["output"])
+            manifest.write(self.folder)
+        for each in manifest.written:
+            (self.folder / each.file).unlink(missing_ok=True)
+        return manifest
+
+    def _opened(self, before: Manifest | None) -> tuple[Manifest, Estimate]:
+        """Open the data in a first worker, and return the manifest and the estimate. Raises PrepareError."""
+        opened = self._started()
+        facts, measured = opened["facts"], self._answer(self._workers[0], {"measure": SAMPLE})["measured"]
+        if before is None:
+            counts = {part: int(facts[part]) for part in layout.PARTS}
+            per_shard = layout.samples_per_shard(counts, measured["bytes"], self.request.shards)
+            before = Manifest(self.request.settings(), facts, per_shard, len(layout.shards(counts, per_shard)))
+        elif before.data["stamp"] != facts["stamp"] or before.counts != {part: facts[part] for part in layout.PARTS}:
+            raise PrepareError(
+                f"the data have changed since {self.folder} was begun, or come in another order\n"
+                "remove the folder, or name another one"
+            )
+        left = sum(shard.samples for shard in before.missing)
+        estimate = estimates.of(measured, left, self.request, bool(opened["one_process"]), self.folder)
+        if estimate.bytes > estimate.free_bytes:
+            raise PrepareError(
+                f"{counted(left, 'samples')} take about {size(estimate.bytes)} in {self.folder}, and "
+                f"{size(estimate.free_bytes)} are free there\nfree some space, name a folder on another disk, or lower "
+                "--size, --dtype or --limit"
+            )
+        return before, estimate
+
+    # ---- workers ------------------------------------------------------------------------------
+
+    def _started(self) -> dict[str, Any]:
+        """Start one more worker. Return its first answer."""
+        worker = Worker(self._python, self.request.for_worker(), self.folder / LOG)
+        self._workers.append(worker)
+        return self._answer(worker)
+
+    def _answer(self, worker: Worker, command: dict[str, Any] | None = None) -> dict[str, Any]:
+        if command is not None:
+            worker.send(command)
+        try:
+            return _good(worker.answer())
+        except WorkerEnded as fault:
+            raise PrepareError(f"{fault}\n{self.folder / LOG} has its whole output", began=True) from None
+
+    def _start_more(self, count: int) -> None:
+        for _ in range(count - len(self._workers)):
+            worker = Worker(self._python, self.request.for_worker(), self.folder / LOG)
+            self._workers.append(worker)
+
+    def _write_files(self, manifest: Manifest) -> Manifest:
+        """Have all missing files written. Return the manifest with them. Raises PrepareError."""
+        missing = manifest.missing[::-1]
+        busy = 0
+
+        def give(worker: Worker) -> int:
+            self._at[worker] = 0
+            if missing:
+                worker.send({"shard": asdict(missing.pop())})
+                return 1
+            return 0
+
+        busy += give(self._workers[0])
+        try:
+            for worker, answer in answered(self._workers) if busy else ():
+                _good(answer)
+                if "at" in answer:
+                    self._at[worker] = int(answer["at"])
+                elif "facts" in answer:
+                    if answer["facts"]["stamp"] != manifest.data["stamp"]:
+                        raise PrepareError("the data change while they are prepared; begin again when they rest")
+                    busy += give(worker)
+                else:
+                    manifest = manifest.with_file(_written(answer["written"]))
+                    manifest.write(self.folder)
+                    busy += give(worker) - 1
+                self._show(manifest)
+                if not busy:
+                    break
+        except WorkerEnded as fault:
+            raise PrepareError(f"{fault}\n{AGAIN}; {self.folder / LOG} has its whole output", began=True) from None
+        return manifest
+
+    def _show(self, manifest: Manifest) -> None:
+        read = sum(each.samples + len(each.broken) for each in manifest.written) + sum(self._at.values())
+        everything = sum(manifest.counts.values())
+        broken = len(manifest.broken)
+        self._listen(Progress(min(read, everything), everything, len(manifest.written), manifest.files, broken))
+
+
+def _good(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of a worker. Raises PrepareError if it is a fault."""
+    if "error" in answer:
+        raise PrepareError("\n".join(filter(None, (answer["error"], answer["hint"]))))
+    if "disk" in answer:
+        raise PrepareError(f"{answer['disk']}\n{answer['remedy']}, then {AGAIN}", began=True)
+    return answer
+
+
+def _written(entry: dict[str, Any]) -> Written:
+    return Written(**entry | {"broken": [manifests.Broken(**each) for each in entry["broken"]]})

@@ -1,0 +1,136 @@
+"""Writes the files with which prepared data is used: preset.yaml for gputui, dataset.py for plain TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..files.values import to_json
+from ..files.writing import write_atomically
+from ..presets import Preset, saving
+from . import layout
+from .layout import PARTS, VALIDATION
+from .manifest import Manifest
+from .request import Request
+
+PRESET, READER = "preset.yaml", "dataset.py"
+
+
+def write(manifest: Manifest, request: Request) -> None:
+    """Write both files into the folder of the request; for a user's own code only dataset.py. Raises SaveError or
+    OSError.
+    """
+    folder = request.folder
+    write_atomically(folder / READER, reader(manifest))
+    if request.preset.options.workload.entry is None:
+        saving.save_as(preset_of(manifest, request), folder / PRESET, request.preset.file, overwrite=True)
+
+
+def preset_of(manifest: Manifest, request: Request) -> Preset:
+    """Return the preset of the request with the prepared data in place of the original."""
+    preset, data, samples = request.preset, manifest.data, manifest.samples
+    of_training: dict[str, Any] = {"validation_split": manifest.good(VALIDATION) / samples}
+    if manifest.format == layout.ARRAYS:
+        of_data: dict[str, Any] = {"data": f"npz:{request.folder}/{layout.ARRAY_FILE}"}
+        of_training = {} if data["test"] else of_training
+    else:
+        of_data = {"data": f"tfrecord:{request.folder}/*.{layout.RECORDS}", "shape": list(data["shape"])}
+        of_data |= {"classes": int(data["classes"]), "samples": samples, "tfrecord_encoding": data["dtype"]}
+        of_data |= {"tfrecord_input": layout.INPUT, "tfrecord_label": layout.LABEL}
+        of_training |= {"validation": "split"}
+    given = preset.options
+    options = replace(
+        given,
+        workload=replace(given.workload, **of_data),
+        train=replace(given.train, **of_training),
+        input=replace(given.input, parallel_reads="off"),
+    )
+    return replace(preset, options=options)
+
+
+# ---- for plain TensorFlow -------------------------------------------------------------------------
+
+_HEAD = """\
+# Reads the data in this folder with plain TensorFlow. Written by `gputui prepare`.
+# train() and validation() return single samples: shuffle, batch and prefetch them.
+"""
+_ARRAYS = """\
+from pathlib import Path
+
+import numpy as np
+
+with np.load(Path(__file__).with_name("{file}")) as arrays:
+    {names} = ({read})
+"""
+_RECORDS = """\
+from pathlib import Path
+
+import tensorflow as tf
+
+FOLDER = Path(__file__).parent
+COUNTS = {counts}
+
+{parse}
+
+def samples(part):
+    files = sorted(str(path) for path in FOLDER.glob(f"*-{{part}}.tfrecord"))
+    data = tf.data.TFRecordDataset(tf.constant(files, tf.string)).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return data.apply(tf.data.experimental.assert_cardinality(COUNTS[part]))
+
+
+def train():
+    return samples("train")
+
+
+def validation():
+    return samples("validation")
+"""
+_OF_PRESET = """
+def parse(record):
+    features = {{"{input}": tf.io.FixedLenFeature([], tf.string), "{label}": tf.io.FixedLenFeature([], tf.int64)}}
+    example = tf.io.parse_single_example(record, features)
+    return tf.reshape(tf.io.decode_raw(example["{input}"], tf.{dtype}), {shape}), example["{label}"]
+"""
+_OF_ENTRY = """
+def tensor(example, number, dtype, shape):
+    return tf.ensure_shape(tf.io.parse_tensor(example[str(number)], dtype), shape)
+
+
+def parse(record):
+    features = {{str(number): tf.io.FixedLenFeature([], tf.string) for number in range({tensors})}}
+    example = tf.io.parse_single_example(record, features)
+    return {structure}
+"""
+
+
+def reader(manifest: Manifest) -> str:
+    """Return the text of dataset.py."""
+    data = manifest.data
+    if manifest.format == layout.ARRAYS:
+        names = ("x_train", "y_train", "x_test", "y_test") if data["test"] else ("x", "y")
+        read = ", ".join(f'arrays["{name}"]' for name in names)
+        return _HEAD + _ARRAYS.format(file=layout.ARRAY_FILE, names=", ".join(names), read=read)
+    if (structure := data.get("structure")) is None:
+        shape = tuple(data["shape"])
+        parse = _OF_PRESET.format(input=layout.INPUT, label=layout.LABEL, dtype=data["dtype"], shape=shape)
+    else:
+        node = structure[layout.TRAIN]
+        parse = _OF_ENTRY.format(tensors=_tensors(node), structure=_expression(node))
+    counts = to_json({part: manifest.good(part) for part in PARTS})
+    return _HEAD + _RECORDS.format(counts=counts, parse=parse)
+
+
+def _tensors(node: Any) -> int:
+    """Return the number of tensors in a described structure (trainer/prepare/entry_data.py)."""
+    inner = node["tuple"] if "tuple" in node else list(node["dict"].values()) if "dict" in node else None
+    return 1 if inner is None else sum(map(_tensors, inner))
+
+
+def _expression(node: Any) -> str:
+    """Return the Python expression that makes a described structure of an example."""
+    if "tuple" in node:
+        inside = ", ".join(map(_expression, node["tuple"]))
+        return f"({inside},)" if len(node["tuple"]) == 1 else f"({inside})"
+    if "dict" in node:
+        return "{" + ", ".join(f"{key!r}: {_expression(each)}" for key, each in node["dict"].items()) + "}"
+    return f"tensor(example, {node['number']}, tf.{node['dtype']}, {node['shape']})"

@@ -1,0 +1,131 @@
+"""The commands that a process of `gputui prepare` obeys: open the samples, measure some, write a file, join files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from ...files import writing
+from ...prepare.layout import PARTS, TRAIN, Shard
+from ..common.training_errors import DataError
+from ..data.file_sources import reason
+from . import array_file, preset_data, shard_file
+from .request import Request
+from .request import read as read
+from .samples import Broken, EndedEarly, Samples
+
+MEASURED_SECONDS = 0.5
+RECORD_BYTES = 16  # that TFRecord adds to each record
+
+
+def open_samples(request: Request) -> Samples:
+    """Return the samples of the preset's data or of the user's code. Raises TrainerError."""
+    if request.options.workload.entry is not None:
+        from . import entry_data  # only needed for a user's code
+
+        return entry_data.of_entry(request)
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # the processes share the CPUs
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    return preset_data.of_preset(request)
+
+
+def write(samples: Samples, shard: Shard, request: Request, at: Callable[[int], None]) -> dict[str, Any]:
+    """Write the file of a shard. Return its entry in the manifest, or the reason why the disk has refused it."""
+    try:
+        return _unless_full(
+            lambda: {"written": shard_file.write(samples, shard, request.folder, request.format, at)}, request
+        )
+    except tf.errors.OpError as fault:
+        raise samples.error_of(fault) or DataError(f"the {shard.part} data cannot be read: {reason(fault)}") from None
+    except EndedEarly as fault:
+        raise DataError(str(fault), "the data must have the same samples in the same order each time") from None
+
+
+def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict[str, Any]:
+    """Return how long some samples take, and how large they are: the first `count` of the training part.
+
+    `load_seconds` is the time of one thread to read and decode a sample, `bytes` the mean size that it takes in a file.
+    With `reads`, also the times of `_times`. Raises DataError if none of the samples can be read.
+    """
+    part = TRAIN if samples.counts[TRAIN] else PARTS[0]
+    count = min(count, samples.counts[part])
+    for _ in samples.loaded(part, 0, 1):  # the first one is traced
+        pass
+    begun = time.perf_counter()
+    good = [each for each in samples.loaded(part, 0, count) if not isinstance(each, Broken)]
+    loaded = time.perf_counter() - begun
+    if not good:
+        raise DataError(f"none of the first {count} samples can be read", "check workload.data, or your code")
+    sizes = [RECORD_BYTES + len(samples.encode(each)) for each in good]
+    figures = {
+        "samples": count,
+        "broken": count - len(good),
+        "load_seconds": loaded / count,
+        "bytes": sum(sizes) / len(good),
+    }
+    return figures | (_times(samples, part, count, request) if reads else {})
+
+
+def _times(samples: Samples, part: str, count: int, request: Request) -> dict[str, float]:
+    """Return the CPU seconds for each of the first `count` samples of a part.
+
+    `again_seconds` is the time to read and decode it when its file is in memory already, `write_seconds` the time to
+    write it, and `read_seconds` the time to read it when it is prepared, which is from memory, too.
+    """
+    good: list[tuple[Any, ...]] = []
+
+    def load() -> None:
+        good[:] = [each for each in samples.loaded(part, 0, count) if not isinstance(each, Broken)]
+
+    again = _seconds(load) / count
+    path = request.folder / "sample.tfrecord"
+    begun = time.process_time()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for sample in good:
+            writer.write(samples.encode(sample))
+    written = (time.process_time() - begun) / len(good)
+    stored, decode = tf.data.TFRecordDataset(str(path)), tf.function(samples.decode)
+
+    def read() -> None:
+        for record in stored:
+            decode(record)
+
+    return {"again_seconds": again, "write_seconds": written, "read_seconds": _seconds(read) / len(good)}
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """Return the mean CPU time of `work`, which is repeated for MEASURED_SECONDS after a first time that does not
+    count. Other programs of the machine do not change it.
+    """
+    work()
+    begun, used, times = time.perf_counter(), time.process_time(), 0
+    while times == 0 or time.perf_counter() - begun < MEASURED_SECONDS:
+        work()
+        times += 1
+    return (time.process_time() - used) / times
+
+
+def join(given: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """Join the files of samples into one array file. Return its entry in the manifest, or the reason why the disk has
+    refused it.
+    """
+    seed = request.options.train.seed
+    assert seed is not None
+    return _unless_full(lambda: {"output": array_file.join(given, request.folder, seed)}, request)
+
+
+def _unless_full(work: Callable[[], dict[str, Any]], request: Request) -> dict[str, Any]:
+    """Return the result of `work`, or the reason why the disk has refused a file. Raises DataError for another error of
+    the system.
+    """
+    try:
+        return work()
+    except (OSError, tf.errors.OpError) as fault:
+        if (number := writing.refusal(fault)) is not None:
+            return {"disk": writing.describe(number, request.folder), "remedy": writing.remedy(number)}
+        if isinstance(fault, OSError):
+            raise DataError(f"{fault.filename or request.folder}: {fault.strerror or fault}") from None
+        raise

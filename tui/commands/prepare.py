@@ -1,0 +1,121 @@
+"""The command `gputui prepare`: makes data ready once."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ...engine import presets as preset_files
+from ...engine.files.values import to_json
+from ...engine.interpreter import interpreter
+from ...engine.prepare import manifest as manifests
+from ...engine.prepare import preparing, request, result_files
+from ...engine.prepare.estimates import Estimate
+from ...engine.prepare.manifest import Manifest, ManifestError
+from ...engine.prepare.request import PrepareError
+from ...engine.presets.saving import SaveError
+from ...engine.units import counted, seconds, size
+from ..base.errors import DONE, FAILED, INTERRUPTED, WRONG, Refused, clean, complain
+from ..printing.prepare import progress_view
+
+NAMED = 5  # broken samples that are printed
+
+
+def prepare(
+    preset: str, settings: Sequence[str], output: str, options: Mapping[str, Any], estimate: bool, as_json: bool
+) -> int:
+    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code.
+
+    `options` are those of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused.
+    """
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    folder = Path(output).absolute()
+    try:
+        asked = request.of(preset_files.resolve(preset, settings), folder, options)
+        _check_interpreter(asked)
+        if estimate:
+            _show_estimate(preparing.estimate(asked), asked, as_json)
+            return DONE
+        with progress_view() as view:
+            manifest = preparing.prepare(asked, view.say, view.show)
+    except KeyboardInterrupt:
+        if not estimate:
+            _say_how_to_go_on(folder)
+        return INTERRUPTED
+    except (PrepareError, ManifestError, SaveError) as fault:
+        complain(fault)
+        return FAILED if isinstance(fault, PrepareError) and fault.began else WRONG
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _show(manifest, asked, as_json)
+    return DONE
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _check_interpreter(asked: request.Request) -> None:
+    try:
+        interpreter.require(interpreter.chosen(asked.preset.options.run.python))
+    except interpreter.Unusable as fault:
+        raise Refused(f"{fault}\n{fault.change}") from None
+
+
+def _say_how_to_go_on(folder: Path) -> None:
+    try:
+        manifest = manifests.read(folder)
+    except ManifestError:
+        manifest = None
+    if manifest is None:
+        complain("stopped: nothing was written")
+    else:
+        complain(
+            f"stopped: {len(manifest.written)} of {counted(manifest.files, 'files')} are complete; {preparing.AGAIN}"
+        )
+
+
+def _show_estimate(estimate: Estimate, asked: request.Request, as_json: bool) -> None:
+    if as_json:
+        print(to_json(asdict(estimate) | {"passes": estimate.passes}))
+        return
+    ms = {name: f"{1000 * (getattr(estimate, name) or 0.0):.3g} ms" for name in ("again_seconds", "read_seconds")}
+    broken = f"; {estimate.broken} of {estimate.sample} are broken" if estimate.broken else ""
+    processes = f" with {estimate.workers} processes" if estimate.workers > 1 else ""
+    print(f"measured on {counted(estimate.sample, 'samples')} of {estimate.left:,}{broken}")
+    print(
+        f"one CPU takes {ms['again_seconds']} to read and decode a sample now, and {ms['read_seconds']} once it is "
+        "prepared; both from memory"
+    )
+    print(clean(f"prepared: {size(estimate.bytes)}; {size(estimate.free_bytes)} are free at {asked.folder}"))
+    print(f"preparing takes about {seconds(estimate.seconds)}{processes}, and TensorFlow's start")
+    if estimate.passes is None:
+        print("it does not pay: a prepared sample takes as long to read")
+    else:
+        passes = counted(estimate.passes, "passes")
+        print(f"it pays after {passes} over the data, in a training that waits for its input all the time")
+
+
+def _show(manifest: Manifest, asked: request.Request, as_json: bool) -> None:
+    folder = asked.folder
+    if as_json:
+        print((folder / manifests.FILE).read_text(encoding="utf-8"), end="")
+        return
+    broken = manifest.broken
+    for each in broken[:NAMED]:
+        complain(f"left out: {each.sample}: {each.reason}")
+    if more := len(broken[NAMED:]):
+        complain(f"and {more} more; {folder / manifests.FILE} names all")
+    parts = ", ".join(f"{manifest.good(part):,} for {part}" for part in ("train", "validation"))
+    left_out = f", {len(broken):,} broken left out" if broken else ""
+    print(clean(f"{folder}: {counted(manifest.samples, 'samples')} ({parts}{left_out}), {size(manifest.bytes)}"))
+    if (folder / result_files.PRESET).exists():
+        print(clean(f"gputui --preset {shlex.quote(str(folder / result_files.PRESET))} trains on them"))
+    print(clean(f"{folder / result_files.READER} reads them with plain TensorFlow"))
+    sys.stdout.flush()
