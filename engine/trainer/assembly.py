@@ -124,6 +124,7 @@ def _own(
         tensorflow_cluster.draw_apart(own.model, joined)
     micro_batches.require_divisible(options, own.model, own.pipeline.replicas)
     checkpoints = _checkpoints(options, report, own.state(), joined)
+    checkpoints.place_in_data = own.pipeline.place
     parts = own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own
     return TrainingLoop(Built(options, *parts, joined))
 

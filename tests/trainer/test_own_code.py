@@ -373,7 +373,6 @@ REFUSED = {
     "lengths": ("return model(), (x, y[:50])", "train has 100 samples in x and 50 in y", "each sample needs"),
     "empty": ("return model(), (x[:0], y[:0])", "train has no samples", "give"),
     "objects": ("return model(), (x.astype(object), y)", "x of train is an array of objects", "convert it to numbers"),
-    "generator": ("return model(), (v for v in x)", "train is a generator", "from_generator"),
     "loss": ("return model(False), (x, y)", "the model is not compiled and no loss is given", "dict with a loss"),
     "two-losses": ("return {'model': model(), 'train': (x, y), 'loss': 'mse'}", "the model is already compiled", ""),
     "callbacks": ("return {'model': model(), 'train': (x, y), 'callbacks': [3]}", "callbacks contains an int", ""),

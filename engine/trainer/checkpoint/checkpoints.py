@@ -31,6 +31,7 @@ from .packed import Arrays
 from .training_state import State
 
 CALLBACKS = "callbacks"  # the file of the states of callbacks
+DATA = "data.json"  # the place in the user's data, if it is read by iterating over it
 
 
 class NotWritten(Exception):
@@ -40,7 +41,8 @@ class NotWritten(Exception):
 class Checkpoints:
     """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them are kept.
 
-    `state` is the state of the training that they hold.
+    `state` is the state of the training that they hold. `place_in_data` returns the place in the data after a number of
+    steps, as a value for JSON, None if it follows from the step.
     """
 
     def __init__(self, folder: Path, keep: int, state: State) -> None:
@@ -50,6 +52,7 @@ class Checkpoints:
         self._end: int | None = None  # the training's last step
         # Returns the states of the callbacks, and adds their arrays (CalledCallbacks.state). None without callbacks.
         self.callbacks: Callable[[Arrays], Any] | None = None
+        self.place_in_data: Callable[[int], Any] = lambda _step: None
 
     def save(self, step: int) -> None:
         """Write the state after `step` steps, and remove the oldest checkpoints. Raises NotWritten if the disk refuses.
@@ -69,6 +72,8 @@ class Checkpoints:
             if self.callbacks is not None:
                 with (draft / CALLBACKS).open("wb") as stream:
                     stream.writelines(packed.pieces(*self._states_of_callbacks()))
+            if (place := self.place_in_data(step)) is not None:
+                (draft / DATA).write_text(json.dumps(place))
             checkpoint_files.seal(draft, step)
             _remove(self._path(step))
             os.rename(draft, self._path(step))
@@ -172,6 +177,13 @@ class Checkpoints:
             reason = " ".join(str(fault).split())[:200]
             raise TrainerError("checkpoint", f"{path} does not fit this model: {reason}") from None
         self.last_step = step
+
+    def saved_place(self, step: int) -> Any:
+        """Return what `place_in_data` has returned when the checkpoint of `step` was written."""
+        try:
+            return json.loads((self._path(step) / DATA).read_text())
+        except FileNotFoundError:
+            return None
 
     def _path(self, step: int) -> Path:
         return checkpoint_files.path_of(self._folder, step)
@@ -289,6 +301,10 @@ class ClusterCheckpoints(Checkpoints):
     def fits(self, step: int) -> bool:
         fits = self._is_chief and super().fits(step)
         return bool(self._exchange.rows([float(fits)])[0, 0])
+
+    def saved_place(self, step: int) -> Any:
+        place = super().saved_place(step) if self._is_chief else None
+        return json.loads(self._exchange.of_chief(json.dumps(place).encode() if self._is_chief else None))
 
     def restore(self, step: int) -> None:
         if self._is_chief:

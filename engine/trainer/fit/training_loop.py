@@ -94,6 +94,8 @@ class TrainingLoop:
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()
         self._restoring.begin(resume_at, callbacks)
+        if own is not None and resume_at is not None:
+            own.pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
         warmup = self._warmup(self.steps - self.step)
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals)
         if self.exchange_timer is not None:

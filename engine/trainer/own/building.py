@@ -30,6 +30,7 @@ from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
 from .global_settings import GlobalSettings
+from .iterables.exactness import inexact
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
@@ -99,6 +100,7 @@ class Own:
     inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
     own_compile: bool  # the user's code has compiled the model
     xla: Xla
+    given_train: Any  # the training data as the user's code has returned it
     distribution: tf.distribute.Strategy | None = None
 
     @functools.cached_property
@@ -156,7 +158,7 @@ class Own:
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
             self._warn_of_state(report)
-        if resumed_at is not None and self.pipeline.train.kind == "batched":
+        if resumed_at is not None and isinstance(self.pipeline.train, Batched):
             report.warn("resumed_batches", RESUMED_BATCHES)
 
     def _warn_of_state(self, report: RunReport) -> None:
@@ -167,6 +169,9 @@ class Own:
         if places := unsaved_state.of_callbacks(self.callbacks):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that it starts again in a resumed run"
             report.warn("callbacks_anew", what, unsaved_state.GIVE_STATE)
+        places, instead = inexact(self.given_train, self.code.owns_file)
+        if places:
+            report.warn("data_state", "; ".join(places[:3]), instead)
 
     def save(self, report: RunReport, path: Path) -> Path:
         """Save the model to the file `path` so that plain Keras can load it, and return the file.
@@ -246,7 +251,7 @@ def build(
         report.warn("code_live", f"not imported from the run's copy of the code: {named}", NOT_COPIED)
     inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
-    return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, distribution)
+    return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:

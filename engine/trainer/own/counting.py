@@ -6,9 +6,10 @@ Reading elements before the training does not change the order in which they tra
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,24 +30,48 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
 
     Raises UserError if the data has no end, or is not counted within `most_seconds`.
     """
-    settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
+        raise endless(role)
     report.phase("building", f"counting {role}")
-    deadline = time.monotonic() + most_seconds
-
-    def count(seen: tf.data.Dataset) -> int:
-        number = 0
-        for number, _ in enumerate(seen.map(lambda *_: tf.constant(0, tf.int8)), start=1):
-            if number % LOOK_EVERY == 0 and time.monotonic() > deadline:
-                raise UserError(
-                    f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
-                    f"return {SAMPLES[role]} next to it, or {settable}",
-                )
-        return number
-
-    number = inspected(data, count)
+    number = inspected(
+        data, lambda seen: _count(seen.map(lambda *_: tf.constant(0, tf.int8)), role, most_seconds, LOOK_EVERY)
+    )
     report.phase("building", "data")
+    return int(number)
+
+
+def counted_in(
+    whole: Callable[[], contextlib.AbstractContextManager[Iterator[Any]]],
+    role: str,
+    report: RunReport,
+    most_seconds: float = MOST_SECONDS,
+) -> int:
+    """Return the number of batches that a context of `whole` has, under the conditions of `counted`."""
+    report.phase("building", f"counting {role}")
+    with whole() as batches:
+        number = _count(batches, role, most_seconds, look_every=1)
+    report.phase("building", "data")
+    return number
+
+
+def endless(role: str) -> UserError:
+    """Return the error for data without an end, of which the number of batches to take is not given."""
+    return UserError(f"{role} has no end", f"{_settable(role)}, the number of batches to take")
+
+
+def _settable(role: str) -> str:
+    return f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
+
+
+def _count(elements: Iterable[Any], role: str, most_seconds: float, look_every: int) -> int:
+    deadline = time.monotonic() + most_seconds
+    number = 0
+    for number, _ in enumerate(elements, start=1):
+        if number % look_every == 0 and time.monotonic() > deadline:
+            raise UserError(
+                f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
+                f"return {SAMPLES[role]} next to it, or {_settable(role)}",
+            )
     return number
 
 

@@ -154,7 +154,7 @@ def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, 
     first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
     size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
     loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1)
-    spec = _opened(tf.nest.map_structure(_spec, *first), model)
+    spec = opened_as(tf.nest.map_structure(_spec, *first), model)
     return Indexed(data, options, int(batches), samples, size, spec, loader)
 
 
@@ -182,7 +182,7 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *sizes[1:]), tf.string if dtype.kind == "U" else tf.as_dtype(dtype))
 
 
-def _opened(spec: Any, model: keras.Model) -> Any:
+def opened_as(spec: Any, model: keras.Model) -> Any:
     """Return the spec, with any size for axes whose size the model leaves open, such as the length of a text.
 
     Such sizes may differ from batch to batch.
@@ -204,7 +204,9 @@ def _as_open_as(part: Any, tensors: Any) -> Any:
     return tf.nest.pack_sequence_as(part, [_open(*pair) for pair in zip(leaves, tensors, strict=True)])
 
 
-def _open(spec: tf.TensorSpec, tensor: Any) -> tf.TensorSpec:
+def _open(spec: Any, tensor: Any) -> Any:
+    if not isinstance(spec, tf.TensorSpec):
+        return spec
     like = list(tensor.shape) + [0] * len(spec.shape)
     sizes = [None if fixed is None else size for size, fixed in zip(spec.shape, like, strict=False)]
     return tf.TensorSpec(sizes, spec.dtype)

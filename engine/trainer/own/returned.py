@@ -14,10 +14,11 @@ import tensorflow as tf
 from ...units import counted
 from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
+from .iterables.kinds import passes_of
 from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
-DATA = "(x, y) arrays, x alone, a tf.data.Dataset or a keras.utils.PyDataset"
+DATA = "(x, y) arrays, x alone, a tf.data.Dataset, a keras.utils.PyDataset, or a generator or loader of batches"
 KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_KERAS=1 in the environment"
 
 
@@ -107,10 +108,22 @@ def _check_data(data: Any, key: str) -> None:
     if isinstance(data, dict) or _is_array(data):
         _check_arrays((data,), key)
         return
-    hint = f"give {DATA}"
-    if hasattr(data, "__next__") or hasattr(data, "__iter__"):
-        hint += "; tf.data.Dataset.from_generator turns a generator into a Dataset"
-    raise UserError(f"{key} is {_kind(data)}", hint)
+    if _refused(data) or passes_of(data) is None:
+        raise UserError(f"{key} is {_kind(data)}", _refused(data) or f"give {DATA}")
+
+
+def _refused(data: Any) -> str:
+    """Return what to give in place of data that Keras' fit takes, or that looks like a generator, but is not trained
+    on. Empty for other data.
+    """
+    if isinstance(data, keras.layers.Layer):
+        return f"give {DATA}"
+    names = {kind.__name__ for kind in type(data).__mro__}
+    if "DistributedDataset" in names or "DistributedDatasetsFromFunction" in names:
+        return "return the tf.data.Dataset itself: strategy.kind distributes it"
+    if "DataAdapter" in names:
+        return f"an adapter of Keras' own is an internal part of it: give {DATA}"
+    return ""
 
 
 def _is_array(value: Any) -> bool:

@@ -27,6 +27,8 @@ from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted, inspected
 from .fit_arguments import NO_ARGUMENTS, FitArguments
+from .iterables.kinds import passes_of
+from .iterables.stream import Iterated, iterated, samples_by_iterating
 from .model_checks import can_evaluate
 from .py_dataset import indexed
 from .returned import Returned
@@ -102,7 +104,24 @@ class OwnPipeline:
         """Always None: the inputs of a user's code are not scaled on the device."""
 
     def find_fault(self) -> None:
-        """Does nothing: an error in a user's data is reported as an error of their code."""
+        """Raise the UserError for which an iteration over the data has failed. TensorFlow has handed on only its text.
+
+        Other errors in a user's data are reported as errors of their code.
+        """
+        for stream in (self.train, self.held_out):
+            if isinstance(stream, Iterated) and stream.positions.fault is not None:
+                raise stream.positions.fault
+
+    def place(self, step: int) -> Any:
+        """Return the place in the training data after `step` steps, as a value for JSON. None if it follows from the
+        step.
+        """
+        return self.train.positions.state(step) if isinstance(self.train, Iterated) else None
+
+    def go_to(self, place: Any) -> None:
+        """Continue the training data from a place that `place` has returned."""
+        if isinstance(self.train, Iterated) and place is not None:
+            self.train.positions.restore(place)
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
@@ -149,11 +168,11 @@ def opened(
     `file` is the file of the user's code, and `share` this worker's part if several machines train.
     """
     stamp = _stamp(file)
-    data, kept_back = returned.train, returned.validation
+    data, kept_back = (_of_samples(part, returned) for part in (returned.train, returned.validation))
     if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
         data, kept_back = _split(data, options)
     length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
-    train = _stream(data, returned, "train", options, replicas, stamp, length, share)
+    train = _stream(data, returned, "train", options, replicas, stamp, length, share, report)
     if train.batches is not None and train.batches < 1:
         raise UserError(
             f"{train.samples} samples do not fill one global batch of {train.batch_size}",
@@ -162,12 +181,18 @@ def opened(
     held_out = None
     if kept_back is not None:
         length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
-        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share)
+        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share, report)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batches", "check where it reads from, and its batch size")
     pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit, share)
     _check_start(options, returned.fit)
     return pipeline
+
+
+def _of_samples(data: Any, returned: Returned) -> Any:
+    """Return single samples that the user's code gives by iterating as a tf.data.Dataset, and other data unchanged."""
+    passes = passes_of(data) if returned.mapped else None
+    return samples_by_iterating(passes) if passes is not None and not isinstance(data, tf.data.Dataset) else data
 
 
 def _check_start(options: Options, fit: FitArguments) -> None:
@@ -200,6 +225,7 @@ def _stream(
     stamp: str,
     length: int | None,
     share: Share | None,
+    report: RunReport,
 ) -> Stream:
     """Return the data of one role (train or validation) as a stream for all `replicas`.
 
@@ -217,6 +243,9 @@ def _stream(
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
         return indexed(data, options, given, returned.model)
+    if (passes := passes_of(data)) is not None and not isinstance(data, tf.data.Dataset):
+        steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
+        return iterated(passes, role, options, replicas, given, steps, returned.model, report)
     cardinality = int(data.cardinality()) if length is None else length
     if returned.mapped:
         samples = given or (cardinality if cardinality >= 0 else None)
@@ -232,8 +261,8 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Return True if the data is arrays: all data that returned.py accepts, except data sets."""
-    return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
+    """Return True if the data is arrays: all data that returned.py accepts, except data sets and iterables."""
+    return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset) and passes_of(data) is None
 
 
 def _arrays(
