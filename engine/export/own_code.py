@@ -29,7 +29,7 @@ def data(script: Script, options: Options) -> None:
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
     script.named_blocks(_functions(options))
-    script.blocks(extract("trainer/exported.py", "are_arrays", "elements_of", "batches_in"))
+    script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/streams.py", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
     if options.strategy.kind == "mirrored":
@@ -37,6 +37,7 @@ def data(script: Script, options: Options) -> None:
     file = cache_file(script, options, " or your code")
     _stream(script, options, file)
     _validating(script, file)
+    _iterated(script, options)
     _split(script)
     _handed_over(script, options)
 
@@ -81,6 +82,13 @@ def _validating(script: Script, file: str) -> None:
     script.text("    per_pass = batches_per_pass(elements.samples, global_batch, replicas)")
     script.text("    sizes = Sizes(global_batch, per_pass, SEED)")
     script.text(f"    return ahead(validation_batches(elements, sizes{file}).take(some))\n\n")
+
+
+def _iterated(script: Script, options: Options) -> None:
+    copies = options.strategy.kind == "mirrored"
+    script.text('in_batches, some = "map" not in made, made.get("validation_steps")')
+    script.text(f"train = as_dataset(train, model, in_batches, copies={copies})")
+    script.text(f"validation = as_dataset(validation, model, in_batches, copies={copies}, kept=some)")
 
 
 def _split(script: Script) -> None:

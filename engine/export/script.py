@@ -38,6 +38,7 @@ OVERRULED = (
 STANDARD = {
     "glob": "import glob",
     "importlib": "import importlib.util",
+    "itertools": "import itertools",
     "math": "import math",
     "os": "import os",
     "random": "import random",

@@ -5,6 +5,8 @@ The trainer does not run it. The exporter reads it as text (export/engine_source
 
 from __future__ import annotations
 
+import itertools
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,8 @@ from ..plan import batches_per_pass
 from .data.batching import Elements
 from .data.finishing import fits_devices, split
 from .own.counting import inspected
+from .own.iterables.batch_types import LOOKED_AT, as_batch, copied, type_of
+from .own.py_dataset import opened_as
 from .own.streams import as_fitted, as_tensors, as_tuples
 
 
@@ -96,6 +100,36 @@ class OfBytes(keras.Model):
 
     def cast(self, x: Any, y: Any) -> Any:
         return tf.cast(x, tf.float32) * self.scale if x.dtype == tf.uint8 else x, y
+
+
+def as_dataset(data: Any, model: keras.Model, in_batches: bool, copies: bool, kept: int | None = None) -> Any:
+    """Return data that is read by iterating over it (a generator, a function that returns one, a loader) as a Dataset.
+
+    Other data is returned unchanged. If it is not `in_batches`, its elements are single samples. `copies`: arrays are
+    copied. `kept` is the number of batches of a generator that are kept in memory, as an evaluation needs them again.
+    """
+    data_sets = (tf.data.Dataset, keras.utils.PyDataset, dict, list, tuple)
+    if data is None or isinstance(data, data_sets) or hasattr(data, "shape") or hasattr(data, "__array__"):
+        return data
+    once, is_function = hasattr(data, "__next__"), not hasattr(data, "__iter__")
+    states = random.getstate(), np.random.get_state()
+    iterator = iter(data() if is_function else data)
+    first = list(itertools.islice(iterator, LOOKED_AT))
+    if not once:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+    whole = itertools.chain(first, iterator)
+
+    def one_pass() -> Any:
+        for batch in whole if once else data() if is_function else data:
+            yield tf.nest.map_structure(copied, as_batch(batch)) if copies else as_batch(batch)
+
+    spec = tf.nest.map_structure(lambda *leaves: type_of(leaves, in_batches), *map(as_batch, first))
+    made = tf.data.Dataset.from_generator(one_pass, output_signature=opened_as(spec, model) if in_batches else spec)
+    if once:
+        return made.take(kept).cache() if kept else made
+    count = len(data) if hasattr(data, "__len__") else tf.data.UNKNOWN_CARDINALITY
+    return made.apply(tf.data.experimental.assert_cardinality(count)) if 0 <= count < 2**62 else made
 
 
 def are_arrays(data: Any) -> bool:

@@ -72,6 +72,15 @@ FORMS = {
         some = samples.filter(lambda x, y: x[0] > 0)
         classes = lambda x, y: (x, tf.cast(y > 0, tf.int32))
         return {"model": compiled(), "train": some.batch(20).map(classes), "class_weight": {0: 2.0, 1: 0.5}}""",
+    "iterated": """
+        def batches():
+            order = np.random.default_rng(3).permutation(115)
+            for at in range(0, 115, 20):
+                yield [x[order[at : at + 20]], y[order[at : at + 20]]]
+        def forever():
+            while True:
+                yield from batches()
+        return {"model": compiled(), "train": batches, "validation": forever(), "validation_steps": 2}""",
     "pages": "return compiled(), Pages(context.global_batch_size - 1), Pages(11)",  # odd sizes for two replicas
 }
 SETTINGS = {

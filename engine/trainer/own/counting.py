@@ -97,8 +97,8 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
     A data set with large tensors is not written either. If it shuffles, reading it uses up the order of the first pass.
     """
     try:
-        stages = _stages(data)
-        if not any(_shuffles(stage) for stage in stages) or sum(map(_bytes_of, stages)) > MOST_BYTES:
+        parts = _stages(data)
+        if not any(_shuffles(stage) for stage in parts) or sum(map(_bytes_of, parts)) > MOST_BYTES:
             return data
         written = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1, strip_device_assignment=False

@@ -11,7 +11,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ ENDLESS = 2**62  # a length from which on data has no end, as Grain gives it
 _NOT_DATA = (str, bytes, dict, list, tuple, set, frozenset)
 
 
-class Passes(Protocol):
+class Passes:
     """Makes an iterator over the batches of each pass.
 
     `name` is the name of the object in messages. `once`: there is only one pass, which cannot be begun again. `batches`
@@ -29,39 +29,38 @@ class Passes(Protocol):
     """
 
     name: str
-    once: bool
-    batches: int | None
-    exact: bool
+    once = False
+    batches: int | None = None
+    exact = False
 
     def peek(self, count: int) -> list[Any]:
         """Return up to `count` first batches. The training gets them too."""
-        ...
+        with self.whole() as batches:
+            return list(itertools.islice(batches, count))
 
     def whole(self) -> contextlib.AbstractContextManager[Iterator[Any]]:
         """Return a context with the batches of a pass that does not belong to the training."""
-        ...
+        return contextlib.nullcontext(self.begin())
 
     def begin(self, state: Any = None) -> Iterator[Any]:
         """Begin a pass, in the state that `state` has returned earlier if one is given, and return its iterator."""
-        ...
+        raise NotImplementedError
 
-    def state(self, iterator: Any) -> Any:
+    def state(self, iterator: Any) -> Any:  # noqa: ARG002
         """Return the present state of the iterator as a value for JSON. None if it cannot be saved now."""
-        ...
+        return None
 
     def close(self, iterator: Any) -> None:
         """End the processes and threads of an iterator that is not used any longer."""
-        ...
 
 
-class Once:
+class Once(Passes):
     """A generator, or another iterator: one pass, which continues over the epochs.
 
     If it has the methods `get_state` and `set_state`, as Grain's iterators have, its state is saved and restored.
     """
 
     once = True
-    batches: int | None = None
 
     def __init__(self, data: Any) -> None:
         self.name, self._data, self.exact = _named(data), data, _is_stateful(data)
@@ -76,9 +75,6 @@ class Once:
             self._data = itertools.chain(first, self._data)
         return first
 
-    def whole(self) -> contextlib.AbstractContextManager[Iterator[Any]]:
-        raise AssertionError("its only pass belongs to the training")
-
     def begin(self, state: Any = None) -> Iterator[Any]:
         if state is not None:
             self._data.set_state(_read(state))
@@ -90,17 +86,12 @@ class Once:
     def state(self, iterator: Any) -> Any:
         return _written(iterator.get_state()) if self.exact else None
 
-    def close(self, iterator: Any) -> None:
-        pass
 
-
-class Anew:
+class Anew(Passes):
     """A function that makes an iterator, or an object with `__iter__`: each pass has a new iterator.
 
     If the iterator has the methods `get_state` and `set_state`, as Grain's have, its state is saved and restored.
     """
-
-    once = False
 
     def __init__(self, make: Callable[[], Any], name: str, batches: int | None = None, stateful: bool = False) -> None:
         self.name, self.batches, self.exact = name, batches, stateful
@@ -108,7 +99,7 @@ class Anew:
 
     def peek(self, count: int) -> list[Any]:
         with self.whole() as batches:
-            self.state(batches)  # refuses a state that cannot be saved
+            self.state(batches)  # raises UserError for a state that cannot be saved
             return list(itertools.islice(batches, count))
 
     @contextlib.contextmanager
@@ -142,6 +133,35 @@ class Anew:
     def close(self, iterator: Any) -> None:
         if callable(close := getattr(iterator, "close", None)):
             close()
+
+
+class Repeated(Passes):
+    """The first `count` batches of data that has only one pass, `passes`, kept in memory: the same in each pass."""
+
+    exact = True
+
+    def __init__(self, passes: Passes, count: int, setting: str) -> None:
+        self.name, self.batches = passes.name, count
+        self._passes, self._setting = passes, setting
+        self._kept: list[Any] = []
+        self._left: Iterator[Any] | None = None
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        assert state is None
+        for number in range(self.batches or 0):
+            if number == len(self._kept):
+                self._kept.append(self._drawn())
+            yield self._kept[number]
+
+    def _drawn(self) -> Any:
+        self._left = self._passes.begin() if self._left is None else self._left
+        try:
+            return next(self._left)
+        except StopIteration:
+            raise UserError(
+                f"validation ended after {len(self._kept)} batches: {self.name} has only one pass",
+                f"lower {self._setting}, or return the function that makes it",
+            ) from None
 
 
 def _is_stateful(iterator: Any) -> bool:

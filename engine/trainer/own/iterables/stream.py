@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from .... import plan
@@ -23,11 +22,10 @@ from ...measure.run_report import RunReport
 from .. import counting
 from ..py_dataset import opened_as
 from ..user_code import UserError
-from .kinds import ENDLESS, Passes, passes_of
+from .batch_types import LOOKED_AT, as_batch, copied, dtype_of, type_of
+from .kinds import ENDLESS, Passes, Repeated, passes_of
 from .positions import Positions
 
-LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
-_TENSORS = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
 
 
@@ -35,8 +33,7 @@ AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whos
 class Iterated:
     """Data that is read by iterating over it, as a stream of batches.
 
-    `kept_batches` is the number of batches that are kept in memory and repeated, because the data has only one pass and
-    each evaluation needs the same batches. None: batches are not kept.
+    `samples` and `batches` are the numbers in a pass, None if they are unknown. `spec` is the type of a batch.
     """
 
     positions: Positions
@@ -45,7 +42,6 @@ class Iterated:
     batches: int | None
     batch_size: int
     spec: Any
-    kept_batches: int | None = None
     kind: Data = "batched"
     smaller_last_batch: bool = True  # unknown
 
@@ -53,17 +49,10 @@ class Iterated:
         """Return the batches from step `first_step` on. If it lies within an epoch they end with the epoch, so that the
         next batch is that of the next epoch.
         """
-        if self.kept_batches is not None:
-            return self._kept
         made = tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
         epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
         done = first_step % epoch
         return made.take(epoch - done) if done else made
-
-    @functools.cached_property
-    def _kept(self) -> tf.data.Dataset:
-        made = tf.data.Dataset.from_generator(lambda: self.positions.batches(0), output_signature=self.spec)
-        return made.take(self.kept_batches).cache().repeat()
 
     def stages(self) -> tuple[Stage, ...]:
         return ()
@@ -91,6 +80,8 @@ def iterated(
             f"{role} is {passes.name}, which has only one pass of unknown length",
             f"return the function that makes it, so that each pass begins again, or {settable}",
         )
+    if passes.once and role == "validation":
+        passes = Repeated(passes, steps or 0, setting)
     first = passes.peek(LOOKED_AT)
     if not first:
         raise UserError(f"{role} has no batches", "check where it reads from")
@@ -100,8 +91,7 @@ def iterated(
     as_tensors = functools.partial(_checked, spec=spec, role=role, least=replicas, copies=replicas > 1)
     positions = Positions(passes, role, as_tensors, setting)
     batches = _batches(positions, samples, size, steps, role, report)
-    kept = steps if passes.once and role == "validation" else None
-    return Iterated(positions, options, samples, kept or batches, size, spec, kept)
+    return Iterated(positions, options, samples, batches, size, spec)
 
 
 def _batches(
@@ -153,35 +143,6 @@ def samples_by_iterating(passes: Passes) -> tf.data.Dataset:
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def as_batch(value: Any) -> Any:
-    """Return a batch of the user's as nested tuples and dicts of arrays. Lists become tuples, None at the end is left
-    out, and torch's tensors become arrays.
-    """
-    if isinstance(value, dict):
-        return {key: as_batch(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        items = tuple(as_batch(item) for item in value)
-        while items and items[-1] is None:
-            items = items[:-1]
-        return items
-    if value is None or isinstance(value, (np.ndarray, *_TENSORS)):
-        return value
-    if hasattr(value, "tocoo"):  # a sparse matrix of SciPy
-        return _sparse(value)
-    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
-
-
-def _sparse(matrix: Any) -> tf.SparseTensor:
-    parts = matrix.tocoo()
-    indices = np.stack([parts.row, parts.col], axis=1).astype("int64")
-    return tf.sparse.reorder(tf.SparseTensor(indices, parts.data, parts.shape))
-
-
-def _rows(batch: Any) -> int:
-    first = tf.nest.flatten(batch)[0]
-    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
-
-
 def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
     """Return the type of these batches, or of samples if they are not `batched`. Raises UserError if they have no type
     in common, or are not batches.
@@ -193,34 +154,25 @@ def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
 
 
 def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
-    first = leaves[0]
-    if first is None:
+    if leaves[0] is None:
         raise UserError(f"a batch of {role} contains None", AS_BATCHES)
-    shapes = [list(leaf.shape) for leaf in leaves]
+    shapes = [tuple(leaf.shape) for leaf in leaves]
     if batched and not shapes[0]:
         raise UserError(f"the elements of {role} are single values, not batches", AS_BATCHES)
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(
-            f"batches of {role} have the shapes {tuple(shapes[0])} and {tuple(shapes[1])}",
-            "give all the same number of axes",
+            f"batches of {role} have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
         )
-    sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)]
-    shape = [None, *sizes[1:]] if batched else sizes
-    if isinstance(first, tf.RaggedTensor):
-        return tf.RaggedTensorSpec(shape, first.dtype, first.ragged_rank, first.row_splits.dtype)
-    if isinstance(first, tf.SparseTensor):
-        return tf.SparseTensorSpec(shape, first.dtype)
-    return tf.TensorSpec(shape, _dtype(first, role))
-
-
-def _dtype(array: Any, role: str) -> tf.DType:
-    if getattr(array.dtype, "kind", "") in ("U", "S"):
-        return tf.string
     try:
-        return tf.as_dtype(array.dtype)
+        return type_of(leaves, batched)
     except TypeError:
         hint = "convert it to numbers or texts of equal shape"
-        raise UserError(f"a batch of {role} contains an array of the type {array.dtype}", hint) from None
+        raise UserError(f"a batch of {role} contains an array of the type {leaves[0].dtype}", hint) from None
+
+
+def _rows(batch: Any) -> int:
+    first = tf.nest.flatten(batch)[0]
+    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
 
 
 def _checked(value: Any, spec: Any, role: str, least: int, copies: bool) -> Any:
@@ -242,11 +194,7 @@ def _checked(value: Any, spec: Any, role: str, least: int, copies: bool) -> Any:
         )
     if _rows(batch) < least:
         return None
-    return tf.nest.map_structure(_copied, batch) if copies else batch
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    return tf.nest.map_structure(copied, batch) if copies else batch
 
 
 def _leaves(nest: Any) -> list[Any]:
@@ -254,14 +202,14 @@ def _leaves(nest: Any) -> list[Any]:
 
 
 def _fits(leaf: Any, spec: Any) -> bool:
-    return leaf is not None and spec.shape.is_compatible_with(leaf.shape) and _dtype(leaf, "") == spec.dtype
+    return leaf is not None and spec.shape.is_compatible_with(leaf.shape) and dtype_of(leaf) == spec.dtype
 
 
 def _shown(nest: Any) -> str:
     """Return types and shapes as a short text, such as (float32 (10, 4), int64 (10,))."""
 
     def shown(leaf: Any) -> str:
-        return "None" if leaf is None else f"{_dtype(leaf, '').name} {tuple(leaf.shape)}"
+        return "None" if leaf is None else f"{dtype_of(leaf).name} {tuple(leaf.shape)}"
 
     if isinstance(nest, tuple):
         return f"({', '.join(map(_shown, nest))})"
