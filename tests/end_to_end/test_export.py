@@ -233,7 +233,7 @@ def test_all_options_at_once() -> None:
         (("memory_growth=false", "memory_limit_mb=512"), ("device.memory_growth",)),
         (("shape=[8, 8, 1]", "classes=4", "samples=9"), ("workload.shape", "workload.classes", "workload.samples")),
         (("workload.folder=/tmp", "args={a: 1}"), ("workload.args", "workload.folder")),
-        (tuple(f"{key}={text}" for key, text in SPECIAL.items()), tuple(SPECIAL)),
+        (("model=mlp", *(f"{key}={text}" for key, text in SPECIAL.items())), tuple(SPECIAL)),
     ],
 )
 def test_what_has_no_effect_stands_in_the_list_with_the_true_reason(
