@@ -321,6 +321,7 @@ class Best(Event):
     option: str  # train.early_stop or run.keep_best
     figure: str
     epoch: int  # counted from 1
+    step: int  # the last one of the epoch, counted over all epochs
     value: float | None
     files: Sequence[KeptModel] = ()  # the models that run.keep_best keeps, the best one first
     restores: bool = False  # whether the training gives the model the weights of this epoch at its end

@@ -263,6 +263,22 @@ def test_the_loss_is_that_of_the_steps_and_keras_mean_is_called_so() -> None:
     assert [(curve.label, list(curve.line.y)) for curve in older.curves] == [("epoch mean", [5.0, 4.0])]
 
 
+def test_the_best_epochs_are_marked_in_the_charts_of_figures() -> None:
+    best = {"type": "best", "option": "train.early_stop", "figure": "val_loss", "epoch": 2, "step": 4, "value": 1.0}
+    now = fed(
+        (0.0, {"type": "started", "steps_per_epoch": 2}), (1.0, progress(1, loss=5.0)),
+        (2.0, best | {"epoch": 1, "step": 2}), (4.0, best),
+        (6.0, progress(6, loss=4.0)), (9.0, best), (9.5, progress(8, loss=3.0)),
+    )  # fmt: skip
+    assert now.best["train.early_stop"].moment == (4.0, 4.0)  # the later event is of a resume
+    speed, loss = charts.plots(now)[:2]
+    assert (speed.best, loss.best) == ((), (4.0,))
+    for glyphs in (RICH, PLAIN):
+        rows = draw(loss, 60, 8, glyphs)[0]
+        assert any(glyphs.best in text and style == "good" for row in rows for text, style in row)
+    assert "best epoch 2" in plain(draw(loss, 60, 8, RICH)[0][0])
+
+
 def test_a_resumed_run_has_a_join_and_the_phases_of_its_new_start() -> None:
     now = fed(
         (0.0, {"type": "phase", "phase": "importing"}), (5.0, {"type": "phase", "phase": "training"}),

@@ -35,6 +35,7 @@ class Glyphs:
     point: str
     grid_across: str
     grid_down: str
+    best: str
     fill: str
     legend: tuple[str, ...]
     spinner: str
@@ -71,6 +72,7 @@ RICH = Glyphs(
     point="•",
     grid_across="┈",
     grid_down="┊",
+    best="║",
     fill="⣿",
     legend=("──", "╌╌", "··", "• "),
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
@@ -106,6 +108,7 @@ PLAIN = Glyphs(
     point="o",
     grid_across=".",
     grid_down=":",
+    best="!",
     fill=":",
     legend=("*", "o", "+", "x"),
     spinner="|/-\\",

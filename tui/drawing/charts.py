@@ -72,7 +72,9 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
     curves.append(Curve("epoch mean", means, marked=bool(curves), value=mean.value, short="mean"))
     if len(validation := now.line(f"val_{name}")):
         curves.append(Curve("val", validation, marked=True))
-    return Plot(figures.metric(name).label, "", tuple(curves), x_unit="step", note=NOTES[mean.steps])
+    epochs = sorted({best.epoch for best in now.best.values()})
+    how = tuple(f"best epoch {epoch}" for epoch in epochs)
+    return Plot(figures.metric(name).label, "", tuple(curves), x_unit="step", note=NOTES[mean.steps], how=how)
 
 
 # ---- as the settings say --------------------------------------------------------------------------
@@ -85,7 +87,8 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
-    placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins)
+    best = tuple(now.pace.place(axis, *each.moment) for each in now.best.values()) if plot.x_unit == "step" else ()
+    placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins, best=best)
     return as_drawn(replace(placed, final=_is_final(now, axis, placed.x_end)), drawn)
 
 

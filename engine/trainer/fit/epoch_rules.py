@@ -145,22 +145,28 @@ class EpochRules(keras.callbacks.Callback):
 
     def _report(self, key: str) -> None:
         """Report the best epoch that the callback of this option knows. Nothing is reported if there is none yet."""
-        callback, best = self.callbacks[key], None
-        if isinstance(callback, BestModels) and callback.kept:
-            first = callback.kept[0]
-            best = events.Best(
-                option=key, figure=callback.monitor, epoch=first.epoch, value=first.value, files=callback.files
-            )
-        elif callback is self._early and callback.best is not None:
-            best = events.Best(
+        callback, files, restores = self.callbacks[key], list[dict[str, Any]](), False
+        value: float | None
+        if isinstance(callback, BestModels):
+            if not callback.kept:
+                return
+            epoch, value, files = callback.kept[0].epoch, callback.kept[0].value, callback.files
+        elif callback is not self._early or callback.best is None:
+            return
+        else:
+            epoch, value = callback.best_epoch + 1, events.finite(callback.best)
+            restores = callback.restore_best_weights
+        self._built.report.best_epoch(
+            events.Best(
                 option=key,
                 figure=callback.monitor,
-                epoch=callback.best_epoch + 1,
-                value=events.finite(callback.best),
-                restores=callback.restore_best_weights,
+                epoch=epoch,
+                step=epoch * self.params["steps"],
+                value=value,
+                files=files,
+                restores=restores,
             )
-        if best is not None:
-            self._built.report.best_epoch(best)
+        )
 
 
 def _has_changed(callback: Any, epoch: int) -> bool:

@@ -225,13 +225,15 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:
-    """Return the figures of the result in as many columns as fit into `width` cells."""
+    """Return the sentences about the best epochs, then the figures of the result in as many columns as fit into
+    `width` cells.
+    """
     results = items(now)
     cell = max([LEAST_CELL, *(max(len(name), LEAST_NAME) + max(len(value), VALUE) + 2 for name, value in results)])
     columns = max(1, width // cell)
     cell = width // columns
     widths = [_name_width(results[column::columns], cell) for column in range(columns)]
-    drawn: list[Row] = []
+    drawn: list[Row] = [fit([(clean(sentence), "value")], width) for sentence in best_epoch.sentences(now.summary)]
     for start in range(0, len(results), columns):
         row: Row = []
         for (name, value), name_width in zip(results[start : start + columns], widths, strict=False):

@@ -1,4 +1,4 @@
-"""Draws curves, and the marks of resumptions, into rows of characters: the only place that makes braille.
+"""Draws curves, and the marks of resumptions and best epochs, in rows of characters: the only place that makes braille.
 
 Drawing is a pure function of the data and the size. Scales are in scales.py, labels in axes.py, and what of a line is
 drawn in strokes.py.
@@ -157,6 +157,8 @@ def draw(
     _add_all(canvas, plot, scale, across)
     for at in plot.joins:
         canvas.upright(column_of(at, across, inner), "warn", glyphs.grid_down)
+    for at in plot.best:
+        canvas.upright(column_of(at, across, inner), "good", glyphs.best)
     if cursor is not None:
         canvas.upright(column_of(cursor, across, inner), "cursor", glyphs.axis)
     rows = [title(plot, width, glyphs)]

@@ -39,10 +39,10 @@ class Plot:
     `bounds` limit the values: share (0 to 100 %), zero (from 0 up) or free. `x_unit` is the horizontal axis: time,
     step, epoch or samples. `x_end` is its last point, and `final` is True if no further points come. `key` names the
     chart. `note` is shown after the value. `how` are words that say how the values were changed, such as smoothed.
-    `joins` are the places at which a resumed run continued. `window` is the drawn part of the axis, None for the whole
-    axis. With `filled`, the area below the first curve is filled if the scale begins at zero. `corner` is a text at the
-    lower right. `since` names the moment at which the time begins. `alarm` says what is wrong with the values, else it
-    is empty.
+    `joins` are the places at which a resumed run continued, `best` those at which the best epochs have ended. `window`
+    is the drawn part of the axis, None for the whole axis. With `filled`, the area below the first curve is filled if
+    the scale begins at zero. `corner` is a text at the lower right. `since` names the moment at which the time begins.
+    `alarm` says what is wrong with the values, else it is empty.
     """
 
     title: str
@@ -56,6 +56,7 @@ class Plot:
     key: str = ""
     how: tuple[str, ...] = ()
     joins: tuple[float, ...] = ()
+    best: tuple[float, ...] = ()
     window: tuple[float, float] | None = None
     logarithmic: bool = False
     filled: bool = False
@@ -91,7 +92,7 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
     A share is never logarithmic.
     """
-    how = []
+    how = [*plot.how]
     if drawn.logarithmic and plot.bounds != "share":
         plot = replace(plot, logarithmic=True)
         how.append("log")

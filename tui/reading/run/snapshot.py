@@ -103,6 +103,17 @@ class Epoch:
     metrics: Mapping[str, float | None]
 
 
+@dataclass(frozen=True)
+class BestEpoch:
+    """The best epoch so far, counted from 1, by a figure. `moment` is its end: the time in seconds since the run began,
+    and the step.
+    """
+
+    epoch: int
+    figure: str
+    moment: tuple[float, float]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """The state of a run at one moment. `elapsed` is in seconds, without pauses between a stop and a resume.
@@ -110,6 +121,7 @@ class Snapshot:
     `diagnosis`, `input_stages` and `workers` are the newest events of their type. `gpu_seconds` is the time between two
     readings of the GPUs. `start` are the phases until training began, `rest` the totals of the later phases. `joins`
     are the moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed.
+    `best` has the best epochs by the option that asks for them.
     With `windowed`, the loss is that of the steps since the last progress event, not the mean of the epoch so far.
     """
 
@@ -138,6 +150,7 @@ class Snapshot:
     rest: Mapping[str, Span] = field(default_factory=lambda: EMPTY)
     pace: Pace = field(default=Pace())
     joins: tuple[tuple[float, float], ...] = ()
+    best: Mapping[str, BestEpoch] = field(default_factory=lambda: EMPTY)
     resumes: tuple[float, ...] = ()
     windowed: bool = False
     epochs: tuple[Epoch, ...] = ()

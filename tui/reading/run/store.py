@@ -18,7 +18,7 @@ from ....engine.telemetry.gpu_totals import GpuTotals
 from . import gpu_reading
 from .gpu_reading import Gpu, by_physical_gpu
 from .series import Pace, Series
-from .snapshot import BEGINNINGS, Epoch, Message, PhaseTimes, Snapshot
+from .snapshot import BEGINNINGS, BestEpoch, Epoch, Message, PhaseTimes, Snapshot
 
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 
@@ -47,6 +47,7 @@ _AT_FIRST: Mapping[str, Any] = {
     "outcome": None,
     "summary": EMPTY,
     "joins": (),
+    "best": EMPTY,
     "resumes": (),
     "windowed": False,
     "epochs": (),
@@ -206,6 +207,15 @@ class Store:
         self._metrics(at, {name: value for name, value in metrics.items() if name.startswith("val_")})
         for name in {"loss", *self._facts["metrics"]} & metrics.keys():
             self._add(f"epoch {name}", at, metrics[name])
+
+    def on_best(self, t: float, event: Mapping[str, Any]) -> None:
+        """Record a best epoch. A resumed run reports its best epoch again, which keeps its moment."""
+        option, epoch, step = str(event.get("option")), number(event.get("epoch")), number(event.get("step"))
+        before = self._facts["best"].get(option)
+        if epoch is None or step is None or (before is not None and before.epoch == epoch):
+            return
+        best = BestEpoch(int(epoch), str(event.get("figure")), (self._time(t), step))
+        self._set(best=MappingProxyType({**self._facts["best"], option: best}))
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
         """Add an epoch that has ended at the Unix time `t`. If a resumed run repeats an epoch, the later one replaces
