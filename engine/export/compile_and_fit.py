@@ -196,6 +196,8 @@ def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: 
         script.blocks(extract("trainer/exported.py", "Profile"))
     if isinstance(run.max_minutes, int | float):
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
+    if run.checkpoint == "epoch" and options.workload.entry is not None:
+        script.blocks(extract("trainer/exported.py", "has_variables"))
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
@@ -252,12 +254,15 @@ def _nan(script: Script, options: Options) -> None:
 
 def _checkpoint(script: Script, options: Options) -> None:
     every = options.run.checkpoint
-    if every == "epoch":
+    backup, exact = 'keras.callbacks.BackupAndRestore("backup")', "exact without shuffling and dropout"
+    if every == "epoch" and options.workload.entry is not None:
         script.add(
-            '    keras.callbacks.BackupAndRestore("backup"),',
+            f"    *([{backup}] if has_variables(model, train) else []),",
             "run.checkpoint",
-            "starts again at the epoch; exact without shuffling and dropout",
+            f"starts again at the epoch, if the model has variables before its first step; {exact}",
         )
+    elif every == "epoch":
+        script.add(f"    {backup},", "run.checkpoint", f"starts again at the epoch; {exact}")
     elif every != "off":
         script.add(
             f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',

@@ -10,13 +10,14 @@ from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
 from .notify import Notify
 from .run import Run
-from .synonyms import resolve_key
+from .synonyms import ARGUMENTS, argument_of, resolve_key
 from .training import Train
 from .workload import Workload
 
 SCHEMA_VERSION = 1
 
 __all__ = [
+    "ARGUMENTS",
     "GROUPS",
     "OPTIONS",
     "PRIVATE",
@@ -32,6 +33,7 @@ __all__ = [
     "Strategy",
     "Train",
     "Workload",
+    "argument_of",
     "by_key",
     "is_private",
     "resolve_key",

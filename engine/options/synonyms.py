@@ -30,6 +30,8 @@ _OF_SEVERAL: Mapping[str, tuple[str, ...]] = {
     "nan terminate_on_nan isnan inf": ("train.stop_on_nan", "train.nan_check_steps"),
 }  # fmt: skip
 
+ARGUMENTS = "workload.args"
+
 # Other name -> keys of its options.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **{word: (info.key,) for info in OPTIONS for word in info.about.other_names},
@@ -60,8 +62,11 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
     """Return the full key of the option that `text` names by its key (`input.batch_size`) or by its name
     (`batch_size`), if only one group has an option of this name.
 
-    Other names (SYNONYMS) are not accepted. Raises KeyError with a sentence that names the nearest option.
+    Also for a text that `argument_of` accepts. Other names (SYNONYMS) are not accepted. Raises KeyError with a sentence
+    that names the nearest option.
     """
+    if argument_of(text):
+        return ARGUMENTS
     options = tuple(options)
     keys = [info.key for info in options]
     if text in keys:
@@ -70,6 +75,14 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
     if len(short) == 1:
         return short[0]
     raise KeyError(f"unknown option{option_meant(text, options)}")
+
+
+def argument_of(text: str) -> tuple[str, ...]:
+    """Return the names below `workload.args` in a text such as `workload.args.lr` or `args.head.units`, from the outer
+    mapping to the inner one. Empty for any other text.
+    """
+    names = text.removeprefix("workload.").split(".")
+    return tuple(names[1:]) if names[0] == "args" and all(names) else ()
 
 
 def option_meant(word: str, options: Iterable[OptionInfo]) -> str:

@@ -196,7 +196,7 @@ class Workload(Group):
     args: dict[str, Any] = option(
         {},
         "plain values that your function finds in context.args",
-        helps="try a value of your own code from the command line: --set 'workload.args={units: 128}'",
+        helps="try a value of your own code from the command line: --set workload.args.units=128",
         part=OWN_CODE,
         not_exported="workload.entry is not set",
         other_names="hparams hyperparameters params",

@@ -206,8 +206,8 @@ def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
     Raises PresetError for the first wrong setting.
     """
     given = _Layers()
-    for setting in settings:
-        _add_setting(given, setting)
+    for setting in sorted(settings, key=_names_argument):
+        _add_setting(given, setting, layers.values.get(opts.ARGUMENTS))
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
     for key in given.values:
@@ -216,7 +216,15 @@ def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
     layers.origins.update(given.origins)
 
 
-def _add_setting(layers: _Layers, setting: str) -> None:
+def _names_argument(setting: str) -> bool:
+    return bool(opts.argument_of(setting.partition("=")[0].strip()))
+
+
+def _add_setting(layers: _Layers, setting: str, arguments: Any) -> None:
+    """Add the value of a setting. `arguments` is the present value of workload.args, of which a setting may change one.
+
+    Raises PresetError.
+    """
     name, equals, text = setting.partition("=")
     place = f"--set {shorten(setting, 60)[1:-1]}"
     if not equals:
@@ -227,8 +235,19 @@ def _add_setting(layers: _Layers, setting: str) -> None:
         raise PresetError([Problem(place, None, "", str(fault.args[0]))]) from None
     if meant := located_yaml.trap(text.strip()):
         raise PresetError([Problem(place, None, key, meant)])
-    layers.values[key] = located_yaml.scalar(text)
+    value = located_yaml.scalar(text)
+    if names := opts.argument_of(name.strip()):
+        value = _with_argument(layers.values.get(key, arguments), names, value)
+    layers.values[key] = value
     layers.origins[key] = (place, None)
+
+
+def _with_argument(arguments: Any, names: tuple[str, ...], value: Any) -> Any:
+    """Return the mapping `arguments` with another value at `names`. Anything but a mapping is replaced by one."""
+    if not names:
+        return value
+    inner = arguments if isinstance(arguments, dict) else {}
+    return inner | {names[0]: _with_argument(inner.get(names[0]), names[1:], value)}
 
 
 def _validated(name: str, layers: _Layers) -> Preset:

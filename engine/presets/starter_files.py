@@ -94,12 +94,13 @@ if __name__ == "__main__":
 def write(folder: Path, example: str | None = None) -> list[Path]:
     """Write a preset and a program into the folder, and return their paths.
 
-    `example` names a shipped example to write instead. Raises FileExistsError if one of the files exists; then nothing
-    is written. Raises also other OSErrors.
+    `example` names a shipped example to write instead: its preset, its program, and further presets for later steps.
+    Raises FileExistsError if one of the files exists; then nothing is written. Raises also other OSErrors.
     """
     contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), "train.py": PROGRAM}
     if example is not None:
-        names = (f"{example}.yaml", f"{example}.py")
+        later = sorted(path.name for path in SHIPPED_EXAMPLES.glob(f"{example}-*.yaml"))
+        names = (f"{example}.yaml", f"{example.replace('-', '_')}.py", *later)
         contents = {name: (SHIPPED_EXAMPLES / name).read_text(encoding="utf-8") for name in names}
     texts = {folder / name: text for name, text in contents.items()}
     for path in texts:

@@ -85,6 +85,20 @@ def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> N
     model._maybe_symbolic_build = build
 
 
+def has_variables(model: keras.Model, data: Any) -> bool:
+    """Return True if the model has its variables, after making those of a model that would get them in its first step.
+
+    `data` are the batches of the fit. Keras cannot make them if the model has no `call`, or batches of a PyDataset.
+    """
+    if not model.built and isinstance(data, tf.data.Dataset):
+        x = keras.utils.unpack_x_y_sample_weight(data.element_spec)[0]
+        try:
+            model(tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), x))
+        except Exception as fault:  # noqa: BLE001 - the user's code
+            print(f"{type(model).__name__} gets its variables in the first step: {fault}")
+    return bool(model.built)
+
+
 class OfBytes(keras.Model):
     """A model that takes inputs as bytes and converts them to floats, multiplied by `scale`, at the start of each
     step.

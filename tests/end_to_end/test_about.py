@@ -182,7 +182,10 @@ def test_what_init_writes_and_says_holds_on_any_machine(
         assert words in written
     assert cli.run(["presets", "check", "preset.yaml"]) == 0
     assert "def build(context)" in printed(capsys, "guide")
-    for name in sorted(path.stem for path in (ROOT / "examples").glob("[!_]*.py")):
-        assert f"gputui --preset {name}.yaml" in printed(capsys, "init", "--example", name)
-        assert Path(f"{name}.py").read_text() == (ROOT / "examples" / f"{name}.py").read_text()
-        assert cli.run(["presets", "check", f"{name}.yaml"]) == 0
+    for program in sorted((ROOT / "examples").glob("[!_]*.py")):
+        name = program.stem.replace("_", "-")
+        said = printed(capsys, "init", "--example", name)
+        assert Path(program.name).read_text() == program.read_text()
+        for path in (ROOT / "examples").glob(f"{name}*.yaml"):
+            assert f"gputui --preset {path.name}" in said
+            assert cli.run(["presets", "check", path.name]) == 0

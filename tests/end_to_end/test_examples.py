@@ -1,40 +1,90 @@
-"""The worked examples of docs/own-code.md, each trained in a copy of their folder."""
+"""The worked examples of docs/own-code.md and docs/fine-tuning.md, each trained in a copy of their folder."""
 
 from __future__ import annotations
 
+import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.runs import Run
 
 from tests.support.cases import all_hold
-from tests.support.forking import Forks, trainer_of
+from tests.support.exporting import trained_by_both
+from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import happened
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LEARNT = {"arrays": ("val_accuracy", 0.9, 2.0), "images": ("val_accuracy", 0.9, 2.0), "records": ("loss", 0.0, 1.0)}
+# Preset -> a metric at the end of the run, and its limits. Presets with an underscore need files of those without.
+LEARNT = {
+    "arrays": ("val_accuracy", 0.9, 2.0),
+    "images": ("val_accuracy", 0.9, 2.0),
+    "records": ("loss", 0.0, 1.0),
+    "two-phases": ("val_accuracy", 0.5, 0.9),
+    "two-phases-unfrozen": ("val_accuracy", 0.95, 2.0),
+    "distillation": ("val_accuracy", 0.95, 2.0),
+    "quantisation": ("val_accuracy", 0.85, 2.0),
+}
+STUDENT = "distillation-student"
+IN_EXTRAS = {"lora"}  # tests/extras/test_lora.py
+SECOND = {"two-phases-unfrozen"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copy = shutil.copytree(EXAMPLES, tmp_path / "examples")
+    monkeypatch.chdir(copy)
+    return copy
 
 
 def test_every_example_has_a_test_and_a_word_in_the_docs() -> None:
-    assert {path.stem for path in EXAMPLES.glob("[!_]*.py")} == set(LEARNT) == {p.stem for p in EXAMPLES.glob("*.yaml")}
-    text = (EXAMPLES.parent / "docs" / "own-code.md").read_text()
-    assert all(f"examples/{name}.py" in text for name in LEARNT)
+    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {*LEARNT, STUDENT, *IN_EXTRAS}
+    docs = EXAMPLES.parent / "docs"
+    text = (docs / "own-code.md").read_text() + (docs / "fine-tuning.md").read_text()
+    for path in EXAMPLES.glob("[!_]*.py"):
+        assert path.with_name(f"{path.stem.replace('_', '-')}.yaml").exists()
+        assert f"examples/{path.name}" in text
+
+
+def applies(run: Run) -> bool:
+    """Whether the run trained to its end, and every option of its preset applied."""
+    (started,) = happened(run, "started")
+    return run.state == "ok" and started["not_applied"] == [] and happened(run, "warning") == []
 
 
 @pytest.mark.slow
-def test_the_examples_train_and_every_option_of_their_presets_applies(
-    tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(shutil.copytree(EXAMPLES, tmp_path / "examples"))
-    trainers = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT}
-    forks.run(*(trainer for _, trainer in trainers.values()))
+def test_the_examples_train_and_every_option_of_their_presets_applies(folder: Path, forks: Forks) -> None:
+    first = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT if name not in SECOND}
+    forks.run(*(trainer for _, trainer in first.values()))
+    second = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in SECOND}
+    quantised = Program(str(folder), str(folder / "quantised.out"), ["quantisation.py"])
+    forks.run(*(trainer for _, trainer in second.values()), quantised)
+    runs = {name: run for name, (run, _) in (first | second).items()}
     with all_hold() as cases:
-        for name, (run, _) in trainers.items():
+        for name, run in runs.items():
             with cases.case(name):
-                assert run.state == "ok"
-                (started,) = happened(run, "started")
-                assert started["not_applied"] == []
-                assert happened(run, "warning") == []
+                assert applies(run)
                 metric, least, most = LEARNT[name]
                 assert least < (run.result or {})["metrics"][metric] < most
+        with cases.case("the second phase begins with the weights of the first"):
+            begun = happened(runs["two-phases-unfrozen"], "epoch")[0]["metrics"]["loss"]
+            assert begun < 0.8 * (runs["two-phases"].result or {})["metrics"]["loss"]
+        with cases.case("int8 takes less than a third, and loses less than 2 % of accuracy"):
+            rows = re.findall(r"\.keras +(\d+) kB +accuracy ([\d.]+)", (folder / "quantised.out").read_text())
+            (size, accuracy), (size8, accuracy8) = ((int(kilobytes), float(share)) for kilobytes, share in rows)
+            assert size8 < size / 3
+            assert abs(accuracy8 - accuracy) < 0.02
+    if (Path(find_spec("keras").origin).parent / "distillation").exists():  # type: ignore[union-attr, arg-type]
+        _distils(folder, forks)
+
+
+def _distils(folder: Path, forks: Forks) -> None:
+    """The student learns from its teacher, and an exported script, whose fit keeps a backup, to the same losses."""
+    run, ours, theirs = trained_by_both(forks, presets.resolve(f"{STUDENT}.yaml", ["shuffle=off"]), folder)
+    assert applies(run)
+    assert theirs == pytest.approx(ours, rel=1e-4)
+    told = [event["metrics"]["distillation_loss"] for event in happened(run, "epoch")]
+    assert 0 < told[-1] < told[0] / 5
+    assert Path("student.keras").stat().st_size < Path("teacher.keras").stat().st_size / 4

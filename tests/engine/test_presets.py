@@ -46,6 +46,20 @@ def test_defaults_lose_to_extends_loses_to_the_file_loses_to_set(tmp_path: Path)
     assert (train.epochs, train.learning_rate, train.warmup_steps, train.optimizer) == (5, 0.25, 9, "adam")
 
 
+def test_a_setting_changes_one_value_of_the_arguments_of_own_code(tmp_path: Path) -> None:
+    text = "workload: {entry: 'a.py:build', args: {rate: 0.1, head: {units: 3, bias: false}}}\n"
+    path = str(write(tmp_path / "mine.yaml", text))
+    for settings, args in (
+        (["workload.args.rate=0.2"], {"rate": 0.2, "head": {"units": 3, "bias": False}}),
+        (["args.head.units=4", "args.new=[1]"], {"rate": 0.1, "head": {"units": 4, "bias": False}, "new": [1]}),
+        (["args.rate=0.2", "workload.args={a: 1}"], {"a": 1, "rate": 0.2}),
+    ):
+        assert presets.resolve(path, settings).options.workload.args == args
+    assert problem(path, "args.=3").endswith("unknown option, did you mean args?")
+    assert "workload.args: " in problem(path, "args.rate=2001-01-01")
+    assert presets.resolve("quickstart", ["args.a.b=1"]).options.workload.args == {"a": {"b": 1}}
+
+
 def test_extends_finds_a_file_beside_the_preset_and_a_shipped_preset_by_name(tmp_path: Path) -> None:
     write(tmp_path / "deep" / "base.yaml", "extends: quickstart\ntrain: {epochs: 3}\n")
     path = write(tmp_path / "mine.yaml", "extends: deep/base.yaml\n")

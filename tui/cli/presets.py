@@ -87,8 +87,9 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
 @click.argument("folder", metavar="[DIR]", default=".")
 @click.option(
     "--example",
-    type=click.Choice(["arrays", "images", "records"]),
-    help="Write this worked example instead: arrays in memory, a folder of images, or TFRecord files.",
+    type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
+    help="Write this worked example instead: arrays in memory, a folder of images, TFRecord files, or one of "
+    "docs/fine-tuning.md.",
 )
 def init(folder: str, example: str | None) -> None:
     """Write a preset.yaml and a small train.py to start from.

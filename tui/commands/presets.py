@@ -135,9 +135,10 @@ def begin(folder: str, example: str | None = None) -> None:
     for path in written:
         print(f"wrote {path}")
     go = f"cd {shlex.quote(folder)}\n    " if folder != "." else ""
-    preset, program = (path.name for path in written)
+    preset, program = (path.name for path in written[:2])
+    then = "".join(f"    {f'gputui --preset {path.name}':<33}then this\n" for path in written[2:])
     print(
-        f"\nnext:\n    {go}{f'gputui --preset {preset}':<33}train it as it is\n"
+        f"\nnext:\n    {go}{f'gputui --preset {preset}':<33}train it as it is\n{then}"
         f"    {f'gputui {preset}':<33}open the form on it, to change options\n"
         f"then put your own model and data into {program}: gputui guide says what build may return,\n"
         "and gputui options lists what a preset can set"
