@@ -49,9 +49,9 @@ def prepare(request: Request, say: Callable[[str], None], listen: Listener) -> M
     `say` gets lines about what happens, and `listen` the progress. Raises PrepareError, ManifestError, ExistsError,
     SaveError or OSError. A folder in which nothing was written is removed.
     """
-    folder = request.folder
-    made = _make(folder)
+    folder, made = request.folder, False
     try:
+        made = _make(folder)
         with _locked(folder):
             return _Preparation(request, say, listen).run()
     except BaseException as fault:

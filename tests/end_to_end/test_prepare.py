@@ -1,108 +1,47 @@
-"""`gputui prepare` as a user runs it: killed, stopped and started again; its files are read without TensorFlow."""
+"""`gputui prepare` as a user runs it: killed, stopped, on a full disk, and started again."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import signal
-import struct
 import subprocess
-import zlib
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.class_folders import check, class_folders, manifest
 from tests.support.front_door import gputui, opened, until
-
-SIDE, CLASSES = 8, ("cat", "dog")
-
-
-def png(pixels: bytes) -> bytes:
-    """SIDE x SIDE pixels of RGB as PNG."""
-    rows = b"".join(b"\0" + pixels[at : at + 3 * SIDE] for at in range(0, len(pixels), 3 * SIDE))
-    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    made = (
-        struct.pack(">I", len(part)) + name + part + struct.pack(">I", zlib.crc32(name + part)) for name, part in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(made)
+from tests.support.small_disk import SmallDisk
+from tests.support.small_disk import small_disk as small_disk
 
 
-def class_folders(root: Path, number: int, broken: int) -> set[tuple[bytes, int]]:
-    """Write so many images, each with pixels of its own, and broken ones. Return pixels and label of the good ones."""
-    good = set()
-    for index in range(number + broken):
-        path = root / CLASSES[index % 2] / f"{index:04}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = hashlib.sha512(str(index).encode()).digest() * 3
-        if index < number:
-            good.add((pixels, index % 2))
-        path.write_bytes(png(pixels) if index < number else png(pixels)[:60])
-    return good
+def command(images: Path, folder: Path, *words: str) -> list[str]:
+    given = [word for setting in (f"data=images:{images}", "shape=[8, 8, 3]") for word in ("--set", setting)]
+    return ["prepare", "--preset", "quickstart", *given, "-o", str(folder), *words]
 
 
-def records(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file."""
-    content, at = path.read_bytes(), 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        yield content[at + 12 : at + 12 + length]
-        at += 16 + length
-
-
-def sample_in(record: bytes) -> tuple[bytes, int]:
-    """The features image, which is a field of 192 bytes, and label, which is the last byte of a serialised Example."""
-    at = record.index(b"\n\xc0\x01")
-    return record[at + 3 : at + 3 + 3 * SIDE * SIDE], record[-1]
-
-
-def manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"written": []}
-    return content
-
-
-def check(folder: Path, good: set[tuple[bytes, int]], broken: int) -> None:
-    """The manifest is right, and each good image is there exactly once."""
-    listed = manifest(folder)
-    assert listed["complete"]
-    assert listed["samples"]["train"] + listed["samples"]["validation"] == len(good)
-    assert listed["samples"]["broken"] == broken == sum(len(each["broken"]) for each in listed["written"])
-    assert {path.name for path in folder.glob("*.tfrecord")} == {each["file"] for each in listed["written"]}
-    seen: Counter[tuple[bytes, int]] = Counter()
-    for each in listed["written"]:
-        path = folder / each["file"]
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == each["sha256"]
-        stored = [sample_in(record) for record in records(path)]
-        assert len(stored) == each["samples"]
-        seen.update(stored)
-    assert seen == Counter(good)
+def interrupted(number: int, folder: Path, files: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, which gets a signal when so many files are complete."""
+    process = opened(*arguments)
+    try:
+        until(lambda: len(manifest(folder)["written"]) >= files, every=0.005)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(arguments, process.returncode, out, errors)
 
 
 @pytest.mark.slow
 def test_a_preparation_that_is_stopped_and_killed_goes_on_with_the_next_file(tmp_path: Path) -> None:
-    good = class_folders(tmp_path / "images", 190, 10)
-    folder = tmp_path / "ready"
-    settings = (f"data=images:{tmp_path}/images", f"shape=[{SIDE}, {SIDE}, 3]")
-    given = [word for setting in settings for word in ("--set", setting)]
-    arguments = ["prepare", "--preset", "quickstart", *given, "-o", str(folder), "--shards", "90"]
-
-    def interrupted(number: int, files: int) -> subprocess.CompletedProcess[str]:
-        process = opened(*arguments)
-        until(lambda: len(manifest(folder)["written"]) >= files, every=0.005)
-        process.send_signal(number)
-        out, errors = process.communicate(timeout=60)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, errors)
-
-    stopped = interrupted(signal.SIGTERM, 3)
+    good, folder = class_folders(tmp_path / "images", 190, 10), tmp_path / "ready"
+    arguments = command(tmp_path / "images", folder, "--shards", "90")
+    stopped = interrupted(signal.SIGTERM, folder, 3, *arguments)
     assert stopped.returncode == 130, stopped
     assert "files are complete; the same command goes on" in stopped.stderr
     assert list(folder.glob(".*.part")) == []
     first = manifest(folder)["written"][0]
-    interrupted(signal.SIGKILL, len(manifest(folder)["written"]) + 3)
+    interrupted(signal.SIGKILL, folder, len(manifest(folder)["written"]) + 3, *arguments)
     assert not manifest(folder)["complete"]
 
     refused = gputui(*arguments, "--dtype", "float16")
@@ -113,6 +52,26 @@ def test_a_preparation_that_is_stopped_and_killed_goes_on_with_the_next_file(tmp
     assert json.loads(done.stdout) == manifest(folder)
     assert manifest(folder)["written"][0] == first
     check(folder, good, 10)
-    (folder / "00001-validation.tfrecord").write_bytes(b"")
-    assert gputui(*arguments).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root")
+def test_a_full_disk_is_refused_before_and_named_meanwhile(tmp_path: Path, small_disk: SmallDisk) -> None:
+    """What was complete is kept, and the same command goes on."""
+    good, folder = class_folders(tmp_path / "images", 190, 10), small_disk.path / "ready"
+    arguments = command(tmp_path / "images", folder, "--shards", "90")
+    with small_disk.full():
+        refused = gputui(*arguments)
+    assert (refused.returncode, folder.exists()) == (2, False), refused
+    process = opened(*arguments)
+    until(lambda: len(manifest(folder)["written"]) >= 3, every=0.005)
+    with small_disk.full():
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, (out, errors)
+    assert f"disk full at {folder}" in errors
+    assert "free some space, then the same command goes on" in errors
+    assert "Traceback" not in errors
+    assert list(folder.glob(".*.part")) == []
+    done = gputui(*arguments)
+    assert done.returncode == 0, done
     check(folder, good, 10)

@@ -12,15 +12,11 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...prepare.layout import Shard
 from ..common.training_errors import TrainerError
 from ..setup import environment
-
-PROGRESS_SECONDS = 0.3
 
 
 def main() -> None:
@@ -47,30 +43,12 @@ def _serve(answer: Callable[[Mapping[str, Any]], None]) -> None:
     from . import work
 
     request = work.read(sys.stdin.readline())
-    samples = work.open_samples(request)
-    answer({"facts": samples.facts, "one_process": samples.one_process})
+    if request.options.workload.entry is None:  # a user's code may do as it likes
+        work.use_one_thread()
+    samples = work.opened(request)
+    answer(work.described(samples))
     for line in sys.stdin:
-        command = json.loads(line)
-        if "shard" in command:
-            progress = _Progress(answer)
-            answer(work.write(samples, Shard(**command["shard"]), request, progress.at))
-        elif "measure" in command:
-            answer({"measured": work.measure(samples, int(command["measure"]), request, "reads" in command)})
-        else:
-            answer(work.join(command["join"], request))
-
-
-class _Progress:
-    """Sends the number of samples of the present file that were read, at most every PROGRESS_SECONDS."""
-
-    def __init__(self, answer: Callable[[Mapping[str, Any]], None]) -> None:
-        self._answer, self._due = answer, 0.0
-
-    def at(self, number: int) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + PROGRESS_SECONDS
-            self._answer({"at": number})
+        work.obey(json.loads(line), samples, request, answer)
 
 
 if __name__ == "__main__":

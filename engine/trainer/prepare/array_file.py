@@ -45,9 +45,8 @@ class _Rows:
 def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
     """Write the array file from the files in `given`, and return its entry in the manifest.
 
-    Without a test part, sample number `order[i]` is the i-th one of training and validation data, where `order` is what
-    `seed` draws in data/source.py: a training with this seed gets the same batches as with the original data. Raises
-    OSError.
+    A training draws the order of the arrays by its seed (data/source.py). They are written so that with `seed` this
+    gives the order of the files: the same batches as with the original data. Raises OSError.
     """
     dtype, shape = np.dtype(given["dtype"]), tuple(given["shape"])
     row_bytes = dtype.itemsize * int(np.prod(shape))
@@ -60,16 +59,15 @@ def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
     draft = folder / DRAFT.format(name=ARRAY_FILE, pid=os.getpid())
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as file:
-            if given["test"]:
-                for name, part in (("train", parts[TRAIN]), ("test", parts[VALIDATION])):
-                    _write(file, f"x_{name}", dtype, (len(part), *shape), map(part.input, range(len(part))))
-                    _write(file, f"y_{name}", part.labels.dtype, part.labels.shape, [part.labels.tobytes()])
-            else:
-                places = _places(parts, seed)
-                labels = np.array([parts[part].labels[number] for part, number in places], "int64")
-                rows = (parts[part].input(number) for part, number in places)
-                _write(file, "x", dtype, (len(places), *shape), rows)
-                _write(file, "y", labels.dtype, labels.shape, [labels.tobytes()])
+            sequences = {"": (TRAIN, VALIDATION)} if not given["test"] else {"_train": (TRAIN,), "_test": (VALIDATION,)}
+            for name, of in sequences.items():
+                places = [(parts[part], number) for part in of for number in range(len(parts[part]))]
+                if TRAIN in of:  # the test part is not drawn
+                    places = [places[place] for place in _order(len(places), seed)]
+                labels = np.array([rows.labels[number] for rows, number in places], "int64")
+                inputs = (rows.input(number) for rows, number in places)
+                _write(file, f"x{name}", dtype, (len(places), *shape), inputs)
+                _write(file, f"y{name}", labels.dtype, labels.shape, [labels.tobytes()])
         sync(draft)
         facts = {"file": ARRAY_FILE, "bytes": draft.stat().st_size, "sha256": hash_of(draft)}
         draft.rename(folder / ARRAY_FILE)
@@ -80,11 +78,10 @@ def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
     return facts
 
 
-def _places(parts: Mapping[str, _Rows], seed: int) -> list[tuple[str, int]]:
-    """Return the part and the number of each sample of the array, in its order."""
-    sequence = [(part, number) for part in (TRAIN, VALIDATION) for number in range(len(parts[part]))]
-    drawn = np.argsort(np.random.default_rng(seed).permutation(len(sequence)))
-    return [sequence[place] for place in drawn]
+def _order(samples: int, seed: int) -> Sequence[int]:
+    """Return the place among training and validation data, in this order, of each sample of the array."""
+    drawn: list[int] = np.argsort(np.random.default_rng(seed).permutation(samples)).tolist()
+    return drawn
 
 
 def _write(

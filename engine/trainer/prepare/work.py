@@ -17,19 +17,55 @@ from .request import Request
 from .request import read as read
 from .samples import Broken, EndedEarly, Samples
 
+PROGRESS_SECONDS = 0.3
 MEASURED_SECONDS = 0.5
 RECORD_BYTES = 16  # that TFRecord adds to each record
 
 
-def open_samples(request: Request) -> Samples:
+Answer = Callable[[Mapping[str, Any]], None]
+
+
+def use_one_thread() -> None:
+    """Let TensorFlow use one thread, as several processes share the CPUs."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def opened(request: Request) -> Samples:
     """Return the samples of the preset's data or of the user's code. Raises TrainerError."""
     if request.options.workload.entry is not None:
         from . import entry_data  # only needed for a user's code
 
         return entry_data.of_entry(request)
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # the processes share the CPUs
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     return preset_data.of_preset(request)
+
+
+def described(samples: Samples) -> dict[str, Any]:
+    """Return the first answer: the facts about the samples."""
+    return {"facts": dict(samples.facts), "one_process": samples.one_process}
+
+
+def obey(command: Mapping[str, Any], samples: Samples, request: Request, answer: Answer) -> None:
+    """Do what a command asks for, and answer it. Raises TrainerError."""
+    if "shard" in command:
+        answer(write(samples, Shard(**command["shard"]), request, _Progress(answer).at))
+    elif "measure" in command:
+        answer({"measured": measure(samples, int(command["measure"]), request, "reads" in command)})
+    else:
+        answer(join(command["join"], request))
+
+
+class _Progress:
+    """Sends the number of samples of the present file that were read, at most every PROGRESS_SECONDS."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer, self._due = answer, 0.0
+
+    def at(self, number: int) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + PROGRESS_SECONDS
+            self._answer({"at": number})
 
 
 def write(samples: Samples, shard: Shard, request: Request, at: Callable[[int], None]) -> dict[str, Any]:
