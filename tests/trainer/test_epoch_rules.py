@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from gputui.engine import presets
 from gputui.engine.trainer.common.training_errors import TrainerError
 
+from tests.support.forking import Forks, trainer_of
+from tests.support.front_door import happened
 from tests.support.own import Write
 from tests.support.training import Build, Training
 
@@ -43,6 +49,15 @@ def build(context):
     return parts | {{"loss": "mse", "metrics": ["mae"]}}
 """
 SHORT = ("epochs=8", "batch_size=20", "validation_split=0")
+
+
+def resumed(own: Write, source: str, whole: Training, step: int, *settings: str) -> Training:
+    """Another training of the same program, from the checkpoint of that step on."""
+    again = own(source, *settings)
+    name = f"step-{step:010d}"
+    shutil.copytree(whole.run.file("checkpoints") / name, again.run.file("checkpoints") / name)
+    again.loop.run(step)
+    return again
 
 
 def best(training: Training, option: str) -> dict[str, Any]:
@@ -111,3 +126,60 @@ def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write,
             own(SOURCE, *SHORT, setting).train()
         assert message in str(raised.value)
         assert hint in raised.value.hint
+
+
+RULES = (
+    "early_stop=cost:min", "early_stop_patience=3", "early_stop_restore=true", "keep_best=cost:min",
+    "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=1",
+    "decay_rate=0.5", "checkpoint=3", "keep=10", "save_model=true",
+)  # fmt: skip
+
+
+def test_a_resumed_training_ends_in_the_same_epoch_with_the_same_best_models(own: Write) -> None:
+    whole = own(SOURCE, *SHORT, *RULES).train()
+    for step in (9, 12):  # in the middle of epoch 5, and at the end of epoch 6
+        again = resumed(own, SOURCE, whole, step, *SHORT, *RULES)
+        reports = again.loop.built.report, whole.loop.built.report
+        assert reports[0].ended_by == reports[1].ended_by == "early_stop"
+        assert again.loop.step == whole.loop.step == 14
+        assert reports[0].best == reports[1].best
+        rates = [[event["metrics"]["learning_rate"] for event in each.events("epoch")] for each in (again, whole)]
+        assert rates[0] == rates[1][step // 2 :]
+        np.testing.assert_array_equal(*(training.loop.built.model.get_weights()[0] for training in (again, whole)))
+        assert again.run.file("best/epoch-0006.keras").exists() == (step < 12)
+
+
+KILLER = """
+import os, signal
+
+class Killer(keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        if self.batches == 10 and os.path.exists("kill me"):
+            os.unlink("kill me")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+plain = build
+def build(context):
+    parts = plain(context)
+    return parts | {"callbacks": [*parts["callbacks"], Killer()]}
+"""
+
+
+def test_replicas_decide_together_and_go_on_after_a_kill(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SOURCE + KILLER)
+    settings = ("seed=5", *SHORT, *RULES, "strategy.kind=mirrored", "logical_devices=2", "batch_size=10",
+                f"entry={tmp_path / 'train.py'}:build", f"folder={tmp_path}")  # fmt: skip
+    (whole, undisturbed), (killed, trainer) = (trainer_of(presets.defaults(settings)) for _ in range(2))
+    forks.run(undisturbed)
+    (tmp_path / "kill me").touch()
+    assert forks.codes(trainer) == [-signal.SIGKILL]
+    forks.run(trainer)
+    assert [event["resumed_at_step"] for event in happened(killed, "started")] == [None, 9]
+    results = [run.result or {} for run in (killed, whole)]
+    assert results[0]["ended_by"] == results[1]["ended_by"] == "early_stop"
+    assert results[0]["best"] == results[1]["best"]
+    for file in ("best/epoch-0004.keras", "best/epoch-0006.keras", "model.keras"):
+        pair = (keras.models.load_model(run.file(file)).get_weights()[0] for run in (killed, whole))
+        np.testing.assert_array_equal(*pair)

@@ -9,6 +9,8 @@ import signal
 import threading
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.runs import Run, checkpoint_files
@@ -48,7 +50,9 @@ def test_three_workers_train_what_one_machine_trains(forks: Forks, tmp_path: Pat
 
 
 def test_a_killed_worker_is_named_and_all_resume_to_the_same_losses(forks: Forks, tmp_path: Path) -> None:
-    settings = (*SHORT, "run.checkpoint=4", "batch_size=16")
+    rules = ("early_stop=val_loss", "early_stop_patience=2", "early_stop_restore=true", "keep_best=val_accuracy",
+             "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_patience=1", "save_model=true")  # fmt: skip
+    settings = (*SHORT, *rules, "run.checkpoint=4", "batch_size=16")
     (tmp_path / "whole").mkdir()
     whole, unbroken = workers_of(2, *program(tmp_path / "whole", "build_own_state"), *settings)
     (tmp_path / "fate").write_text(json.dumps([1, 9, signal.SIGKILL]))
@@ -63,6 +67,16 @@ def test_a_killed_worker_is_named_and_all_resume_to_the_same_losses(forks: Forks
     assert [told(run, "started")[-1]["resumed_at_step"] for run in runs] == [8, 8]
     for run in runs:
         assert epochs(run)[3] == epochs(whole[0])[3], "exactly, with what each worker has of its own"
+    for resumed, unbroken_run in zip(runs, whole, strict=True):
+        result, expected = resumed.result or {}, unbroken_run.result or {}
+        assert (result["ended_by"], result["best"]) == (expected["ended_by"], expected["best"])
+        assert len(result["best"]) == 2
+    kept = [item["file"] for item in (runs[0].result or {})["best"][0]["files"]]
+    assert len(kept) == 2
+    for file in (*kept, "model.keras"):
+        pair = (keras.models.load_model(run.file(file)).get_weights() for run in (runs[0], whole[0]))
+        assert all(np.array_equal(*weights) for weights in zip(*pair, strict=True)), file
+    assert not runs[1].file("best").exists(), "the chief alone writes"
 
 
 def test_a_frozen_chief_and_a_worker_that_never_comes_are_named(forks: Forks, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class EpochRules(keras.callbacks.Callback):
         if not self._known:
             self._learn_directions(figures)
         if PLATEAU_FIGURE in self.callbacks:
-            logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+            logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         for key, callback in self.callbacks.items():
             if callback.monitor in figures:
                 callback.on_epoch_end(epoch, dict(figures))
