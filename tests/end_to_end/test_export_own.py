@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export import export_folder
@@ -124,6 +126,24 @@ def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, fork
     assert len(ours) == 2
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_ends_early_and_keeps_the_best_model_as_gputui_does(folder: Path, forks: Forks) -> None:
+    write(folder, "arrays")
+    rules = ["early_stop=val_loss", "early_stop_patience=2", "early_stop_restore=true", "keep_best=val_loss",
+             "schedule=reduce_on_plateau", "plateau_patience=1", "decay_rate=0.5", "save_model=true"]  # fmt: skip
+    settings = ["deterministic=true", "shuffle=off", "epochs=30", "seed=5", "batch_size=20", "entry=train.py:build"]
+    preset = presets.defaults([*settings, *rules, "optimizer=sgd", "learning_rate=0.1"])
+    run, ours, theirs = trained_by_both(forks, preset, folder)
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    assert len(ours) < 30, "both have ended early"
+    assert run.result is not None
+    (best, *_) = run.result["best"]
+    for file, theirs_too in ((best["files"][0]["file"], "best.keras"), ("model.keras", "model.keras")):
+        paths = (run.file(file), folder / theirs_too)
+        pair = (keras.models.load_model(path, compile=False).get_weights() for path in paths)
+        assert all(np.allclose(mine, his, rtol=1e-5) for mine, his in zip(*pair, strict=True)), file
 
 
 def exported_and_moved(preset: Preset, folder: Path) -> tuple[Preset, Path]:
