@@ -86,7 +86,7 @@ lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
 		--extra cuda --group dev pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
-		--extra cuda --extra mlflow --extra wandb --extra trackio --extra grain --extra hub --group dev --group extras \
+		--extra cuda --extra mlflow --extra wandb --extra trackio --extra serve --extra grain --extra hub --group dev --group extras \
 		--constraint requirements.lock pyproject.toml --output-file requirements-extras.lock
 
 # The pictures of the documents, from runs trained for them.

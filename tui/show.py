@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from .form.form_state import FormState
 
 
+WEB_DRIVER = "textual.drivers.web_driver:WebDriver"  # of textual-serve, by which a browser is the terminal
 DUMB = ("dumb", "unknown")  # rich assumes 80 x 25 for these, and a screen of another size is painted without end
 
 
 def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
     """Raise Refused without a usable terminal. `instead` names, in the message, a command that needs no terminal."""
+    if os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER:
+        return
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
     if (name := os.environ.get("TERM", "")).lower() in DUMB:

@@ -45,7 +45,7 @@ NEEDS = {
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
     **{
         name: Need(_module(name), "run these tests by `make test-extras`")
-        for name in ("grain", "keras_hub", "mlflow", "nbclient", "torch", "trackio", "wandb")
+        for name in ("grain", "keras_hub", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
     },
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(lambda: os.geteuid() == 0, _MAY_MOUNT),

@@ -163,7 +163,7 @@ cli.sections = {
     "Runs": ("runs", "watch", "logs", "stop", "resume", "queue", "compare", "history", "follow", "note", "tag"),
     "Speed": ("diagnose", "ab", "tune", "fit-batch", "scaling", "prepare", "proof"),
     "Presets and your own code": ("presets", "options", "init", "guide", "export"),
-    "gputui and this machine": ("doctor", "gpus", "lease", "completion"),
+    "gputui and this machine": ("doctor", "gpus", "lease", "serve", "completion"),
 }
 
 
@@ -172,7 +172,7 @@ for command in (
     runs.follow, runs.note, runs.tag,
     speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.scaling, speed.prepare, speed.proof,
     presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
-    machine.gpus, machine.lease,
+    machine.gpus, machine.lease, machine.serve,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -1,4 +1,4 @@
-"""The commands about gputui and this machine, declared for the command line: doctor, gpus, lease and completion.
+"""The commands about gputui and this machine, declared for the command line: doctor, gpus, lease, serve and completion.
 
 Deferred imports: a command pays only for what it uses.
 """
@@ -65,6 +65,20 @@ def gpus(as_json: bool) -> None:
     from ..commands import gpus as gpus_command
 
     gpus_command.show_gpus(as_json)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, help="Port of localhost.")
+@click.pass_context
+def serve(context: click.Context, port: int) -> None:
+    """Show the screens in a browser.
+
+    The browser needs the printed address, whose token keeps other users of the machine out. From another machine, it
+    reaches the port through an SSH tunnel, whose command is printed.
+    """
+    from ..commands import serve as serve_command
+
+    context.exit(serve_command.serve(port))
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -1,0 +1,78 @@
+"""The command `gputui serve`: the screens in a browser, through textual-serve (an extra).
+
+Others on the machine can reach a port of localhost, too, and the screens can start programs. So a browser needs the
+token of the printed address, which it then keeps in a cookie that pages of other sites cannot use.
+
+Deferred imports: textual-serve is imported only by this command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import secrets
+import shlex
+import socket
+import sys
+from typing import Any
+
+from ..base.errors import DONE, Refused
+
+REQUIREMENT = "textual-serve>=1.1"
+HOST = "127.0.0.1"
+FORBIDDEN = "This page needs the whole address that `gputui serve` has printed, with its token.\n"
+
+
+def serve(port: int) -> int:
+    """Serve the screens on a port of localhost until Ctrl-C. Each page of a browser has screens of its own. Return the
+    exit code.
+
+    Raises Refused if textual-serve is missing or the port is taken.
+    """
+    if importlib.util.find_spec("textual_serve") is None:
+        raise Refused(f"textual-serve is not installed; pip install '{REQUIREMENT}' adds it")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as fault:
+            raise Refused(f"port {port} cannot be used: {fault.strerror}; name another with --port") from None
+    server = _server(port, secrets.token_urlsafe(16))
+    server.serve()
+    return DONE
+
+
+def _server(port: int, token: str) -> Any:
+    """Return the server of textual-serve for this port, which answers only a browser with the token."""
+    from aiohttp import web
+    from textual_serve.server import Server
+
+    cookie = f"gputui-{port}"
+
+    @web.middleware
+    async def only_with_token(request: web.Request, handler: Any) -> Any:
+        given = request.query.get("token", "")
+        if request.path == "/" and secrets.compare_digest(given, token):
+            entered = web.HTTPFound("/")
+            entered.set_cookie(cookie, token, httponly=True, samesite="Strict")
+            return entered
+        if not secrets.compare_digest(request.cookies.get(cookie, ""), token):
+            return web.Response(text=FORBIDDEN, status=403)
+        return await handler(request)
+
+    class LocalServer(Server):  # type: ignore[misc]
+        def initialize_logging(self) -> None:
+            logging.basicConfig(level=logging.WARNING, format="%(message)s")
+
+        async def _make_app(self) -> web.Application:
+            app: web.Application = await super()._make_app()
+            app.middlewares.append(only_with_token)
+            return app
+
+        async def on_startup(self, _app: web.Application) -> None:
+            print(f"gputui is at http://localhost:{port}/?token={token} until Ctrl-C")
+            print(f"from another machine first: ssh -N -L {port}:localhost:{port} {socket.gethostname()}", flush=True)
+
+    start = "from gputui.tui import main; main()"
+    command = shlex.join([sys.executable, "-P", "-c", start])
+    return LocalServer(command, host=HOST, port=port, title="gputui", public_url=f"http://localhost:{port}")
