@@ -9,7 +9,6 @@ Deferred imports: textual-serve is imported only by this command.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import secrets
 import shlex
 import socket
@@ -42,6 +41,11 @@ def serve(port: int) -> int:
     return DONE
 
 
+def announce(port: int, token: str) -> None:
+    print(f"gputui is at http://localhost:{port}/?token={token} until Ctrl-C")
+    print(f"from another machine first: ssh -N -L {port}:localhost:{port} {socket.gethostname()}", flush=True)
+
+
 def _server(port: int, token: str) -> Any:
     """Return the server of textual-serve for this port, which answers only a browser with the token."""
     from aiohttp import web
@@ -52,26 +56,27 @@ def _server(port: int, token: str) -> Any:
     @web.middleware
     async def only_with_token(request: web.Request, handler: Any) -> Any:
         given = request.query.get("token", "")
-        if request.path == "/" and secrets.compare_digest(given, token):
+        if request.path == "/" and secrets.compare_digest(given.encode(), token.encode()):
             entered = web.HTTPFound("/")
             entered.set_cookie(cookie, token, httponly=True, samesite="Strict")
             return entered
-        if not secrets.compare_digest(request.cookies.get(cookie, ""), token):
+        if not secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
             return web.Response(text=FORBIDDEN, status=403)
         return await handler(request)
 
     class LocalServer(Server):  # type: ignore[misc]
-        def initialize_logging(self) -> None:
-            logging.basicConfig(level=logging.WARNING, format="%(message)s")
-
         async def _make_app(self) -> web.Application:
             app: web.Application = await super()._make_app()
             app.middlewares.append(only_with_token)
             return app
 
         async def on_startup(self, _app: web.Application) -> None:
-            print(f"gputui is at http://localhost:{port}/?token={token} until Ctrl-C")
-            print(f"from another machine first: ssh -N -L {port}:localhost:{port} {socket.gethostname()}", flush=True)
+            """Print nothing: the server does not listen yet."""
+
+        def serve(self, debug: bool = False) -> None:
+            """Serve until SIGINT or SIGTERM. The address is printed when the server listens."""
+            self.debug = debug
+            web.run_app(self._make_app(), host=self.host, port=self.port, print=lambda _text: announce(port, token))
 
     start = "from gputui.tui import main; main()"
     command = shlex.join([sys.executable, "-P", "-c", start])
