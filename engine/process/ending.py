@@ -313,6 +313,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         epochs=reached.epochs,
         steps=max(reached.steps, *checkpoint_files.steps_in(run.file("checkpoints")), 0),
         metrics=reached.metrics,
+        best=list(results.best_epochs(written).values()),
         seconds=seconds,
         error={"kind": end.kind, "message": end.message, "hint": end.hint},
         memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..files.appending import RETRY_SECONDS, LineFile
@@ -20,12 +20,13 @@ from ..files.reading import Object
 from ..files.values import whole
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
-from .events import EVENTS_FILE, EpochEnd, Finished, Progress
+from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress
 from .run import Run
 
 TRAINER_SECONDS = 2.0
 ENGINE_SECONDS = 120.0
 RESULT_RETRY_SECONDS = 0.5
+_BEST = tuple(info.name for info in fields(Best))
 PIPE_BYTES = 1 << 20  # the largest size that Linux allows ordinary users
 LEAST_PIPE_BYTES = 1 << 14
 
@@ -65,6 +66,11 @@ def reached(run_events: RunEvents) -> Reached:
     return Reached(
         epoch.epoch if epoch else 0, progress.step if progress else 0, (epoch.metrics if epoch else None) or of_part
     )
+
+
+def best_epochs(run_events: RunEvents) -> dict[str, dict[str, Any]]:
+    """Return the last event `best` of each option, as its fields by name, for the result."""
+    return {event.option: {name: getattr(event, name) for name in _BEST} for event in run_events.of(Best)}
 
 
 def write(

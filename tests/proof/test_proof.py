@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
+from gputui.engine import checks, presets, runs
 from gputui.engine.options import Options
 from gputui.engine.proof import duration, folder, improved_preset, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
@@ -35,14 +35,17 @@ SIXTEEN = "steps_per_execution=16"
 
 def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     given = presets.defaults(
-        ["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3", "profile=5-9", "max_minutes=1"]
-    )
+        ["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3", "profile=5-9", "max_minutes=1",
+         "early_stop=loss", "early_stop_patience=2", "keep_best=val_loss", "keep_best_count=3"]
+    )  # fmt: skip
     made = trial_preset.as_trial(given, 11, 30.0, HERE).options
     assert made.train.epochs == 1
     assert made.train.steps_per_epoch is not None
     assert made.train.steps_per_epoch % 7 == 0
     assert made.train.steps_per_epoch > 999_999_000
     assert (made.run.checkpoint, made.run.save_model, made.run.profile) == ("off", False, "off")
+    assert (made.train.stops_by, made.run.keeps_best_by) == (None, None)
+    assert not any("early_stop" in str(finding) for finding in checks.check(made, HERE))
     assert made.run.measure_seconds == 30.0
     assert made.run.max_minutes == pytest.approx(1 + 12 * 0.5), "slow steps are measured for longer"
     assert made.train.seed == 11

@@ -29,6 +29,7 @@ class EpochRules(keras.callbacks.Callback):
     def __init__(self, built: Built) -> None:
         super().__init__()
         self._built, self._known = built, False
+        self._restored: dict[str, Any] | None = None  # the state of a checkpoint, until the directions are known
         train, run = built.options.train, built.options.run
         self._figures: dict[str, WatchedFigure] = {}
         self._early: Any = None
@@ -71,12 +72,9 @@ class EpochRules(keras.callbacks.Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set a state that `get_state` has returned, and report its best epochs again."""
+        self._restored = state
         for key, callback in self.callbacks.items():
-            if isinstance(callback, BestModels):
-                callback.set_state(state[key])
-            else:
-                for name, value in state[key].items():
-                    setattr(callback, name, value)
+            _restore(callback, state[key])
             self._report(key)
 
     def checkpoint_written(self) -> None:
@@ -141,7 +139,10 @@ class EpochRules(keras.callbacks.Callback):
                 raise TrainerError("options", what, f"set {key} to one of them")
         for key, callback in self.callbacks.items():
             callback.mode = _direction(self.model, key, self._figures[key])
-        self._known = not missing
+            callback.on_train_begin()  # up to Keras 3.12 ReduceLROnPlateau reads its mode there
+            if self._restored is not None:
+                _restore(callback, self._restored[key])
+        self._known, self._restored = not missing, self._restored if missing else None
 
     def _report(self, key: str) -> None:
         """Report the best epoch that the callback of this option knows. Nothing is reported if there is none yet."""
@@ -180,6 +181,14 @@ def _state_of(callback: Any) -> dict[str, Any]:
     if isinstance(callback, BestModels):
         return callback.get_state()
     return {name: getattr(callback, name) for name in ATTRIBUTES[type(callback)]}
+
+
+def _restore(callback: Any, state: dict[str, Any]) -> None:
+    if isinstance(callback, BestModels):
+        callback.set_state(state)
+    else:
+        for name, value in state.items():
+            setattr(callback, name, value)
 
 
 def _chooses_rate(built: Built) -> bool:

@@ -186,7 +186,7 @@ class RunReport:
             skipped_steps=last.skipped_steps if last else None,
             metrics=reached.metrics,
             ended_by=self.ended_by if outcome == "ok" else None,
-            best=list(self.best.values()),
+            best=list(self._best_epochs().values()),
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
@@ -203,6 +203,12 @@ class RunReport:
             return results.reached(read_events(self.run.path))
         epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
         return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
+
+    def _best_epochs(self) -> dict[str, dict[str, Any]]:
+        """Return the best epochs up to now, by option. If this process has not trained, they are read from the events
+        of the run.
+        """
+        return self.best if self.speed.last else results.best_epochs(read_events(self.run.path))
 
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
