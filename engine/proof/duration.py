@@ -52,6 +52,8 @@ def sure_trials(request: Request) -> int:
 
     In a loop this includes the trials of the first remedy.
     """
+    if request.rate is not None:
+        return 1 + 2 * request.repeats
     if request.scaling is not None:
         return len(request.scaling.settings) * request.repeats
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats

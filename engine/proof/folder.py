@@ -44,7 +44,8 @@ from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
-PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
+PROCESSES = {"tune": "gputui.engine.tune", "rate": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
+ALL_GPUS = ("tune", "scaling")  # kinds that may use every visible GPU
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices
         yield Devices(Options(), ())
         return
     try:
-        every = request.kind in PROCESSES
+        every = request.kind in ALL_GPUS
         with leased(options, request.preset_name, among=among, all_visible=every) as devices:
             yield devices
     except NotFree as fault:

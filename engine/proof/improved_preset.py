@@ -16,7 +16,7 @@ from .. import units
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..trials import proof_sentences
+from ..trials import proof_sentences, rate_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_record import Candidate, Search
 from ..trials.trial_preset import with_changes
@@ -104,11 +104,13 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
 def in_total(data: Record) -> str:
     """Return a sentence about the gain of all changes together, by pairs of trials.
 
-    If the changes are not proved, it says so. If a search has no gain, it says that the original preset runs out of
-    memory. Empty if another proof has no gain.
+    Of a range test it is the result about the losses. If the changes are not proved, it says so. If a search has no
+    gain, it says that the original preset runs out of memory. Empty if another proof has no gain.
     """
     if settings := proof_sentences.unproved(data):
         return f"{proof_sentences.changes(settings)}: {proof_sentences.not_proved(data)}"
+    if data.rate is not None:
+        return rate_sentences.result(data.rate)
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
     proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]
@@ -124,6 +126,8 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
     """
     value, search = proof_sentences.to_take(data)[key], search_of(data)
     candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
+    if data.rate is not None:
+        yield data.rate.reason
     yield from _followed(key, search)
     if key == BATCH:
         yield from _learns_better(value, search)

@@ -10,7 +10,7 @@ from ..options import PRIVATE
 from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Table, escaped
-from ..trials import proof_sentences, scaling_sentences, trial_tables
+from ..trials import proof_sentences, rate_sentences, scaling_sentences, trial_tables
 from ..trials.record import Comparison, Record
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
 from ..trials.trial import Trial
@@ -20,6 +20,7 @@ _TITLES = {
     "tune": "The fastest settings",
     "scaling": "How well it scales",
     "ab": "Before and after",
+    "rate": "Which learning rate",
     "loop": "Faster, one change at a time",
     "diagnosis": "What the input costs",
 }
@@ -39,6 +40,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
         *_profile(data),
         *searched,
         *_scaling(data),
+        *_rate(data),
         *(
             part
             for number, comparison in enumerate(data.comparisons, 1)
@@ -91,6 +93,12 @@ def _method(data: Record) -> str:
             f"{counted(data.repeats, 'rounds')} of trials, one for each number of replicas, up and down in "
             f"turn, {each}; {scaling_sentences.kept(data)}; {scaling_sentences.ABOUT}"
         )
+    if data.kind == "rate":
+        return (
+            f"a ramp of the learning rate ({rate_sentences.SOURCE}), then {pairs} of trainings with the preset's rate "
+            "and with the suggestion, each pair with a new seed and on the same number of samples; the ratio of the "
+            f"losses counts beyond {share(LEAST_GAIN)} and {_spreads(data.repeats)} its spread"
+        )
     if data.kind == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (
@@ -118,6 +126,8 @@ def _question(data: Record) -> str:
         return "the fastest settings of this training that this machine allows"
     if data.kind == "scaling":
         return "how the speed grows with the number of replicas"
+    if data.kind == "rate":
+        return "with which learning rate the training learns best (`--learning-rate-test`)"
     if data.kind == "diagnosis":
         return "what limits the speed, and what its input costs"
     return "what makes the training faster: the remedies of the diagnosis, one by one"
@@ -183,6 +193,17 @@ def _scaling(data: Record) -> Iterator[str]:
     names = {str(point.replicas): scaling_sentences.replicas(point.replicas) for point in points}
     yield "## Trials"
     yield trials_table([trial for point in points for trial in point.trials], names)
+
+
+def _rate(data: Record) -> Iterator[str]:
+    test = data.rate
+    if test is None:
+        return
+    if test.suggested is not None:
+        yield f"## The ramp\n\n{escaped(capital(rate_sentences.suggestion(test)))}."
+    if table := rate_sentences.trial_rows(test):
+        yield "## Trainings"
+        yield Table(list(rate_sentences.HEAD), table).markdown()
 
 
 # ---- what was compared --------------------------------------------------------------------------

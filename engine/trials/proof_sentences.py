@@ -10,7 +10,7 @@ from .. import units
 from ..options import OPTIONS
 from ..profile import reports
 from ..profile.reports import ProfileReport
-from . import scaling_sentences
+from . import rate_sentences, scaling_sentences
 from .record import Ablation, Comparison, Learning, Record, search_of
 from .trial import Trial
 
@@ -131,7 +131,7 @@ def result(proof: Record) -> str:
     """Return the result of the whole proof in one sentence, without the disturbed trials. The sentence depends on the
     kind and the state of the proof.
     """
-    what = "search" if proof.kind == "tune" else "proof"
+    what = {"tune": "search", "rate": "range test"}.get(proof.kind, "proof")
     if proof.state == "waiting":
         return f"the {what} waits in the queue; gputui queue shows why"
     if proof.state == "failed":
@@ -142,6 +142,8 @@ def result(proof: Record) -> str:
         return _search(proof)
     if proof.kind == "scaling":
         return scaling_sentences.conclusion(proof)
+    if proof.kind == "rate":
+        return rate_sentences.result(proof.rate) if proof.rate else "stopped before there was a suggestion"
     if proof.kind == "ab" and proof.comparisons:
         return verdict(proof.comparisons[0])
     if proof.kind == "diagnosis":

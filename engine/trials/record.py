@@ -25,6 +25,7 @@ from ..runs.events import Stage
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
 from . import KEEPS
+from .rate_record import RateTest
 from .search_record import Limits, Search
 from .trial import FIGURES, Trial, place
 
@@ -102,7 +103,7 @@ def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
     return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
 
-KINDS = ("ab", "loop", "diagnosis", "tune", "scaling")
+KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
@@ -213,6 +214,7 @@ class Record:
     changes_kept: dict[str, Any] = field(default_factory=dict)
     search: Search | None = None  # of a `tune`
     scaling: Scaling | None = None  # of a `scaling`
+    rate: RateTest | None = None  # of a learning-rate range test
     earlier: list[Trial] = field(default_factory=list)  # trials from before the proof was resumed, until it has ended
     ended_because: str = ""
     error: str | None = None
@@ -267,9 +269,10 @@ class Record:
 
     @property
     def searched(self) -> list[Trial]:
-        """The trials of a search or of a measurement of scaling. Empty for other proofs."""
+        """The trials of a search, a measurement of scaling or a range test. Empty for other proofs."""
         searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
-        return [*searched, *(self.scaling.trials if self.scaling else ())]
+        of_rates = (*self.rate.ramp, *self.rate.trials) if self.rate else ()
+        return [*searched, *(self.scaling.trials if self.scaling else ()), *of_rates]
 
     @property
     def all_trials(self) -> list[Trial]:

@@ -30,6 +30,7 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
 from ..trials import comparing, proof_sentences
 from ..trials.comparing import CHANCES, FINAL
+from ..trials.rate_record import RateTest
 from ..trials.search_record import LossCheck, Search
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
@@ -168,7 +169,7 @@ class Losses:
     def _started(self) -> Started:
         """Return the event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
-        return _events_of(self._trials.run_of(first), Started)[-1]
+        return events_of(self._trials.run_of(first), Started)[-1]
 
     # ---- training -----------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Losses:
                 length = epochs_and_steps(self._length, settings, size)
                 seconds = self._length.samples / samples_per_second + PASS_SECONDS * length[0]
                 trial = self._trained(made, settings, side, repeat, length, seconds)
-                if not _counts(trial):
+                if not counts(trial):
                     self._failed(made, trial)
                     return
 
@@ -216,7 +217,7 @@ class Losses:
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
             trial = self._trials.learn(preset, side, repeat, length, self._trials.trial_seconds + SLACK * seconds)
             made.trials.append(trial)
-            if _counts(trial) or trial.outcome in FINAL:
+            if counts(trial) or trial.outcome in FINAL:
                 break
         return trial
 
@@ -234,9 +235,9 @@ class Losses:
         """Read the losses of all trials after the number of passes that all have finished, and decide if side b is
         worse.
         """
-        good = [trial for trial in made.trials if _counts(trial)]
+        good = [trial for trial in made.trials if counts(trial)]
         runs = {trial.run: self._trials.run_of(trial) for trial in good}
-        ends = {run: _events_of(folder, EpochEnd) for run, folder in runs.items()}
+        ends = {run: events_of(folder, EpochEnd) for run, folder in runs.items()}
         passes = min(len(losses) for losses in ends.values())
         if passes == 0:
             made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
@@ -246,7 +247,7 @@ class Losses:
         first = {run: losses[:passes] for run, losses in ends.items()}
         made.of = "validation" if all("val_loss" in losses[-1].metrics for losses in first.values()) else "training"
         for trial in good:
-            trial.loss_at_samples = _loss(runs[trial.run], first[trial.run][-1], made)
+            trial.loss_at_samples = loss_of(runs[trial.run], first[trial.run][-1], made)
         made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
         self._apply_rule(made, [_fall(runs[trial.run], trial) for trial in good if trial.side == "a"])
 
@@ -282,16 +283,21 @@ def margin(loss: float, fall: float | None) -> float:
     return min(max(WORSE * abs(loss), LEAST_OF_FALL * fall), MOST_OF_FALL * fall)
 
 
-def _counts(trial: Trial) -> bool:
+def counts(trial: Trial) -> bool:
     """Return True if the loss of a trial counts: it was successful, or it has reached its time limit."""
     return trial.outcome in ("ok", "timeout")
 
 
-def _events_of(run: Run, kind: type[Kind]) -> list[Kind]:
+def events_of(run: Run, kind: type[Kind]) -> list[Kind]:
+    """Return the trainer's events of this kind, in the order of time."""
     return [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, kind)]
 
 
-def _loss(run: Run, end: EpochEnd, made: LossCheck) -> float | None:
+def loss_of(run: Run, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
+    """Return the loss of a run at `end`, the end of its last epoch that counts, of the kind and the length in `made`.
+
+    None if it is not finite or was not reported.
+    """
     if made.of == "validation":
         return end.metrics.get("val_loss")
     whole = end.metrics.get("loss")
@@ -313,7 +319,7 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
 
 def _fall(run: Run, trial: Trial) -> float | None:
     """Return the loss at the first report minus the loss at the end. Return None if one of them is not known."""
-    first = next((event.loss for event in _events_of(run, Progress) if event.loss is not None), None)
+    first = next((event.loss for event in events_of(run, Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 

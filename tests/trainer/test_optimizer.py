@@ -114,7 +114,13 @@ def test_cyclical_is_a_triangle_over_each_epoch() -> None:
     assert rate(25) == pytest.approx(low + (high - low) / 3)
 
 
-@pytest.mark.parametrize("kind", ["constant", "cosine", "exponential", "step", "cyclical"])
+def test_a_ramp_rises_by_the_same_factor_in_each_step_and_stays_at_the_rate() -> None:
+    rate = rates("schedule=ramp", "decay_rate=0.01", "decay_steps=20")
+    assert [rate(step) for step in (0, 10, 20, 30)] == pytest.approx([0.004, 0.04, 0.4, 0.4])
+    assert rate(5) / rate(4) == pytest.approx(100 ** (1 / 20), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "exponential", "step", "cyclical", "ramp"])
 def test_each_schedule_stays_between_its_bounds_and_survives_being_saved(kind: str) -> None:
     first = made(f"schedule={kind}", "warmup_steps=7", "learning_rate=0.4", "decay_rate=0.2")._learning_rate
     again = type(first).from_config(first.get_config())

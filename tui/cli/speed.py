@@ -136,6 +136,22 @@ def diagnose(
     help="With --wide: a shared file or a database; several machines search together in one study.",
 )
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
+@click.option(
+    "--learning-rate-test",
+    "rate_test",
+    is_flag=True,
+    help="Do not search: find a learning rate by a short training in which it rises, and prove on new seeds whether "
+    "the preset learns better with it.",
+)
+@click.option(
+    "--rates", metavar="LOW:HIGH", help="With --learning-rate-test: the rates of the ramp (default: 1e-6:10)."
+)
+@click.option(
+    "--ramp-steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --learning-rate-test: steps of the ramp, a few dozen for each power of ten (default: 300).",
+)
 @search_limits
 @queue_options
 @click.pass_context
@@ -148,6 +164,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     gputui tune --preset mine.yaml --minutes 20 -o fastest.yaml
     gputui tune --preset quickstart --only batch_size --only input
     gputui tune --resume                                 continue after an interruption
+    gputui tune --preset mine.yaml --learning-rate-test -o tuned.yaml
     """
     from ..commands import tune as tune_command
 

@@ -29,6 +29,7 @@ from ...engine.trials.record import Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
 from ...engine.units import counted, seconds
+from ..base import glyphs
 from ..base.errors import (
     DONE,
     FAILED,
@@ -50,7 +51,8 @@ from . import runs
 from .train import Presses
 
 POLL_SECONDS = 0.1
-NOUNS = {"tune": "search"}  # what a kind is called, if it is not a proof
+MOST_WIDTH = 100  # of a printed chart
+NOUNS = {"tune": "search", "rate": "range test"}  # what a kind is called, if it is not a proof
 
 
 def measure_change(
@@ -186,13 +188,17 @@ def _to_its_end(
     elif report:
         print(as_markdown(data), end="")
     else:
+        _show_rates(data)
         proof_tables.show_result(data, was_followed=True)
     saved = output is not None and bool(proof_sentences.to_take(data))
     if output is not None and saved:
         improved_preset.save(proof, Path(output))
         _say(_saved(output, data), as_json)
     elif output is not None:
-        _say(f"{output} is not written: nothing was found to be faster", as_json)
+        nothing = (
+            "no other rate was proved to learn better" if data.kind == "rate" else "nothing was found to be faster"
+        )
+        _say(f"{output} is not written: {nothing}", as_json)
     if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
@@ -206,6 +212,16 @@ def _saved(output: str, data: Record) -> str:
     return f"{output} is saved{marked}; gputui --preset {output} trains with it"
 
 
+def _show_rates(data: Record) -> None:
+    """Print the chart of a range test. Nothing is printed for other proofs."""
+    if data.rate is None:
+        return
+    from ..drawing import rate  # only for a range test
+
+    for row in rate.chart(data.rate, min(console().width, MOST_WIDTH), rate.TALL, glyphs.suited()):
+        print("".join(text for text, _ in row).rstrip())
+
+
 def show_profile(run: Run) -> None:
     """Print the run's profile as lines, or the reason why it cannot be read."""
     try:
@@ -217,6 +233,9 @@ def show_profile(run: Run) -> None:
 
 def budget(asked: Request) -> str:
     """Return the expected duration of the proof in words, estimated from its request before the start."""
+    if asked.rate is not None:
+        trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
+        return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
     if asked.search is not None and asked.search.dry_run:
         return f"at most 2 trials of about {duration.of_request(asked):.0f} s"
     if asked.search is not None:
@@ -363,6 +382,7 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
         raise ProofError(f"{proof.path / 'proof.json'} cannot be read")
     if form == "table":
         proof_tables.show_trials(data)
+        _show_rates(data)
         proof_tables.show_result(data)
         if data.kind == "tune":
             search_tables.show_next(data, saved=False)

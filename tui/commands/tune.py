@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...engine.proof import folder, proof_start
 from ...engine.trials import STAGES
+from ...engine.trials.rate_record import RateSettings
 from ...engine.trials.search_record import Limits
 from ...engine.tune import tune_request
+from ...engine.tune.rate import rate_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
@@ -23,6 +25,10 @@ RESUMING = {
     "queue",
     "after",
 }  # options that are allowed together with --resume
+OF_TEST = {
+    "rate_test", "rates", "ramp_steps", "preset", "settings", "minutes", "repeats", "output", "as_json", "wait",
+    "anyway", "queue", "after",
+}  # options that are allowed together with --learning-rate-test  # fmt: skip
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
@@ -32,6 +38,11 @@ def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], g
     Refused without a preset, and for options that a resumed search cannot change.
     """
     following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
+    is_test, ramp = options.pop("rate_test", False), {name: options.pop(name, None) for name in ("rates", "ramp_steps")}
+    if is_test:
+        return _test_rates(preset, settings, options, given, ramp, following)
+    if any(value is not None for value in ramp.values()):
+        raise Refused("--rates and --ramp-steps go with --learning-rate-test")
     if options["dry_run"] and following["output"] is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
     again = options.pop("resume")
@@ -45,6 +56,38 @@ def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], g
     repeats, seconds = options.pop("repeats"), options.pop("seconds")
     asked = tune_request.of_preset(preset, settings, limits(**options), repeats=repeats, measure_seconds=seconds)
     return proof_command.run_proof(asked, **following)
+
+
+def _test_rates(
+    preset: str | None,
+    settings: Sequence[str],
+    options: Mapping[str, Any],
+    given: Collection[str],
+    ramp: Mapping[str, Any],
+    following: dict[str, Any],
+) -> int:
+    """Start a learning-rate range test. Return the exit code. Raises Refused for options of a search.
+
+    `ramp` has the values of --rates and --ramp-steps, None for the defaults.
+    """
+    if others := [name for name in given if name not in OF_TEST]:
+        raise Refused(f"--{others[0].replace('_', '-')} does not go with --learning-rate-test")
+    if preset is None:
+        raise Refused("name what to test: gputui tune --preset NAME --learning-rate-test")
+    values = {"low": None, "high": None} if ramp["rates"] is None else rates(ramp["rates"])
+    values |= {"steps": ramp["ramp_steps"], "minutes": options["minutes"]}
+    test = RateSettings(**{name: value for name, value in values.items() if value is not None})
+    asked = rate_request.of_preset(preset, settings, test, repeats=options["repeats"])
+    return proof_command.run_proof(asked, **following)
+
+
+def rates(text: str) -> dict[str, Any]:
+    """Return the lowest and the highest rate in a text such as `1e-6:10`. Raises Refused for another text."""
+    low, _, high = text.partition(":")
+    try:
+        return {"low": float(low), "high": float(high)}
+    except ValueError:
+        raise Refused(f"--rates takes two rates such as 1e-6:10, not {text!r}") from None
 
 
 def limits(

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ...engine.figures import Figure, shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, scaling_sentences, trial_tables
+from ...engine.trials import proof_sentences, rate_sentences, scaling_sentences, trial_tables
+from ...engine.trials.rate_record import RateTest
 from ...engine.trials.record import Record, elapsed_of
 from ...engine.trials.trial import Trial
 from ...engine.units import seconds, size
@@ -68,6 +69,8 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         tune.show_tables(data)
     if data.kind == "scaling":
         _show_scaling(data)
+    if data.rate is not None:
+        _show_rate(data.rate)
     if data.kind not in ("diagnosis", "scaling") and data.before:
         show_table(_before_and_after(data))
         print()
@@ -97,6 +100,15 @@ def _show_scaling(data: Record) -> None:
         print()
     for line in scaling_sentences.remarks(data):
         say(line)
+
+
+def _show_rate(test: RateTest) -> None:
+    """Print the suggestion of a range test, and the losses of the compared trainings. Its chart is drawn before."""
+    if text := rate_sentences.suggestion(test):
+        say(f"{text} ({rate_sentences.SOURCE})")
+    if rows := rate_sentences.trial_rows(test):
+        show_table(Table(list(rate_sentences.HEAD), rows))
+        print()
 
 
 def _profile(data: Record) -> list[str]:
@@ -204,6 +216,8 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
     if profiled := data.profile_trial:
         titled[profiled.run] = ("profiled", profiled)
     for title, trial in tune.trials(data):
+        titled[trial.run] = (title, trial)
+    for title, trial in rate_sentences.titled(data.rate) if data.rate else ():
         titled[trial.run] = (title, trial)
     for point in scaling_sentences.points(data):
         for trial in point.trials:

@@ -31,7 +31,8 @@ class Watch:
         train = options.train
         self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, parts.not_python)
         self.loss = LossWindow(built.model)
-        self._pulses = Pulses(report, built.devices.names, slows_down=True)
+        each = train.schedule == "ramp"  # a range test needs the loss at each rate
+        self._pulses = Pulses(report, built.devices.names, slows_down=True, always=each)
         functions = built.own.stage_functions() if built.own else {}
         self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
         self._metrics: dict[str, float] = {}  # metrics at the last pulse

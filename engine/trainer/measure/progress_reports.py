@@ -24,16 +24,18 @@ class Pulses:
     """Decides when the next pulse is due, and writes its events to `report`: the progress, and the memory of the
     devices.
 
-    With `slows_down`, there are fewer pulses after the first SLOW_AFTER_SECONDS of the run.
+    With `slows_down`, there are fewer pulses after the first SLOW_AFTER_SECONDS of the run. With `always`, one is due
+    after each execution.
     """
 
-    def __init__(self, report: RunReport, device_names: Sequence[str], slows_down: bool) -> None:
+    def __init__(self, report: RunReport, device_names: Sequence[str], slows_down: bool, always: bool = False) -> None:
         self._report, self._device_names = report, device_names
         self._young_seconds = SLOW_AFTER_SECONDS if slows_down else math.inf
         self._next_pulse = self._next_memory = 0.0
+        self._always = always
 
     def due(self, now: float) -> bool:
-        return now >= self._next_pulse
+        return self._always or now >= self._next_pulse
 
     def pulse(self, moment: Moment) -> None:
         """Write the progress, and the memory if it is due, and plan the next pulse."""

@@ -64,6 +64,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     step: rate * decay_rate^floor(s/D)
     cyclical: rises from rate * decay_rate to rate in D/2 steps, and falls back in D/2 steps, again and again (Smith,
         arXiv:1506.01186, "triangular")
+    ramp: rises from rate * decay_rate to rate at s = D, by the same factor in each step, and stays there
     """
 
     def __init__(
@@ -102,6 +103,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))
         if self.kind == "exponential":
             return tf.pow(low, progress)
+        if self.kind == "ramp":
+            return tf.pow(low, 1 - tf.minimum(progress, 1.0))
         if self.kind == "step":
             return tf.pow(low, tf.floor(progress))
         if self.kind == "cyclical":

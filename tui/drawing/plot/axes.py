@@ -11,6 +11,7 @@ from .scales import TIME_STEPS, Scale, log_scale, round_scale, round_step, share
 from .strokes import reach
 
 GUTTER = 7  # six characters for a label, and the axis
+POWERS = "rate"  # an axis whose places are powers of ten
 _LABEL = 9  # cells that a label of the horizontal axis takes
 _LEAST = 1e-9  # the narrowest part of an axis, as a share of its place
 
@@ -132,6 +133,8 @@ def y_label(place: float, scale: Scale, bounds: str) -> str:
 
 
 def x_text(place: float, axis: str, step: float) -> str:
+    if axis == POWERS:
+        return f"1e{place:.0f}"
     return axis_time(place) if axis == "time" and step >= 1 else tick_text(place, step)
 
 

@@ -25,7 +25,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
 from ...drawing import proof as drawing
-from ...drawing import proof_comparisons
+from ...drawing import proof_comparisons, rate
 from ...drawing.rows import Row, fitting
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
@@ -200,6 +200,8 @@ class ProofScreen(ProofView["Record"]):
 
     def _detail(self, width: int, height: int) -> list[Row]:
         picked = self.picked
+        if self.data.rate is not None:
+            return rate.detail(self.data.rate, width, height, self.glyphs)
         if picked is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]

@@ -1,0 +1,70 @@
+"""The state and the results of a learning-rate range test, as proof.json holds them under `rate`.
+
+Rates are values of `train.learning_rate`, and losses those of Keras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .trial import Trial
+
+KEY = "train.learning_rate"
+RATE_DECISIONS = ("better", "worse", "no difference", "undecided", "close", "no suggestion", "not judged", "running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateSettings:
+    """What a range test is to do: a ramp of `steps` steps from the rate `low` to the rate `high`, and comparisons, all
+    within `minutes`.
+    """
+
+    low: float = 1e-6
+    high: float = 10.0
+    steps: int = 300
+    minutes: float = 10.0
+
+
+@dataclass(kw_only=True)
+class RateTest:
+    """The results of a range test.
+
+    `rates` and `losses` are the curve of the ramp, a value for each report of the training; a loss is None if it is not
+    finite. `smoothed` is the smoothed curve up to the rate at which the loss diverges. `suggested` is the suggested
+    rate with its `reason`, None if there is none. `lowest_at` is the rate with the lowest smoothed loss.
+
+    The pairs compare the preset's rate (side a) with the suggestion (side b), each pair with its own seed, after
+    `samples` samples or `passes` passes. `gains` has the loss of side a divided by that of side b, minus 1, for each
+    pair. `of` is the kind of loss: `validation` or `training`.
+    """
+
+    settings: RateSettings
+    before: float
+    ramp: list[Trial] = field(default_factory=list)
+    rates: Sequence[float] = ()
+    losses: Sequence[float | None] = ()
+    smoothed: Sequence[float] = ()
+    lowest_at: float | None = None
+    suggested: float | None = None
+    reason: str = ""
+    of: str = ""
+    samples: int | None = None
+    passes: int | None = None
+    trials: list[Trial] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
+    loss_a: float | None = None
+    loss_b: float | None = None
+    decision: str = "running"  # one of RATE_DECISIONS
+    why: str = ""
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """The suggestion as a change of the preset. Empty if there is none."""
+        return {} if self.suggested is None else {KEY: self.suggested}
+
+
+def settings(plain: Mapping[str, Any]) -> RateSettings:
+    """Return the settings of a range test, made from their plain values in a file."""
+    return RateSettings(**{name: plain[name] for name in RateSettings.__dataclass_fields__})

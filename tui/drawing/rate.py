@@ -1,0 +1,71 @@
+"""The chart of a learning-rate range test: the loss of the ramp over the rate, single losses and the smoothed curve."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+
+from ...engine.trials import rate_sentences
+from ...engine.trials.rate_record import RateTest
+from ...engine.units import amount
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
+from ..reading.run.series import Line
+from .plot.axes import POWERS
+from .plot.canvas import draw
+from .plot.curves import Curve, Plot
+from .rows import Row, wrapped
+
+HEADROOM = 0.3  # of the range of the smoothed loss: a higher single loss is drawn there
+TALL = 14  # rows of the chart where there is room
+
+
+def plot(test: RateTest) -> Plot:
+    """Return the chart: over the logarithm of the rate the losses of the steps, and smoothed, with a mark at the
+    suggested rate.
+    """
+    count = min(len(test.smoothed), len(test.rates), len(test.losses))
+    places = [math.log10(rate) for rate in test.rates[:count]]
+    smoothed = test.smoothed[:count]
+    most = max(smoothed, default=0.0) + HEADROOM * (max(smoothed, default=0.0) - min(smoothed, default=0.0))
+    single = [most if loss is None else min(loss, most) for loss in test.losses[:count]]
+    raw, line = _line(places, single), _line(places, smoothed)
+    curves = [Curve("loss", raw, faint=True), Curve("lowest", line, raw=raw, value=min(smoothed, default=None))]
+    if test.suggested is not None and count:
+        place = math.log10(test.suggested)
+        height = smoothed[min(range(count), key=lambda number: abs(places[number] - place))]
+        curves.append(Curve("suggested rate", _line([place], [height]), marked=True, value=test.suggested))
+    return Plot(
+        "loss of the ramp",
+        "",
+        tuple(curves) if count else (),
+        x_unit=POWERS,
+        x_end=places[-1] if places else 1.0,
+        final=True,
+        window=(places[0], places[-1]) if count > 1 else None,
+    )
+
+
+def chart(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return the chart in at most `height` rows of `width` cells. Empty if there is no curve yet."""
+    return draw(plot(test), width, height, glyphs)[0] if len(test.smoothed) > 1 else []
+
+
+def detail(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return the suggestion, the losses of the compared trainings and the chart in at most `height` rows."""
+    rows: list[Row] = [
+        [(line, "value")] for line in wrapped(clean(rate_sentences.suggestion(test)), width, glyphs) if line
+    ]
+    for title, trial in rate_sentences.titled(test):
+        loss = "" if trial.loss_at_samples is None else f"loss {amount(trial.loss_at_samples)}"
+        rows.append(
+            [(clean(f"{trial.run:<10}{title:<16}"), "label"), (clean(loss or rate_sentences.outcome(trial)), "value")]
+        )
+    drawn = chart(test, width, min(TALL, max(0, height - len(rows))), glyphs) if height - len(rows) > 4 else []
+    return [*drawn, *rows][:height]
+
+
+def _line(x: Sequence[float], y: Sequence[float]) -> Line:
+    xs = array("d", x)
+    return Line(xs, array("d", y), last=y[-1] if y else None, steps=xs)
