@@ -109,8 +109,8 @@ class Train(Group):
     )
     schedule: Literal["constant", "cosine", "exponential", "step", "cyclical", "ramp", "reduce_on_plateau"] = option(
         "constant",
-        "how the learning rate changes over the steps; ramp: it rises from learning_rate * decay_rate to learning_rate, "
-        "as in a range test; reduce_on_plateau: it falls if plateau_figure no longer improves",
+        "how the learning rate changes over the steps; ramp: it rises from learning_rate * decay_rate to "
+        "learning_rate, as in a range test; reduce_on_plateau: it falls if plateau_figure no longer improves",
         call="keras.optimizers.schedules.LearningRateSchedule, keras.callbacks.ReduceLROnPlateau",
         helps="a rate that falls towards the end usually reaches a lower loss than a constant one",
         hurts="all but reduce_on_plateau are planned for a number of steps: a longer or shorter training has another "

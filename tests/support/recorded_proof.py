@@ -263,6 +263,7 @@ PROOF: dict[str, Any] = {
     "changes_kept": {"input.cache": "memory", "compile.steps_per_execution": 16},
     "search": None,
     "scaling": None,
+    "rate": None,
     "earlier": [],
     "ended_because": "no remedy is left",
     "error": None,
