@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .base.errors import Refused, clean, complain
+from .base.terminal import in_cell
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
@@ -27,6 +28,8 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
+    if in_cell():
+        raise Refused(f"the cell of a notebook shows no screen, a terminal does; {clean(instead)} in a cell")
     if (name := os.environ.get("TERM", "")).lower() in DUMB:
         change = f"export TERM=xterm-256color, if this terminal supports it; {clean(instead)} without a screen"
         raise Refused(f"the screen cannot be drawn with TERM={clean(name)}; {change}")

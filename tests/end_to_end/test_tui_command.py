@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from gputui.engine import presets, runs
 from gputui.tui import cli, show
+from gputui.tui.base import terminal
 from gputui.tui.form.form_state import INFO
 
 
@@ -32,6 +33,24 @@ def test_a_terminal_that_cannot_be_drawn_on_is_refused_by_its_name(
         f"the screen cannot be drawn with TERM={name}; export TERM=xterm-256color, if this terminal supports it; "
         "gputui --preset NAME trains without a screen\n"
     )
+
+
+def test_the_cell_of_a_notebook_gets_no_screen_no_bar_and_no_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cell passes for a terminal, where only these variables of IPython's kernel differ."""
+    at_a_terminal = SimpleNamespace(isatty=lambda: True)
+    standing_in = SimpleNamespace(stdin=at_a_terminal, stdout=at_a_terminal, stderr=at_a_terminal)
+    for module in (show, terminal):
+        monkeypatch.setattr(module, "sys", standing_in)
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.setenv("GIT_PAGER", "less")
+    assert (terminal.draws_again(False), terminal.takes_keys()) == (True, True)
+    monkeypatch.setenv("GIT_PAGER", "cat")
+    assert (terminal.draws_again(False), terminal.takes_keys()) == (False, False)
+    assert cli.run([]) == 2
+    instead = "gputui --preset NAME trains in a cell"
+    assert capsys.readouterr().err == f"the cell of a notebook shows no screen, a terminal does; {instead}\n"
 
 
 @pytest.mark.parametrize("speed", ["fast", "0", "nan", "inf"])

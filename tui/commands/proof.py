@@ -7,7 +7,6 @@ ends it at once. Losing the terminal (SIGHUP) ends the command and not the proof
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,6 +41,7 @@ from ..base.errors import (
     complain,
     discard_output,
 )
+from ..base.terminal import draws_again
 from ..printing import diagnosis
 from ..printing import proof as proof_tables
 from ..printing import tune as search_tables
@@ -275,7 +275,7 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as
 
 
 def _view() -> ProofLines:
-    live = sys.stdout.isatty() and not console().is_dumb_terminal
+    live = draws_again(console().is_dumb_terminal)
     return LiveProof(console()) if live else ProofLines(console())
 
 

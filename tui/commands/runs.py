@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
 from ..base.errors import DONE, WRONG, Refused, clean, complain
+from ..base.terminal import takes_keys
 from ..reading.run_list import Entry, entry_of, folded, measured
 
 NAMED = 12  # of the runs to be deleted
@@ -214,7 +214,7 @@ def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: 
 
     `what` is the noun for the items, and `contents` says what is deleted with them.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not takes_keys():
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
     for line in lines[:NAMED]:
         print(f"  {clean(line)}")

@@ -47,6 +47,7 @@ from ..base.errors import (
     exit_code,
     report,
 )
+from ..base.terminal import draws_again
 from ..printing.plain_tables import console
 
 POLL_SECONDS = 0.1
@@ -372,7 +373,7 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
         return JsonView(run)
     from ..printing.run_progress import BarView, LineView  # rich's progress bars, which --json does not need
 
-    kind = BarView if sys.stdout.isatty() and not console().is_dumb_terminal else LineView
+    kind = BarView if draws_again(console().is_dumb_terminal) else LineView
     view = kind(run, console())
     view.findings(findings)
     return view

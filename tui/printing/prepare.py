@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...engine.prepare import preparing
 from ..base.errors import clean, complain
+from ..base.terminal import in_cell
 
 LINE_SECONDS = 10.0  # between two lines if there is no terminal
 
@@ -51,7 +52,7 @@ class BarView(LineView):
 @contextmanager
 def progress_view() -> Iterator[LineView]:
     """Yield the view for standard error as it is: a terminal or not."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or in_cell():
         yield LineView()
         return
     columns = BarColumn(bar_width=20), TextColumn("{task.fields[figures]}", markup=False), TimeRemainingColumn()
