@@ -73,7 +73,7 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
     if len(validation := now.line(f"val_{name}")):
         curves.append(Curve("val", validation, marked=True))
     epochs = sorted({best.epoch for best in now.best.values()})
-    how = tuple(f"best epoch {epoch}" for epoch in epochs)
+    how = (f"best epoch {', '.join(map(str, epochs))}",) if epochs else ()
     return Plot(figures.metric(name).label, "", tuple(curves), x_unit="step", note=NOTES[mean.steps], how=how)
 
 

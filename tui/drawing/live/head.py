@@ -233,7 +233,9 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
     columns = max(1, width // cell)
     cell = width // columns
     widths = [_name_width(results[column::columns], cell) for column in range(columns)]
-    drawn: list[Row] = [fit([(clean(sentence), "value")], width) for sentence in best_epoch.sentences(now.summary)]
+    sentences = (clean(sentence) for sentence in best_epoch.sentences(now.summary))
+    lines = (line for sentence in sentences for line in textwrap.wrap(sentence, max(1, width)))
+    drawn: list[Row] = [fit([(line, "value")], width) for line in lines]
     for start in range(0, len(results), columns):
         row: Row = []
         for (name, value), name_width in zip(results[start : start + columns], widths, strict=False):
