@@ -14,7 +14,17 @@ from ..interpreter import installed, interpreter
 from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset, paths
-from . import device_rules, early_end, figure_rules, file_rules, gpu_checks, multi_worker, option_rules, packages
+from . import (
+    device_rules,
+    early_end,
+    figure_rules,
+    file_rules,
+    followers,
+    gpu_checks,
+    multi_worker,
+    option_rules,
+    packages,
+)
 from .option_finding import Finding as Finding
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -56,6 +66,7 @@ def check(options: Options, machine: Machine) -> list[Finding]:
 
 RULES: tuple[Rule, ...] = (
     packages.packages,
+    followers.follow_targets,
     multi_worker.others,
     multi_worker.together,
     multi_worker.on_one_node,

@@ -10,16 +10,8 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
-from ..files.writing import forgive_full_disk
-from ..system import locks
-from .following import Following
-from .place import FollowError, Place, file_of, read_place
-from .targets import TARGETS
-
-LOCK_ATTEMPTS = 3000  # of 10 ms: a follower that ends while the run is resumed holds the lock a little longer
 NICE = 19
 _OUT_OF_MEMORY_FIRST = "1000"  # the kernel then ends the follower and not the training
 
@@ -36,35 +28,12 @@ def be_last() -> None:
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
-def say(line: str) -> None:
-    """Write a line with the date into the log."""
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
-
-
-def main(folder: Path, name: str) -> int:
-    """Follow the run. Returns the exit code."""
-    be_last()
-    kind, path = TARGETS[name], file_of(folder, name)
-    path.parent.mkdir(exist_ok=True)
-    try:
-        lock = locks.take(file_of(folder, name, "lock"), LOCK_ATTEMPTS)
-    except locks.Taken:
-        say("another follower of this run has this target")
-        return 0
-    with lock:
-        try:
-            if kind.missing:
-                raise FollowError(kind.missing)
-            place = read_place(path) or Place()
-            following = Following(folder, name, kind.make(place.remote), place, say)
-        except (FollowError, OSError) as fault:
-            say(str(fault))
-            return 2
-        return 0 if following.follow() == "done" else 1
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    be_last()
+    from ..files.writing import forgive_full_disk  # after the priority is low
+    from .process import main
+
     forgive_full_disk()
     code = main(Path(sys.argv[1]), sys.argv[2])
     sys.stdout.flush()

@@ -6,6 +6,7 @@ While the target fails or does not answer, the follower waits and tries again; t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,12 @@ from ..runs.events import EVENT_FILES, Outcome
 from ..runs.run import WAITING
 from ..system.background_call import BackgroundCalls
 from ..units import counted
-from .batches import read_batch
+from .batches import Batch, read_batch
 from .place import Place, State, file_of
 from .target import Target, about_run
 
 T = TypeVar("T")
+_OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>:? ?")  # in messages of libraries, another at each attempt
 POLL_SECONDS = 1.0
 CALL_SECONDS = 60.0  # for an answer of the target; a later answer is still waited for
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0  # doubled after each failure
@@ -66,6 +68,9 @@ class Following:
         Returns True if the end is noted.
         """
         if not self._is_open:
+            if self._place.state == "done" and has_ended and not self._has_more(run):
+                self._say(f"all is written already, {counted(self._place.number, 'rows')}")
+                return True
             self._open(run)
         if self._write_batch(run):
             self._recover(run)
@@ -95,11 +100,17 @@ class Following:
         self._is_open = True
         self._say(f"follows {run.id} to {place.where}, from row {self._has:,} on")
 
+    def _has_more(self, run: Run) -> bool:
+        return not self._is_at(read_batch(run.path, self._place.offsets))
+
+    def _is_at(self, batch: Batch) -> bool:
+        return all(batch.ends[name] == self._place.offsets.get(name, 0) for name in EVENT_FILES)
+
     def _write_batch(self, run: Run) -> bool:
         """Write the next events. Returns False if there are none."""
         place = self._place
         batch = read_batch(run.path, place.offsets, place.sending)
-        if all(batch.ends[name] == place.offsets.get(name, 0) for name in EVENT_FILES):
+        if self._is_at(batch):
             place.sending = None
             return False
         maker = place.maker
@@ -120,7 +131,7 @@ class Following:
     def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
         """Note the failure and wait before the next attempt. Returns True if there is to be none."""
         self._is_open = False
-        problem = brief(harmless(" ".join(str(fault).split()) or type(fault).__name__))
+        problem = brief(harmless(" ".join(_OBJECT.sub("", str(fault)).split()) or type(fault).__name__))
         if problem != self._place.problem:
             self._say(f"waits, and tries again: {problem}")
         self._failing_since = (self._failing_since or time.monotonic()) if has_ended else None

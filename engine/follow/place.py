@@ -7,8 +7,8 @@ more, and each target recognizes what it has already.
 from __future__ import annotations
 
 import json
+import os
 import time
-import uuid
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,9 @@ from ..files.declared_types import form_of
 from ..files.reading import read_object
 from ..files.values import plain
 from ..files.writing import write_atomically
+from ..follow_targets import FOLDER
 from .points import PointMaker
 
-FOLDER = "follow"  # in a run folder
 State = Literal["starting", "following", "waiting", "done", "given_up"]
 
 
@@ -33,11 +33,11 @@ class Place:
 
     `key` identifies the run at the target. `offsets` are the bytes of each event file that are written; up to `sending`
     they may be. `number`, `step`, `readings` and `goes_back_to` are the state of the PointMaker there. `remote` is the
-    target's own, such as the id of the remote run. `problem` is the reason why the follower waits, or has given up,
-    since `since` (Unix seconds).
+    target's own, such as the id of the remote run. `problem` is the reason why the follower waits or has given up.
+    `since` is the time of the last change of the state, in Unix seconds.
     """
 
-    key: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    key: str = field(default_factory=lambda: os.urandom(8).hex())
     offsets: dict[str, int] = field(default_factory=dict)
     sending: dict[str, int] | None = None
     number: int = 0
@@ -65,8 +65,10 @@ class Place:
         self.advance({}, PointMaker())
 
     def change(self, state: State, problem: str = "") -> None:
-        if (state, problem) != (self.state, self.problem):
-            self.state, self.problem, self.since = state, problem, time.time()
+        """Note a state and the reason for it. `since` is the time of the last change of the state."""
+        if state != self.state:
+            self.since = time.time()
+        self.state, self.problem = state, problem
 
     def save(self, path: Path) -> None:
         """Write the place to the file `path`. Raises OSError."""

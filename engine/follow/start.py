@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..follow_targets import FOLDER
 from ..system import locks
-from .place import FOLDER, FollowError, Place, file_of, read_place
+from .place import FollowError, Place, file_of, read_place
 from .targets import TARGETS
+
+PATIENCE_SECONDS = 20.0  # for followers to write the end of a run
+_POLL_SECONDS = 0.1
 
 
 def start(folder: Path, target: str) -> subprocess.Popen[bytes]:
@@ -61,6 +66,17 @@ def state(folder: Path, target: str) -> FollowerState:
         return FollowerState(target, is_alive, read_place(file_of(folder, target)) or Place())
     except (FollowError, OSError) as fault:
         return FollowerState(target, is_alive, Place(), str(fault))
+
+
+def wait(folder: Path, seconds: float = PATIENCE_SECONDS) -> list[FollowerState]:
+    """Wait until the run's followers have ended, at most `seconds`. Return those that go on.
+
+    It is called after the run has ended by a process with which a job or a container ends.
+    """
+    until = time.monotonic() + seconds
+    while (alive := [each for each in states(folder) if each.is_alive]) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    return alive
 
 
 def states(folder: Path) -> list[FollowerState]:

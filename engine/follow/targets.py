@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .target import Target
+if TYPE_CHECKING:
+    from .target import Target
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,29 @@ def _prometheus(remote: dict[str, Any]) -> Target:
     return Prometheus(remote)
 
 
+def _mlflow(remote: dict[str, Any]) -> Target:
+    from .to_mlflow import Mlflow  # only the target that is used
+
+    return Mlflow(remote)
+
+
+def _trackio(remote: dict[str, Any]) -> Target:
+    from .to_trackio import Trackio  # only the target that is used
+
+    return Trackio(remote)
+
+
+def _wandb(remote: dict[str, Any]) -> Target:
+    from .to_wandb import Wandb  # only the target that is used
+
+    return Wandb(remote)
+
+
 # The words of the option run.follow.
 TARGETS: dict[str, TargetKind] = {
     "tensorboard": TargetKind(_tensorboard),
     "prometheus": TargetKind(_prometheus),
+    "mlflow": TargetKind(_mlflow, "mlflow", "mlflow>=3,<4"),
+    "wandb": TargetKind(_wandb, "wandb", "wandb>=0.21"),
+    "trackio": TargetKind(_trackio, "trackio", "trackio>=0.43"),
 }

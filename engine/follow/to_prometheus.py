@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..files.writing import write_atomically
+from ..follow_targets import FOLDER
 from ..runs import history
 from ..runs.events import Outcome
-from .place import FOLDER
 from .points import RESULT, Point
 from .target import AboutRun
 

@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
+from ..follow_targets import FOLLOW_TARGETS, FollowTarget
 from .catalogue import Group, Limits, check, option
 from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 WATCHER = "needs a process that watches this one"
-FollowTarget = Literal["tensorboard", "prometheus"]
-FOLLOW_TARGETS: tuple[FollowTarget, ...] = get_args(FollowTarget)
 BEST_MODELS = "best models"  # a part of the group
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,17 @@ class Run(Group):
         gpu_only=True,
         not_exported=WATCHER,
     )
+    follow: Annotated[
+        list[FollowTarget], Limits(f"a list of {', '.join(FOLLOW_TARGETS[:-1])} and {FOLLOW_TARGETS[-1]}")
+    ] = option(
+        [],
+        "write the figures to these targets while the run goes on, each by a process of its own "
+        "(docs/following.md): tensorboard, prometheus (a text file for node_exporter), mlflow, wandb, trackio",
+        helps="other tools show the run live; gputui follow does the same for a run that goes on or has ended",
+        hurts="some memory, and CPU time that no other process uses; the training never waits for a target",
+        not_exported=WATCHER,
+        other_names="tracking logger loggers report_to callbacks_log tensorboard_dir mlflow_tracking",
+    )
     code: Literal["live", "copy"] = option(
         "live",
         "the Python files of your own code that are trained: those in your folder (live), or the copy of them in the "
@@ -179,6 +193,13 @@ class Run(Group):
         hurts="it must be Python 3.11 to 3.13 with TensorFlow and Keras",
         not_exported="you choose the Python that runs a script",
     )
+
+    @staticmethod
+    @check("follow", before=True)
+    def _target_list(value: object) -> object:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        return list(dict.fromkeys(value)) if isinstance(value, list) and all(map(_is_text, value)) else value
 
     @staticmethod
     @check("stop_signal", before=True)

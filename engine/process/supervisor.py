@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from ..system.run_clock import RunClock, steady
 from ..telemetry import resource_limits
 from ..telemetry.sampler import Sampler
 from . import ending, recovery
+from .followers import Followers
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
 from .live_diagnosis import LiveDiagnosis
 from .recovery import Answer
@@ -86,6 +87,7 @@ class Supervisor:
         self.memory_answers = 0
         self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
+        self.followers = Followers(run, self.run_options.get("follow") or ())
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
         """Supervise `trainer` from now on instead of the one before. `clock` counts from the start of `trainer`."""
@@ -108,6 +110,7 @@ class Supervisor:
         watcher.start()
         workers = Workers(self.run, self.events.emit)
         workers.start()
+        self._report(self.followers.start())
         self._attend()
         while (oom_answer := self._answer()) is not None and self._is_recorded(oom_answer):
             self._start_again(oom_answer)
@@ -196,10 +199,14 @@ class Supervisor:
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
 
+    def _report(self, warnings: Iterable[events.Warn]) -> None:
+        for warning in warnings:
+            self.events.emit(warning)
+
     def _clean_up(self) -> None:
         """Remove the trainer's temporary files, and end the processes that the trainer has started and not ended."""
         places.remove_scratch()
-        if ended := descendants.end_descendants(spared=self.trainer.pid):
+        if ended := descendants.end_descendants(spared=self.trainer.pid, apart=self.followers.pids):
             self.events.emit(
                 events.Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT)
             )
@@ -243,6 +250,7 @@ class Supervisor:
                 self.phase = activity.phase
                 self._follow_folder()
                 self._write_status()
+                self._report(self.followers.check())
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             activity.update()
             self._enforce(activity)

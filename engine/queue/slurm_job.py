@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import presets, runs
 from ..files.reading import why
+from ..follow import start as follow
 from ..job import slurm, this_machine
 from ..job.cluster import ClusterError
 from ..presets import PresetError
@@ -85,6 +86,8 @@ def carry_out(name: str, job: str) -> int:
     _wait(entry, process, requests_to_stop)
     end = entry.job.end_of()
     print(f"{name} has ended: {end.state}" + (f": {end.message}" if end.state in FAILED else ""), flush=True)
+    if entry.kind != PROOF:
+        follow.wait(entry.job.path)
     if not requests_to_stop.is_by_slurm:  # else it may be requeued: the runner asks Slurm
         with entries.locked():
             entries.discard(name)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +48,15 @@ class Descendant:
         self.send(signal.SIGCONT)
 
 
-def all_now() -> list[Descendant]:
+def all_now(apart: Collection[int] = ()) -> list[Descendant]:
     """Return all descendants of this process, also those that have ended and have not been waited for; empty without
     /proc.
+
+    The processes with the ids `apart` are left out, with their descendants.
     """
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
-        if (process := _read(pid)) is not None:
+        if pid not in apart and (process := _read(pid)) is not None:
             children.setdefault(process.parent, []).append(process)
     return _below(os.getpid(), children)
 
@@ -116,20 +118,21 @@ def collect_dead(trainer: int) -> None:
             os.waitpid(dead.si_pid, os.WNOHANG)
 
 
-def end_descendants(spared: int = 0) -> list[str]:
+def end_descendants(spared: int = 0, apart: Collection[int] = ()) -> list[str]:
     """End every descendant: wait 1 s, then ask it to end (SIGTERM), and kill it after 3 s more. Return the names of
     those that had to be asked.
 
-    Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal.
+    Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal, nor do
+    those with the ids `apart` and their descendants.
     """
-    _gone_within(LEAVE_SECONDS, spared)
-    left = _still_running(spared)
+    _gone_within(LEAVE_SECONDS, spared, apart)
+    left = _still_running(spared, apart)
     names = [f"{process.name} (pid {process.pid})" for process in left]
     for process in left:
         process.end()
-    if not _gone_within(TERM_SECONDS, spared):
+    if not _gone_within(TERM_SECONDS, spared, apart):
         until = time.monotonic() + KILL_SECONDS
-        while (left := _still_running(spared)) and time.monotonic() < until:
+        while (left := _still_running(spared, apart)) and time.monotonic() < until:
             for process in left:
                 process.send(signal.SIGKILL)
             time.sleep(_TICK_SECONDS)
@@ -143,23 +146,25 @@ def describe(names: Sequence[str]) -> str:
     return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
-def _gone_within(seconds: float, spared: int) -> bool:
-    """Return True as soon as no descendant except `spared` runs any more, False if one still runs after about
-    `seconds`.
+def _gone_within(seconds: float, spared: int, apart: Collection[int]) -> bool:
+    """Return True as soon as no descendant except `spared` and `apart` runs any more, False if one still runs after
+    about `seconds`.
 
     Attempts are counted, not seconds, as on a busy machine the time may be over before the second attempt.
     """
     for _ in range(round(seconds / _TICK_SECONDS)):
-        if not _still_running(spared):
+        if not _still_running(spared, apart):
             return True
         time.sleep(_TICK_SECONDS)
-    return not _still_running(spared)
+    return not _still_running(spared, apart)
 
 
-def _still_running(spared: int) -> list[Descendant]:
-    """Return the descendants that still run, except `spared`; collect the exit status of children that have ended."""
+def _still_running(spared: int, apart: Collection[int]) -> list[Descendant]:
+    """Return the descendants that still run, except `spared` and `apart`; collect the exit status of children that have
+    ended.
+    """
     running = []
-    for process in descendants.all_now():
+    for process in descendants.all_now(apart):
         if process.pid == spared:
             continue
         if not process.ended:

@@ -46,16 +46,19 @@ OWN = frozenset(
         "notify.url",
         "notify.format",
         "notify.when",
+        "run.follow",
     }
     | set(NO_EARLY_END)
 )
 ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the input costs nothing
 
-# A trial saves nothing from which a training could continue, ends if it runs out of memory, and sends no notice.
+# A trial saves nothing from which a training could continue, ends if it runs out of memory, and sends neither notices
+# nor figures.
 LEAVES_NOTHING = {
     "run.checkpoint": "off",
     "run.on_oom": "stop",
     "run.save_model": False,
+    "run.follow": [],
     **NO_EARLY_END,
     "notify.command": None,
     "notify.url": None,

@@ -104,6 +104,7 @@ CHANGES = {
     "run.hang_seconds": "off",
     "run.sample_seconds": "2",
     "run.pcie": "true",
+    "run.follow": "tensorboard,prometheus",
     "run.code": "copy",
     "run.tries": "3",
     "run.give_way": "true",
@@ -152,7 +153,7 @@ SPECIAL = {  # what only some data and models take
 NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
-    "run.code", "run.tries", "run.give_way", "run.keep_best_count",
+    "run.code", "run.tries", "run.give_way", "run.keep_best_count", "run.follow",
     "notify.command", "notify.url", "notify.format", "notify.when",
 }  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_what_outlives_a_run_is_ended_by_request_then_by_force(monkeypatch: pyte
             sent.append((self.pid, signal.Signals(number).name))
             alive.discard(self.pid)
 
-    monkeypatch.setattr(descendants, "all_now", lambda: [Below(pid) for pid in sorted(alive)])
+    monkeypatch.setattr(descendants, "all_now", lambda _apart: [Below(pid) for pid in sorted(alive)])
     monkeypatch.setattr("gputui.engine.system.descendants.time.sleep", lambda _: None)
     assert descendants.end_descendants(spared=7) == ["p5 (pid 5)", "p6 (pid 6)"]
     assert sent == [(5, "term"), (6, "term"), (5, "SIGKILL")]

@@ -181,6 +181,9 @@ def test_a_renamed_run_is_followed_and_a_deleted_one_is_left(written: Written) -
     assert len(target.kept) == 3
     assert read_place(file_of(moved.path, "tensorboard")) is not None
 
+    written.run = moved
+    written.train([3])
+
     class Deleting(Kept):
         def open(self, *arguments: Any) -> int | None:
             shutil.rmtree(moved.path)

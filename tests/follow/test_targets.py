@@ -10,7 +10,7 @@ import pytest
 from gputui.engine.follow import targets, tfevents
 from gputui.engine.follow.targets import TargetKind
 from gputui.engine.follow.to_prometheus import VARIABLE, Prometheus
-from gputui.engine.options.run import FOLLOW_TARGETS
+from gputui.engine.follow_targets import FOLLOW_TARGETS
 from gputui.tui import cli
 
 from tests.support.followed import Written, follow

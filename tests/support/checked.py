@@ -157,4 +157,8 @@ FIGURE_FINE = [
     ("plateau", NONE, "schedule=reduce_on_plateau plateau_figure=loss decay_rate=0.5 plateau_patience=3"),
 ]
 
-OTHER_TRIGGERS, OTHERS_FINE = [*GPU_TRIGGERS, *FIGURE_TRIGGERS], [*GPU_FINE, *FIGURE_FINE]
+FOLLOW_TRIGGERS = [("follow_targets", NONE, "follow=tensorboard,trackio", "error", "trackio is not installed")]
+FOLLOW_FINE = [("follow_targets", NONE, "follow=tensorboard,prometheus")]
+
+OTHER_TRIGGERS = [*GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS]
+OTHERS_FINE = [*GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE]

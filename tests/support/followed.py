@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine.follow.following import Following
-from gputui.engine.follow.place import FOLDER, Place, State, file_of, read_place
+from gputui.engine.follow.place import Place, State, file_of, read_place
 from gputui.engine.follow.points import Point
 from gputui.engine.follow.target import AboutRun, Target
+from gputui.engine.follow_targets import FOLDER
 from gputui.engine.runs import Run
 
 BEGIN = 1_700_000_000.0
@@ -29,9 +30,10 @@ class Written:
     def train(self, steps: Sequence[int]) -> None:
         """Append a progress event for each of the steps, and readings of GPU and host before each."""
         for step in steps:
-            self.t += 0.5
+            self.t += 0.3
             gpu = [{"index": 0, "busy": step % 100 / 100}]
             self.telemetry({"type": "gpu", "gpus": gpu}, {"type": "host", "cpu": 0.5, "memory_used_bytes": 7})
+            self.t += 0.2
             loss = {"loss": 1 / step, "metrics": {"accuracy": 1 - 1 / step}}
             self.events({"type": "progress", "epoch": 1, "step": step, "samples_per_second": 100.0, **loss})
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from ...engine.options.run import FOLLOW_TARGETS
+from ...engine.follow_targets import FOLLOW_TARGETS
 from ..base.errors import Refused
 from ..show import show
 from . import completion

@@ -23,6 +23,7 @@ from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
+from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
 from ...engine.job import several_tasks, start_worker
 from ...engine.job.machine_gpus import Machine
 from ...engine.leases import start_devices
@@ -234,7 +235,21 @@ def _follow(
     except OutputFault as fault:
         return _unheard(follower.run, fault)
     process.wait()
+    _wait_for_followers(follower.run)
     return _exit_code(follower.run, follower.outcome)
+
+
+def _wait_for_followers(run: Run) -> None:
+    """Wait a moment until the followers of the run (run.follow) have written its end, as a job ends with this command.
+
+    A line names each follower that goes on in the background.
+    """
+    if not run.file(FOLLOW_FOLDER).exists():
+        return
+    from ...engine.follow import start as follow  # few runs have followers
+
+    for state in follow.wait(run.path):
+        complain(f"{state.target} {state.words}; gputui follow {run.id} shows when it has all figures")
 
 
 def _exit_code(run: Run, outcome: str) -> int:

@@ -1,0 +1,139 @@
+"""The target `mlflow`: a run on an MLflow server or, without MLFLOW_TRACKING_URI, in a database in gputui's home.
+
+MLflow keeps one point for each metric, value, time and step, so that points that are sent twice are there once.
+
+Deferred imports: MLflow is an optional extra, and takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..files.places import home
+from ..follow_targets import FOLDER
+from ..runs.events import Outcome
+from ..system import locks
+from .place import FollowError
+from .points import Point
+from .target import AboutRun
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "gputui"  # unless MLFLOW_EXPERIMENT_NAME names another
+# Its client would wait 120 s for an answer, and try 7 times: the follower itself waits and tries again.
+TIMEOUTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+MOST_METRICS = 1000  # of one request (MLflow's limit)
+LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000  # characters (MLflow's limits)
+KEY_TAG, ROWS_TAG = "gputui.key", "gputui.rows"
+_STATUS: Mapping[str, str] = {"ok": "FINISHED", "stopped": "KILLED", "timeout": "KILLED"}  # else FAILED
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+_PASSWORD = re.compile(r"//[^/@]*@")  # in an address
+
+
+class Mlflow:
+    """Writes to one MLflow run, whose id is in `remote`. A tag has the number of the rows that it has."""
+
+    def __init__(self, remote: dict[str, Any]) -> None:
+        self.remote, self.where = remote, ""
+        self._client: MlflowClient | None = None
+
+    def open(self, about: AboutRun, key: str) -> int | None:
+        """Find or create the MLflow run, with the options as parameters, and set its status to running."""
+        for name, value in TIMEOUTS.items():
+            os.environ.setdefault(name, value)
+        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if uri:
+            return self._open_at(uri, about, key)
+        folder = home() / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = locks.take(folder / "mlflow.lock")  # two cannot create the tables of a database at the same time
+        except locks.Taken:
+            raise FollowError("another follower opens the database") from None
+        with lock:
+            return self._open_at(f"sqlite:///{folder / 'mlflow.db'}", about, key)
+
+    def _open_at(self, uri: str, about: AboutRun, key: str) -> int:
+        from mlflow import MlflowClient
+
+        client = self._client = MlflowClient(tracking_uri=uri)
+        if "run" not in self.remote:
+            self.remote["run"] = self._existing(client, key) or self._create(client, about, key)
+        run = client.get_run(self.remote["run"])
+        self.where = f"{_PASSWORD.sub('//', uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
+        client.log_batch(run.info.run_id, params=self._new_parameters(about, run.data.params), tags=_tags(about))
+        client.update_run(run.info.run_id, status="RUNNING")
+        return int(run.data.tags.get(ROWS_TAG, "0"))
+
+    def _existing(self, client: MlflowClient, key: str) -> str | None:
+        """Return the id of a run that an earlier follower has created and could not note."""
+        runs = client.search_runs([self._experiment(client)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+        return runs[0].info.run_id if runs else None
+
+    def _create(self, client: MlflowClient, about: AboutRun, key: str) -> str:
+        run = client.create_run(self._experiment(client), run_name=about.id, tags={KEY_TAG: key})
+        return str(run.info.run_id)
+
+    def _experiment(self, client: MlflowClient) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        if os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return os.environ["MLFLOW_EXPERIMENT_ID"]
+        present = client.get_experiment_by_name(name)
+        return str(present.experiment_id if present is not None else client.create_experiment(name))
+
+    def _new_parameters(self, about: AboutRun, present: Mapping[str, str]) -> list[Any]:
+        """Return the options as parameters, which MLflow cannot change: those of the first launch stay."""
+        from mlflow.entities import Param
+
+        values = {_named(key): str(value)[:LONGEST_PARAMETER] for key, value in about.options.items()}
+        return [Param(name, value) for name, value in values.items() if name not in present][:100]
+
+    def write(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        assert self._client is not None
+        for rows in _requests(points):
+            metrics = [
+                Metric(_named(name), float(value), round(point.t * 1000), point.step)
+                for point in rows
+                for name, value in point.figures.items()
+            ]
+            tag = RunTag(ROWS_TAG, str(rows[-1].number + 1))
+            self._client.log_batch(self.remote["run"], metrics=metrics, tags=[tag])
+
+    def end(self, about: AboutRun, outcome: Outcome) -> None:
+        from mlflow.entities import RunTag
+
+        assert self._client is not None
+        self._client.log_batch(self.remote["run"], tags=[*_tags(about), RunTag("gputui.outcome", outcome)])
+        self._client.set_terminated(self.remote["run"], status=_STATUS.get(outcome, "FAILED"))
+
+
+def _requests(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Yield the points in parts that one request can take."""
+    part: list[Point] = []
+    for point in points:
+        if part and sum(len(each.figures) for each in part) + len(point.figures) > MOST_METRICS:
+            yield part
+            part = []
+        part.append(point)
+    if part:
+        yield part
+
+
+def _tags(about: AboutRun) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    texts = {"gputui.run": about.id, "gputui.title": about.title, "gputui.tags": " ".join(about.tags)}
+    texts |= {"mlflow.note.content": about.note} if about.note else {}
+    return [RunTag(name, text[:LONGEST_TAG]) for name, text in texts.items()]
+
+
+def _named(name: str) -> str:
+    """Return the name with only the characters that MLflow allows, at most 250 of them."""
+    return _NOT_IN_NAMES.sub("_", name)[:250]
