@@ -108,6 +108,9 @@ class TrainingLoop:
             report.ended_by = self._ended_by()
         except _Measured:
             report.ended_by = "measured"
+        finally:
+            if own is not None:
+                own.pipeline.close()
         self.watch.finish()
         self.profiler.close()
 

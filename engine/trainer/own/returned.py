@@ -14,7 +14,7 @@ import tensorflow as tf
 from ...units import counted
 from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .iterables.kinds import passes_of
+from .iterables.recognised import passes_of
 from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"

@@ -27,8 +27,8 @@ from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted, inspected
 from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .iterables.kinds import passes_of
-from .iterables.stream import Iterated, iterated, samples_by_iterating
+from .iterables.recognised import passes_of
+from .iterables.stream import Iterated, data_set_of, iterated
 from .model_checks import can_evaluate
 from .py_dataset import indexed
 from .returned import Returned
@@ -123,6 +123,12 @@ class OwnPipeline:
         if isinstance(self.train, Iterated) and place is not None:
             self.train.positions.restore(place)
 
+    def close(self) -> None:
+        """End the processes that load the data, after the training."""
+        for stream in (self.train, self.held_out):
+            if isinstance(stream, Iterated):
+                stream.positions.close()
+
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
         return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
@@ -192,7 +198,7 @@ def opened(
 def _of_samples(data: Any, returned: Returned) -> Any:
     """Return single samples that the user's code gives by iterating as a tf.data.Dataset, and other data unchanged."""
     passes = passes_of(data) if returned.mapped else None
-    return samples_by_iterating(passes) if passes is not None and not isinstance(data, tf.data.Dataset) else data
+    return data_set_of(passes, batched=False) if passes is not None else data
 
 
 def _check_start(options: Options, fit: FitArguments) -> None:
@@ -243,7 +249,7 @@ def _stream(
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
         return indexed(data, options, given, returned.model)
-    if (passes := passes_of(data)) is not None and not isinstance(data, tf.data.Dataset):
+    if (passes := passes_of(data, role)) is not None:
         steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
         return iterated(passes, role, options, replicas, given, steps, returned.model, report)
     cardinality = int(data.cardinality()) if length is None else length

@@ -18,6 +18,8 @@ from ..data.source import split_order
 from ..own import returned
 from ..own.building import context_of
 from ..own.counting import unshuffled
+from ..own.iterables.recognised import passes_of
+from ..own.iterables.stream import data_set_of
 from ..own.returned import Returned
 from ..own.streams import as_array, as_fitted, as_tensors, as_tuples
 from ..own.user_code import UserCode, UserError
@@ -51,7 +53,7 @@ def of_entry(request: Request) -> Samples:
     keras.utils.set_random_seed(options.train.seed)  # as before a training
     code = UserCode(workload.entry, workload.folder or ".")
     with code.blamed():
-        given = returned.checked(code.function(context_of(options, 1)), code.entry.function)
+        given = _as_data_sets(returned.checked(code.function(context_of(options, 1)), code.entry.function))
         samples = _samples(given, request, code)
         same, left_out = _stamp(samples) == _stamp(samples), False
         if not same:
@@ -80,6 +82,13 @@ def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
         one_process=not all(part.skips for part in parts.values()),
         error_of=code.error_of,
     )
+
+
+def _as_data_sets(given: Returned) -> Returned:
+    """Return the user's data with what is read by iterating over it (a generator, a loader) as data sets."""
+    passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
+    made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
+    return replace(given, **made)
 
 
 def _unshuffled(given: Returned) -> Returned:

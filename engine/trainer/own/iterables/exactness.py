@@ -20,7 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..unsaved_state import GENERATORS, GLOBAL_STATES
-from .kinds import Once, passes_of
+from .kinds import Once
+from .recognised import is_torch, passes_of
 
 WITHIN = "make the random generator within the function, such as rng = np.random.default_rng(seed)"
 STATEFUL = "return a function that makes it, or give it the methods get_state() and set_state(state), as Grain's have"
@@ -35,7 +36,9 @@ def inexact(data: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str
     `owns_file` says if a file belongs to the user's code.
     """
     passes = passes_of(data)
-    if passes is None or isinstance(data, tf.data.Dataset | keras.utils.PyDataset) or passes.exact:
+    if is_torch(data):
+        return _of_loader(data, owns_file)
+    if passes is None or passes.exact:
         return [], ""
     functions = [function for function in _functions(data) if owns_file(function[0].co_filename)]
     if not functions:
@@ -50,6 +53,27 @@ def inexact(data: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str
         for place in _of_code(code, names, owns_file, DEEPEST, closures=not isinstance(passes, Once))
     ]
     return [f"{place}: a resumed run draws other numbers" for place in dict.fromkeys(places)], WITHIN
+
+
+def _of_loader(loader: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str]:
+    """Return what `inexact` returns for a DataLoader of torch, whose own random states are in checkpoints."""
+    if loader.num_workers and loader.persistent_workers:
+        what = (
+            "the processes of the DataLoader keep their random states from pass to pass, and a resumed run begins them"
+        )
+        return [f"{what} with others"], "set persistent_workers=False"
+    if loader.num_workers > 1 and not getattr(loader, "in_order", True):
+        return ["with in_order=False the order of batches depends on the processes' speed"], "set in_order=True"
+    parts = [loader.sampler, loader.batch_sampler, *([] if loader.num_workers else [loader.dataset])]
+    methods = [(getattr(type(part), name, None), part) for part in parts for name in ("__iter__", "__getitem__")]
+    places = [
+        place
+        for method, part in methods
+        if isinstance(method, FunctionType) and owns_file(method.__code__.co_filename)
+        for place in _of_code(*_named(method, part), owns_file, DEEPEST, closures=True)
+    ]
+    what = "a resumed run draws other numbers"
+    return [f"{place}: {what}" for place in dict.fromkeys(places)], "draw with torch.rand and the like"
 
 
 def _functions(data: Any) -> list[tuple[CodeType, dict[str, Any]]]:

@@ -1,7 +1,4 @@
-"""The kinds of objects that are read by iterating over them, each with the way in which a pass begins and is resumed.
-
-Grain and torch are never imported here. Their objects are recognised by the names of their classes, as Keras does it.
-"""
+"""The kinds of objects that are read by iterating over them: how a pass begins, and how it is resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ import numpy as np
 from ..user_code import UserError
 
 ENDLESS = 2**62  # a length from which on data has no end, as Grain gives it
-_NOT_DATA = (str, bytes, dict, list, tuple, set, frozenset)
 
 
 class Passes:
@@ -63,7 +59,7 @@ class Once(Passes):
     once = True
 
     def __init__(self, data: Any) -> None:
-        self.name, self._data, self.exact = _named(data), data, _is_stateful(data)
+        self.name, self._data, self.exact = named(data), data, _is_stateful(data)
         self._begun = False
 
     def peek(self, count: int) -> list[Any]:
@@ -117,9 +113,7 @@ class Anew(Passes):
     def begin(self, state: Any = None) -> Iterator[Any]:
         made = self._make()
         if not hasattr(made, "__iter__") and not hasattr(made, "__next__"):
-            raise UserError(
-                f"{self.name} returned {_named(made)}, not an iterator", "yield the batches, each as (x, y)"
-            )
+            raise UserError(f"{self.name} returned {named(made)}, not an iterator", "yield the batches, each as (x, y)")
         iterator = iter(made)
         if _is_stateful(iterator):
             self.exact = True
@@ -184,43 +178,7 @@ def _read(state: Any) -> Any:
     return base64.b64decode(state["base64"]) if "base64" in state else state["value"]
 
 
-def passes_of(data: Any) -> Passes | None:
-    """Return the passes over `data`. None if it is not read by iterating over it: arrays, dicts, data sets, models."""
-    passes: Passes | None = None
-    if isinstance(data, _NOT_DATA) or _is_array(data):
-        return None
-    if is_grain(data):
-        passes = Anew(lambda: iter(data), f"a Grain {type(data).__name__}", _length(data), stateful=True)
-    elif hasattr(data, "__next__"):
-        passes = Once(data)
-    elif hasattr(data, "__iter__"):
-        passes = Anew(lambda: iter(data), _named(data), _length(data))
-    elif callable(data):
-        passes = Anew(data, f"the function {getattr(data, '__name__', type(data).__name__)}")
-    return passes
-
-
-def _named(value: Any) -> str:
+def named(value: Any) -> str:
     """Return the name of the value's class with its article, such as "an Episodes"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-def _is_array(data: Any) -> bool:
-    return hasattr(data, "shape") or hasattr(data, "__array__")
-
-
-def is_grain(data: Any) -> bool:
-    return _is_of(data, ("MapDataset", "IterDataset", "DataLoader"), "grain")
-
-
-def _is_of(data: Any, names: tuple[str, ...], package: str) -> bool:
-    """Return True if a class of `data` has one of the names, and is of the package."""
-    return any(kind.__name__ in names and kind.__module__.partition(".")[0] == package for kind in type(data).__mro__)
-
-
-def _length(data: Any) -> int | None:
-    try:
-        return len(data)
-    except (TypeError, AttributeError, NotImplementedError, OverflowError):
-        return None

@@ -14,6 +14,7 @@ from ..user_code import UserError
 from .kinds import Passes
 
 _END = object()
+_PATIENCE_SECONDS = 5.0  # for a batch that is being drawn when the training ends
 _MOST_KEPT = 1024  # states; beyond that, every second one is dropped
 
 
@@ -30,6 +31,7 @@ class Positions:
         self._role, self._as_tensors, self._steps = role, as_tensors, steps
         self._reading, self._keeping = threading.Lock(), threading.Lock()
         self._iterator: Any = None
+        self._closed = False
         self._drawn = 0  # batches up to now
         self._of_pass = 0  # batches of the present pass
         # Batches drawn -> what is needed to continue there. A pass without a state can only be begun.
@@ -44,6 +46,8 @@ class Positions:
                 self._go_to(first)
             while True:
                 with self._reading:
+                    if self._closed:
+                        return
                     batch = self._next()
                 yield batch
         except UserError as fault:
@@ -67,11 +71,15 @@ class Positions:
         self._kept = {int(kept.pop("batches")): kept}
 
     def close(self) -> None:
-        """End the processes and threads of the present iterator."""
-        with self._reading:
+        """End the processes and threads of the present iterator. No further batch is drawn."""
+        if not self._reading.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
+            self._closed = True
             if self._iterator is not None:
                 self.passes.close(self._iterator)
-                self._iterator = None
+        finally:
+            self._reading.release()
 
     def _go_to(self, number: int) -> None:
         """Make batch `number` (from 0) the next one."""

@@ -23,7 +23,7 @@ from .. import counting
 from ..py_dataset import opened_as
 from ..user_code import UserError
 from .batch_types import LOOKED_AT, as_batch, copied, dtype_of, type_of
-from .kinds import ENDLESS, Passes, Repeated, passes_of
+from .kinds import ENDLESS, Passes, Repeated
 from .positions import Positions
 
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
@@ -110,23 +110,18 @@ def _batches(
     return counting.counted_in(positions.passes.whole, role, report)
 
 
-def is_iterated(data: Any) -> bool:
-    """Return True if the data is read by iterating over it: no arrays, no tf.data.Dataset, no PyDataset."""
-    is_data_set = isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
-    return not is_data_set and passes_of(data) is not None
-
-
-def samples_by_iterating(passes: Passes) -> tf.data.Dataset:
-    """Return the single samples of `passes`, of which each pass begins again, as a data set. Raises UserError."""
+def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
+    """Return `passes`, each of which begins again, as a data set of batches, or of single samples if they are not
+    `batched`. Raises UserError.
+    """
     if passes.once:
         raise UserError(
-            f"train is {passes.name}, which has only one pass: with a map, each pass begins again",
+            f"train is {passes.name}, which has only one pass, and several are needed here",
             "return the function that makes it",
         )
-    first = [as_batch(sample) for sample in passes.peek(LOOKED_AT)]
+    first = [as_batch(element) for element in passes.peek(LOOKED_AT)]
     if not first:
         raise UserError("train has no samples", "check where it reads from")
-    spec = spec_of(first, "train", batched=False)
 
     def one_pass() -> Iterator[Any]:
         iterator = passes.begin()
@@ -135,7 +130,7 @@ def samples_by_iterating(passes: Passes) -> tf.data.Dataset:
         finally:
             passes.close(iterator)
 
-    data = tf.data.Dataset.from_generator(one_pass, output_signature=spec)
+    data = tf.data.Dataset.from_generator(one_pass, output_signature=spec_of(first, "train", batched))
     has_length = passes.batches is not None and passes.batches < ENDLESS
     return data.apply(tf.data.experimental.assert_cardinality(passes.batches)) if has_length else data
 
