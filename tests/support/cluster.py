@@ -27,6 +27,12 @@ class Fate(keras.callbacks.Callback):
         super().__init__()
         self.path, self.count = path, 0
 
+    def get_state(self):
+        return {"count": self.count}
+
+    def set_state(self, state):
+        self.count = state["count"]
+
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
         if not os.path.exists(self.path):

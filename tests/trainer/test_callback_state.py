@@ -9,30 +9,53 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gputui.engine.trainer.checkpoint import callback_state
+import tensorflow as tf
+from gputui.engine.trainer.checkpoint import callback_state, packed
 from gputui.engine.trainer.checkpoint.packed import Arrays
+from gputui.engine.trainer.common.stopping import StopRequested
 from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.own import unsaved_state
 
 from tests.support.own import Write
-from tests.support.training import Training
+from tests.support.training import Build, Training
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras' own callbacks
 
 PROGRAM = """
 import keras, numpy as np
 
 class Counts(keras.callbacks.Callback):
+    STOP = []  # a method and its number, in which the training is asked to stop
     def __init__(self):
         super().__init__()
-        self.seen = {"batches": 0, "losses": [], "pair": (0, None), "last": np.zeros(2, "float32")}
+        self.seen = {"begun": 0, "batches": 0, "epochs": 0, "tests": 0, "ends": [], "pair": (0, None),
+                     "last": np.zeros(2, "float32")}
     def get_state(self):
         return self.seen
     def set_state(self, state):
         self.seen = state
+    def count(self, name):
+        self.seen[name] += 1
+        if Counts.STOP[:2] == [name, self.seen[name]]:
+            Counts.STOP[2]()
+    def on_train_batch_begin(self, batch, logs=None):
+        self.count("begun")
     def on_train_batch_end(self, batch, logs=None):
-        self.seen["batches"] += 1
+        self.count("batches")
+    def on_epoch_begin(self, epoch, logs=None):
+        self.count("epochs")
+    def on_test_batch_begin(self, batch, logs=None):
+        if Counts.STOP[:2] == ["test", self.seen["tests"] + 1]:
+            Counts.STOP[2]()
+    def on_test_end(self, logs=None):
+        self.count("tests")
     def on_epoch_end(self, epoch, logs=None):
-        self.seen["losses"].append(logs["loss"])
+        self.seen["ends"].append((epoch, logs))
         self.seen["pair"] = (epoch, "text")
         self.seen["last"][epoch % 2] = logs["val_loss"]
+        self.model.evaluate(np.zeros((4, 6)), np.zeros(4), verbose=0)
+    def on_train_end(self, logs=None):
+        self.seen["end"] = logs
 
 def build(context):
     draw = np.random.default_rng(0)
@@ -43,6 +66,7 @@ def build(context):
     callbacks = [
         keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
         keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, cooldown=1),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.97),
         keras.callbacks.ModelCheckpoint("best.keras", "val_loss", save_best_only=True),
         keras.callbacks.CSVLogger("log.csv"),
         Counts(),
@@ -50,8 +74,6 @@ def build(context):
     data = {"train": (x[:100], y[:100]), "validation": (x[100:], y[100:])}
     return {"model": model, **data, "callbacks": callbacks}
 """
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras' own callbacks
-
 SETTINGS = ("epochs=30", "batch_size=20", "checkpoint=3", "keep=99")  # 5 steps per epoch
 
 
@@ -65,25 +87,113 @@ def resumed(own: Write, whole: Training, step: int, *settings: str, source: str 
 
 
 def kept(training: Training) -> list[dict[str, Any]]:
-    """What the callbacks have counted, without objects of Keras."""
+    """What the callbacks have counted, without objects of Keras and what says how a file was opened."""
     own = training.loop.built.own
     assert own is not None
-    left_out = ("_model", "_params", "model", "params", "monitor_op", "csv_file", "writer", "append_header")
+    left_out = ("_model", "_params", "params", "monitor_op", "csv_file", "writer", "append_header", "schedule",
+                "min_delta", "_current_epoch")  # fmt: skip
     return [{name: value for name, value in vars(each).items() if name not in left_out} for each in own.callbacks]
 
 
-def test_callbacks_of_keras_and_those_with_a_state_go_on(own: Write) -> None:
-    whole = own(PROGRAM, *SETTINGS).train()
-    csv = Path("log.csv").read_text()
-    assert whole.loop.step < 150, "EarlyStopping has ended it"
-    step = whole.loop.step - whole.loop.step % 3 - 6
-    again = resumed(own, whole, step, *SETTINGS)
+def same(again: Training, whole: Training) -> None:
+    """Assert that both have ended with the same step, counts of callbacks and weights."""
     assert again.loop.step == whole.loop.step
-    assert Path("log.csv").read_text() == csv
     np.testing.assert_equal(kept(again), kept(whole))
     pairs = zip(again.loop.built.model.get_weights(), whole.loop.built.model.get_weights(), strict=True)
     assert all(np.array_equal(*pair) for pair in pairs)
-    assert again.events("warning") == []
+
+
+def test_callbacks_of_keras_and_those_with_a_state_go_on(own: Write) -> None:
+    """In the middle of an epoch, at the end of one, and at the end of the training, which a callback had ended."""
+    settings = (*SETTINGS, "checkpoint=1")
+    whole = own(PROGRAM, *settings).train()
+    rows, end = Path("log.csv").read_text(), whole.loop.step
+    assert end < 150, "EarlyStopping has ended it"
+    for step in (end - 7, end - 10, end):
+        again = resumed(own, whole, step, *settings)
+        same(again, whole)
+        assert Path("log.csv").read_text() == rows
+        assert again.events("warning") == []
+    assert [event["phase"] for event in again.events("phase")].count("training") == 0
+
+
+def test_they_go_on_over_replicas(own: Write) -> None:
+    settings = (*SETTINGS, "strategy.kind=mirrored", "batch_size=10", "epochs=7")
+    whole = own(PROGRAM, *settings).train()
+    rows = Path("log.csv").read_text()
+    same(resumed(own, whole, 27, *settings), whole)
+    assert Path("log.csv").read_text() == rows
+
+
+# In on_epoch_begin, in on_train_batch_begin, and in the middle of an evaluation.
+@pytest.mark.parametrize("place", [("epochs", 4), ("begun", 18), ("test", 3)])
+def test_a_stop_at_any_call_is_resumed_to_the_same_end(place: tuple[str, int], own: Write) -> None:
+    settings = (*SETTINGS, "epochs=5")
+    whole = own(PROGRAM, *settings).train()
+    rows = Path("log.csv").read_text()
+    stopped = own(PROGRAM, *settings, "checkpoint=1000")
+    built = stopped.loop.built
+    assert built.own is not None
+    vars(type(built.own.callbacks[-1]))["STOP"][:] = [*place, lambda: setattr(built.stop, "reason", "stopped")]
+    with pytest.raises(StopRequested):
+        stopped.train()
+    stopped.loop.leave()
+    same(resumed(own, stopped, stopped.loop.step, *settings), whole)
+    assert Path("log.csv").read_text() == rows
+
+
+def test_a_training_that_a_callback_has_ended_within_an_epoch_ends_at_once(own: Write) -> None:
+    within = PROGRAM.replace('self.count("batches")', "self.model.stop_training = batch == 3")
+    whole = own(within, *SETTINGS, "checkpoint=4").train()
+    assert (whole.loop.step, len(whole.events("epoch"))) == (4, 1)
+    same(resumed(own, whole, 4, *SETTINGS, source=within), whole)
+
+
+def test_the_last_step_of_a_shipped_model_is_restored(build: Build) -> None:
+    settings = ("model=mlp", "width=0.05", "epochs=2", "steps_per_epoch=3", "batch_size=8", "checkpoint=epoch")
+    whole, again = build(*settings).train(), build(*settings)
+    shutil.copytree(whole.run.file("checkpoints"), again.run.file("checkpoints"))
+    again.loop.run(6)
+    pairs = zip(again.loop.built.model.get_weights(), whole.loop.built.model.get_weights(), strict=True)
+    assert all(np.array_equal(*pair) for pair in pairs)
+
+
+# Its step writes a variable that only its graph shows, so that it is restored after it was traced.
+LATE = """
+import tensorflow as tf
+CALLS = tf.Variable(0.0, trainable=False)
+class Late(keras.Sequential):
+    def train_step(self, data):
+        CALLS.assign_add(1.0)
+        return super().train_step((data[0] + 0.01 * CALLS, data[1]))
+"""
+# The model's own fit adds callbacks, and is called twice if an epoch is resumed.
+HANDED = """
+class Hands(keras.Sequential):
+    def fit(self, x, callbacks=None, **more):
+        return super().fit(x, callbacks=[*callbacks, Counts()], **more)
+"""
+STOPS = "keras.callbacks.EarlyStopping("
+PROGRAMS = {
+    "late": PROGRAM.replace("keras.Sequential([", "Late([").replace("\ndef build", f"{LATE}\ndef build"),
+    "handed": PROGRAM.replace("keras.Sequential([", "Hands([").replace("\ndef build", f"{HANDED}\ndef build"),
+    # The weights are the moving average from the evaluation to the next epoch.
+    "swaps": PROGRAM.replace("Adam(0.03)", "Adam(0.03, use_ema=True)").replace(
+        STOPS, f"keras.callbacks.SwapEMAWeights(swap_on_epoch=True), {STOPS}"
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "step"), [("late", 15), ("handed", 12), ("swaps", 15)])
+def test_models_with_code_of_their_own_go_on(name: str, step: int, own: Write) -> None:
+    settings = (*SETTINGS, "epochs=5")
+    whole = own(PROGRAMS[name], *settings).train()
+    rows = Path("log.csv").read_text()
+    same(resumed(own, whole, step, *settings, source=PROGRAMS[name]), whole)
+    assert Path("log.csv").read_text() == rows
+
+
+# ---- states that are given ------------------------------------------------------------------------
 
 
 class Gives(keras.callbacks.Callback):  # type: ignore[misc]
@@ -113,6 +223,72 @@ def test_a_state_that_cannot_be_saved_is_refused(name: str) -> None:
         callback_state.state_of([Gives(state)], Arrays())
 
 
-def test_one_method_without_the_other_is_refused(own: Write) -> None:
+def test_it_is_refused_before_the_first_step(own: Write) -> None:
+    training = own(PROGRAM.replace("return self.seen", "return {1}"), *SETTINGS)
+    with pytest.raises(TrainerError, match="get_state of the callback Counts returns set, not a dict"):
+        training.train()
+    assert training.loop.step == 0
     with pytest.raises(TrainerError, match="the callback Counts has get_state, but no set_state"):
         own(PROGRAM.replace("set_state", "put_state"), *SETTINGS)
+
+
+def test_a_state_comes_back_as_it_was_given() -> None:
+    brain = tf.constant([[1.5, -2.0]], "bfloat16").numpy()
+    state = {"none": None, "pair": (1, [2.5, float("inf")]), "number": np.float32(0.1), "flags": np.array([True]),
+             "words": np.array(["a", "bc"]), "same": [np.arange(3), np.arange(3)], "empty": np.zeros((0, 2)),
+             "brain": brain, "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3))}  # fmt: skip
+    arrays = Arrays()
+    file = b"".join(packed.pieces(callback_state.state_of([Gives(state)], arrays), arrays))
+    (states,), read = packed.read(file)
+    restored = Gives({})
+    assert callback_state.restore([restored], [states], read) == []
+    np.testing.assert_equal(restored.state, state)
+    assert (type(restored.state["number"]), restored.state["brain"].dtype) == (np.float32, brain.dtype)
+    assert len(read.by_digest) == len(arrays.by_digest) == 7, "the equal arrays are there once"
+    restored.state["same"][0][0] = 9
+    assert restored.state["same"][1][0] == 0
+
+
+def test_what_a_checkpoint_lacks_or_does_not_find_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    log, best = keras.callbacks.CSVLogger(str(path)), keras.callbacks.ModelCheckpoint("no.keras", save_best_only=True)
+    log.on_train_begin()
+    log.on_epoch_end(0, {"loss": 1.0})
+    best.best = 0.5
+    arrays = Arrays()
+    states = callback_state.state_of([log, best], arrays)
+    log.on_epoch_end(1, {"loss": 2.0})
+    log.on_train_end()
+
+    def again(*more: Any) -> tuple[list[str], str]:
+        new = [keras.callbacks.CSVLogger(str(path)), keras.callbacks.ModelCheckpoint("no.keras", save_best_only=True)]
+        for callback in new:
+            callback_state.begin_training(callback, {}, resumed=True)
+        texts = callback_state.restore([*new, *more], states, arrays)
+        new[0].on_epoch_end(1, {"loss": 3.0})
+        new[0].on_train_end()
+        return texts, path.read_text()
+
+    missing = "no.keras, in which ModelCheckpoint has saved the best model, is missing"
+    assert again() == ([missing], "epoch,loss,val_loss\n0,1.0,NA\n1,3.0,NA\n")
+    path.write_text("another run\n")
+    changed = f"{path} has changed since the checkpoint: rows are appended to it"
+    starts = "Gives starts again: the checkpoint has no state of it"
+    assert again(Gives({})) == ([changed, missing, starts], "another run\n1,3.0,NA\n")
+
+
+class Counting(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.seen: list[int] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = epoch == 3
+        self.seen.append(epoch)
+
+
+def test_methods_that_keep_something_are_named() -> None:
+    (text,) = unsaved_state.of_callbacks([Counting(), Counting(), Gives({}), keras.callbacks.EarlyStopping()])
+    assert text.startswith("Counting.on_epoch_end changes self.seen (test_callback_state.py:")

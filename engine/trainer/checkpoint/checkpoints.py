@@ -100,11 +100,20 @@ class Checkpoints:
 
         None if an older gputui has written it.
         """
+        return self._of_callbacks(self._file_of_callbacks(step), 0)
+
+    def _file_of_callbacks(self, step: int) -> bytes:
+        """Return the content of the file. Empty if there is none."""
         path = self._path(step) / CALLBACKS
-        if not path.exists():
+        return path.read_bytes() if path.exists() else b""
+
+    @staticmethod
+    def _of_callbacks(data: bytes, index: int) -> tuple[Any, Arrays] | None:
+        """Return the states of worker `index` from the content of the file: the chief's if there was no such worker."""
+        if not data:
             return None
-        (value, *_), arrays = packed.read(path.read_bytes())
-        return value, arrays
+        values, arrays = packed.read(data)
+        return values[index if index < len(values) else 0], arrays
 
     def _remove_older(self, step: int) -> None:
         """Remove the checkpoints up to `step` beyond the newest `keep`. Unusable checkpoints do not count as kept, and
@@ -272,12 +281,23 @@ class ClusterCheckpoints(Checkpoints):
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
         super().__init__(folder, keep, state)
         self._exchange, self._is_chief = exchange, exchange.index == 0
+        self._gathered: tuple[list[Any], Arrays] = [], Arrays()
         state.of_workers = []
+
+    def _states_of_callbacks(self) -> tuple[list[Any], Arrays]:
+        return self._gathered
+
+    def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
+        data = self._exchange.of_chief(self._file_of_callbacks(step) if self._is_chief else None)
+        return self._of_callbacks(data, self._exchange.index)
 
     def save(self, step: int) -> None:
         if step == self.last_step:
             return
         self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
+        if self.callbacks is not None:
+            arrays = Arrays()
+            self._gathered = packed.gathered(self.callbacks(arrays), arrays, self._exchange)
         refused = self._refused(step) if self._is_chief else None
         # If the chief's disk has refused it, all try again when the same step is saved again.
         if self._exchange.rows([float(refused is not None)])[0, 0] == 0:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from ..cluster.exchange import Exchange
 
 ALLOWED = "None, numbers, text, NumPy arrays, and lists, tuples and dicts of them whose keys are text"
 _PLAIN = (bool, int, float, str, type(None))
@@ -97,12 +100,10 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
 
 def pieces(workers: Sequence[Any], arrays: Arrays) -> Iterator[bytes | memoryview]:
     """Yield the content of a file with the packed value of each worker, and the arrays of all of them."""
-    listed = [[digest, _type_of(array), list(array.shape)] for digest, array in arrays.by_digest.items()]
-    head = json.dumps({"workers": list(workers), "arrays": listed}).encode()
+    head = json.dumps({"workers": list(workers), "arrays": _listed(arrays)}).encode()
     yield len(head).to_bytes(8, "big")
     yield head
-    for array in arrays.by_digest.values():
-        yield _bytes_of(array)
+    yield from map(_bytes_of, arrays.by_digest.values())
 
 
 def read(data: bytes) -> tuple[list[Any], Arrays]:
@@ -110,9 +111,39 @@ def read(data: bytes) -> tuple[list[Any], Arrays]:
     begins = 8 + int.from_bytes(data[:8], "big")
     head: Mapping[str, Any] = json.loads(data[8:begins])
     arrays = Arrays()
-    for digest, kind, shape in head["arrays"]:
+    _take_all(arrays, head["arrays"], memoryview(data)[begins:])
+    return list(head["workers"]), arrays
+
+
+def _listed(arrays: Arrays) -> list[Any]:
+    return [[digest, _type_of(array), list(array.shape)] for digest, array in arrays.by_digest.items()]
+
+
+def _take_all(arrays: Arrays, listed: Sequence[Any], data: memoryview) -> None:
+    """Add the arrays that are `listed`, whose bytes follow each other in `data`."""
+    begins = 0
+    for digest, kind, shape in listed:
         dtype = np.dtype(kind if kind[0] in "<>|=" else tf.as_dtype(kind).as_numpy_dtype)
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         arrays.by_digest[digest] = np.frombuffer(data, dtype, count, begins).reshape(shape)
         begins += count * dtype.itemsize
-    return list(head["workers"]), arrays
+
+
+# ---- of several machines --------------------------------------------------------------------------
+
+
+def gathered(value: Any, arrays: Arrays, exchange: Exchange) -> tuple[list[Any], Arrays]:
+    """Return the packed value of every worker, and the arrays of all of them.
+
+    All workers call this with their own `value` and `arrays`. An array that an earlier worker has too, such as the best
+    weights, is not exchanged.
+    """
+    heads = [json.loads(head) for head in exchange.of_all(json.dumps([value, _listed(arrays)]).encode())]
+    lacking, taken = list[list[Any]](), {digest for digest, *_ in heads[0][1]}
+    for _, listed in heads:  # of each worker, the arrays that no earlier one has
+        lacking.append([entry for entry in listed if entry[0] not in taken])
+        taken |= {digest for digest, *_ in listed}
+    mine = b"".join(_bytes_of(arrays.by_digest[digest]) for digest, *_ in lacking[exchange.index])
+    for entries, data in zip(lacking, exchange.of_all(mine), strict=True):
+        _take_all(arrays, entries, memoryview(data))
+    return [value for value, _ in heads], arrays

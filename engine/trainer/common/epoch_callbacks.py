@@ -21,6 +21,18 @@ class Loop(Protocol):
     steps: int
     steps_per_epoch: int
     heartbeat: TrainerHeartbeat
+    writes_checkpoints: bool
+
+    @property
+    def restores_later(self) -> bool: ...
+
+    def training_begins(self) -> None: ...
+
+    def leave_if_it_is_time(self) -> None: ...
+
+    def restore_again(self, is_needed: bool) -> None: ...
+
+    def end_due(self) -> tuple[bool, dict[str, Any] | None]: ...
 
     def pause(self) -> None: ...
 
@@ -44,6 +56,10 @@ class EpochCallbacks(keras.callbacks.CallbackList):
     def __init__(self, loop: Loop, model: keras.Model) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history
         self._loop = loop
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        self._loop.training_begins()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         pass

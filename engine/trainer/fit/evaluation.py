@@ -5,99 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...system.heartbeat import TrainerHeartbeat
-from ..common.epoch_callbacks import EpochCallbacks, floats
+from ..common.epoch_callbacks import floats
 from ..measure.first_times import FirstTimes
-from ..measure.health import Health
 from . import train_function
-from .built_training import Built
-from .called_callbacks import CalledCallbacks
+from .restoring import Restoring
 from .train_function import constant
-
-Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
-
-
-class Restoring:
-    """Restores all state that changes while a model trains, from a checkpoint of the training `built`.
-
-    A step of a user's model may write any variable and draw from any generator. The graph of its traced step shows
-    which. gputui's own models need no such search. `ours` are variables of gputui that are not in checkpoints.
-    """
-
-    def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
-        self._built, self._health, self._ours, self._steps_per_epoch = built, health, ours, steps_per_epoch
-        self._step: int | None = None  # step of the checkpoint that was not restored yet
-        self._called: CalledCallbacks | None = None
-        self._resumed = self._tested = False
-
-    def begin(self, step: int | None, callbacks: EpochCallbacks) -> None:
-        """To be called when a training begins. `step` is the step of the checkpoint from which it resumes, None if it
-        does not resume. The states of `callbacks` are restored with it.
-        """
-        self._step, self._resumed = step, step is not None
-        self._called = callbacks if isinstance(callbacks, CalledCallbacks) else None
-        if self._called is not None and step is not None:
-            self._called.resume_from(self._built.checkpoints.callbacks_at(step))
-
-    def epoch_begins(self) -> None:
-        """Restore the checkpoint with the running metrics of the epoch, which Keras' fit has just reset.
-
-        Nothing is done if it was already restored, or if the model lacks variables that are created in its first step.
-        """
-        if self._step is not None and self._built.checkpoints.fits(self._step):
-            self._restore(self._step)
-
-    def first_step_comes(self, trace: Trace) -> None:
-        """Restore the checkpoint before the first step, if it was not restored yet.
-
-        A user's model is traced first, because its step may create variables. `trace` returns the traced step.
-        """
-        if self._step is not None:
-            if self._built.own is not None:
-                self._note_written(trace())
-            self._restore(self._step)
-
-    def first_step_ran(self, trace: Trace) -> None:
-        if self._built.own is not None:
-            traced = trace()
-            self._note_written(traced)
-            self._warn_of_draws(traced)
-
-    def first_test_ran(self, trace: Trace) -> None:
-        """Warn, once and only in a resumed training, if the test step of a user's model has random operations that
-        cannot be restored.
-
-        Called after each execution of an evaluation. `trace` returns the traced step.
-        """
-        if self._built.own is not None and not self._tested:
-            self._tested = True
-            self._warn_of_draws(trace())
-
-    def _restore(self, step: int) -> None:
-        checkpoints = self._built.checkpoints
-        checkpoints.restore(step)
-        if checkpoints.state.begins_anew:
-            self._built.report.warn("begins_anew", checkpoints.state.begins_anew)
-        if self._called is not None and (texts := self._called.restore()):
-            self._built.report.warn("callbacks_anew", "; ".join(texts))
-        self._health.begin(step)
-        if step % self._steps_per_epoch == 0:
-            self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
-        self._step = None
-
-    def _note_written(self, traced: Any) -> None:
-        self._built.checkpoints.state.saw(traced.graph, self._ours)
-
-    def _warn_of_draws(self, traced: Any) -> None:
-        if self._built.own is not None and self._resumed:
-            self._built.own.warn_of_draws(traced.graph, self._built.report)
-
 
 BEAT_SECONDS = 5.0
 
@@ -106,15 +24,16 @@ class Evaluation:
     """Runs the model's test function, in executions of `steps_per_execution` steps.
 
     `check_stop` raises StopRequested if a stop was requested, which ends an evaluation before its remaining steps are
-    done. `first` and `restoring` are notified of the executions. `scale` is the factor for inputs that are bytes, None
-    for other inputs. Each batch is computed in `micro_batches` parts.
+    done. Its argument is True in the run's own evaluation, and False in one that a callback has started. `first` and
+    `restoring` are notified of the executions. `scale` is the factor for inputs that are bytes, None for other inputs.
+    Each batch is computed in `micro_batches` parts.
     """
 
     def __init__(
         self,
         model: keras.Model,
         steps_per_execution: int,
-        check_stop: Callable[[], object],
+        check_stop: Callable[[bool], object],
         first: FirstTimes,
         restoring: Restoring,
         heartbeat: TrainerHeartbeat,
@@ -153,7 +72,7 @@ class Evaluation:
         It is of the run's own evaluation, or of one that a user's callback has started. Raises StopRequested if a stop
         was requested.
         """
-        self._check_stop()
+        self._check_stop(self._left > 0)
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
 
     def _execute_own(self, iterator: Any) -> Any:

@@ -227,3 +227,19 @@ def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
             delattr(keras.Model, name)
         else:
             setattr(keras.Model, name, before)
+
+
+@contextlib.contextmanager
+def more_to_come(model: keras.Model) -> Iterator[None]:
+    """A context around a fit that is followed by another fit of the same training.
+
+    Within it, Keras does not replace weights by their moving average at the end of the fit, unless the training has
+    been stopped.
+    """
+    optimizer = model.optimizer
+    finalize = optimizer.finalize_variable_values
+    optimizer.finalize_variable_values = lambda weights: finalize(weights) if model.stop_training else None
+    try:
+        yield
+    finally:
+        del optimizer.finalize_variable_values

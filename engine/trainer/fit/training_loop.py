@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import keras
 
 from ... import plan
 from ..checkpoint import object_graph
@@ -30,10 +28,12 @@ from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
 from .between_executions import Watch
 from .built_training import Built
-from .called_callbacks import CalledCallbacks
+from .called_callbacks import CalledCallbacks, EndDue
+from .epoch_end import EpochEnd
 from .epoch_rules import EpochRules
-from .evaluation import Evaluation, Restoring
-from .model_fit import FitData, ModelFit
+from .evaluation import Evaluation
+from .model_fit import FitData, ModelFit, more_to_come
+from .restoring import Restoring
 from .train_function import Executions
 
 _NO_STEP = "Keras ended an epoch before its first step: an operation reported the end of its data"
@@ -80,6 +80,10 @@ class TrainingLoop:
             options.train.micro_batches,
         )  # fmt: skip
         model.train_function = self._execute
+        self.writes_checkpoints = options.run.checkpoint != "off"
+        self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
+        self._at_begin: Callable[[], None] | None = None
+        self._epoch_end = EpochEnd(built, self.data)
 
     # ---- the training as a whole --------------------------------------------------------------
 
@@ -93,7 +97,7 @@ class TrainingLoop:
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()
-        self._restoring.begin(resume_at, callbacks)
+        due = self._restoring.begin(resume_at, callbacks)
         if own is not None and resume_at is not None:
             own.pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
         warmup = self._warmup(self.steps - self.step)
@@ -104,7 +108,7 @@ class TrainingLoop:
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         try:
-            self._fit_to_the_end(callbacks)
+            self._fit_to_the_end(callbacks, due)
             report.ended_by = self._ended_by()
         except _Measured:
             report.ended_by = "measured"
@@ -124,7 +128,7 @@ class TrainingLoop:
         """Return the callbacks of the training for Keras' fit. Their states are in the checkpoints from then on."""
         own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
         called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
-        if not (called_too or (own and own.overrides_fit)):
+        if not (called_too or (own and (own.overrides_fit or self.built.joined))):
             return EpochCallbacks(self, model)
         called = CalledCallbacks(self, model, epochs, called_too)
         self.built.checkpoints.callbacks = called.state
@@ -140,20 +144,45 @@ class TrainingLoop:
         fills = options.run.measure_seconds is not None and caches
         return max(least, self.built.pipeline.batches_per_pass) if fills else least
 
-    def _fit_to_the_end(self, callbacks: keras.callbacks.CallbackList) -> None:
+    def _fit_to_the_end(self, callbacks: EpochCallbacks, due: EndDue) -> None:
+        """Train the remaining steps. `due` is what has to be done before."""
         model, epochs = self.built.model, self.built.options.train.epochs
         model.stop_training = False
+        if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
+            self._finish(callbacks, due)
         while self.step < self.steps and not model.stop_training:
             # The rest of a resumed epoch is a fit of its own.
             epoch, done = divmod(self.step, self.steps_per_epoch)
             beyond = epoch + 1 if done else epochs
             before = self.step
-            with _more_to_come(model) if beyond < epochs else contextlib.nullcontext():
+            with more_to_come(model) if beyond < epochs else contextlib.nullcontext():
                 self._fit(callbacks, epoch, beyond, self.steps_per_epoch - done)
             if self.step == before and not model.stop_training:
                 raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
-    def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
+    def _finish(self, callbacks: EpochCallbacks, due: EndDue) -> None:
+        """End an epoch or the training, in a fit without a step. `due` is what was still to be done at the checkpoint.
+
+        Keras' fit then calls all callbacks as at the end of any training.
+        """
+        model, beyond = self.built.model, -(-self.step // self.steps_per_epoch)
+
+        def at_begin() -> None:
+            self._restoring.without_a_step(self._trace_without_a_step)
+            model.stop_training = due.ended
+            if due.logs is not None:
+                self._epoch_end.make_up(callbacks, beyond - 1, due.logs)
+
+        self._at_begin = at_begin
+        with more_to_come(model) if beyond < self.built.options.train.epochs else contextlib.nullcontext():
+            self._fit(callbacks, beyond, beyond, self.steps_per_epoch)
+
+    def _trace_without_a_step(self) -> Any:
+        """Return the traced step, for batches that are not used."""
+        count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
+        return self.executions.trace(iter(self.data.training(self.built.pipeline.stream(0))), count)
+
+    def _fit(self, callbacks: EpochCallbacks, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
         validation_batches = pipeline.validation_batches
         self._model_fit(
@@ -189,7 +218,9 @@ class TrainingLoop:
         its last step.
         """
         began = self._now()
-        self._leave_if_it_is_time(began)
+        if not self._may_execute:
+            self._leave_if_it_is_time(began)
+        self._may_execute = False
         if self.exchange_timer is not None and self.exchange_timer.due(self.step):
             self._stand_still()
             self.exchange_timer.measure(self.step)
@@ -200,7 +231,7 @@ class TrainingLoop:
             self._stand_still()
             self.profiler.start()
             began = time.perf_counter()
-        logs = self._run(iterator, count, began)
+        logs = self._epoch_end.step_logs = self._run(iterator, count, began)
         self.step += count
         self.watch.execution_ran(self.step, began, iterator)
         if self.profiler.ends(self.step):
@@ -260,8 +291,14 @@ class TrainingLoop:
             who = joined.cluster.named(agreement.asked_by)
             self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
 
-    def _check_stop(self) -> None:
-        """Raise StopRequested if a stop was requested. To be called within an evaluation."""
+    def _check_stop(self, of_run: bool) -> None:
+        """Raise StopRequested if a stop was requested. To be called within an evaluation: one of the run, or one that a
+        callback has started (not `of_run`).
+
+        If checkpoints are on, the latter are not interrupted: the callbacks have done a part of their changes.
+        """
+        if not of_run and self.writes_checkpoints:
+            return
         if self.agreement is None:
             self.built.stop.check()
         else:
@@ -336,6 +373,38 @@ class TrainingLoop:
 
     # ---- called by the callbacks of fit -------------------------------------------------------
 
+    def training_begins(self) -> None:
+        """Do what `_finish` asks for, when fit has called on_train_begin of all callbacks."""
+        at_begin, self._at_begin = self._at_begin, None
+        if at_begin is not None:
+            at_begin()
+
+    @property
+    def restores_later(self) -> bool:
+        """True if the checkpoint is restored only when the first step has been traced."""
+        return self._restoring.is_due
+
+    def leave_if_it_is_time(self) -> None:
+        """Leave now if a stop was requested, before callbacks begin an execution. It then runs for certain: callbacks
+        that begin it once more in a resumed run would count it twice.
+        """
+        if not self._may_execute:
+            self._leave_if_it_is_time(self._now())
+            self._may_execute = True
+
+    def restore_again(self, is_needed: bool) -> None:
+        """Restore the checkpoint of this step once more, if that `is_needed` on one of the workers."""
+        if self.built.joined is not None:
+            is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
+        if is_needed:
+            self._restoring.once_more(self.step)
+
+    def end_due(self) -> tuple[bool, dict[str, Any] | None]:
+        """Return what has to be done at this moment besides the remaining steps, as the fields of EndDue."""
+        ended = bool(self.built.model.stop_training)
+        ended |= self.agreement is not None and self.agreement.wishes.end
+        return ended, self._epoch_end.due(ended, within_epoch=self.step % self.steps_per_epoch > 0)
+
     def pause(self) -> None:
         """Interrupt the clock: the time until the next execution does not count as time of steps."""
         self._clock.pause(time.perf_counter())
@@ -369,6 +438,8 @@ class TrainingLoop:
         self.pause()
         epoch_ended = self.step % self.steps_per_epoch == 0
         metrics = self._epoch_metrics() if epoch_ended else None
+        if self._epoch_end.unfinished is None:
+            self._epoch_end.unfinished = self._epoch_end.logs()
         self.watch.loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
@@ -379,6 +450,8 @@ class TrainingLoop:
         own, those of the last step.
         """
         logs = self.parts.wait_for_device()
+        if self._epoch_end.unfinished is not None:  # an interrupted evaluation is repeated
+            return floats(self._epoch_end.unfinished)
         metrics = floats(self.built.model.get_metrics_result())
         return metrics if logs.keys() == metrics.keys() else logs
 
@@ -387,7 +460,7 @@ class TrainingLoop:
         self.built.report.phase("training")
 
     def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None:
-        metrics, self._evaluation.epoch_metrics = floats(logs), None
+        metrics, self._evaluation.epoch_metrics, self._epoch_end.unfinished = floats(logs), None, None
         self.watch.epoch_ends(self.step, metrics)
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         if self._saver.take_due(epoch_ends=True):
@@ -411,25 +484,11 @@ class TrainingLoop:
         If a weight is NaN and train.stop_on_nan is on, TrainerError is raised and nothing is written, as the older
         checkpoints are better.
         """
+        if self._restoring.is_due:  # the state is not yet that of this step
+            return
         self.watch.health.check(self.step)
         self.pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
         if self._saver.save(self.step):
             self.rules.checkpoint_written()
-
-
-@contextlib.contextmanager
-def _more_to_come(model: keras.Model) -> Iterator[None]:
-    """A context around a fit that is followed by another fit of the same training.
-
-    Within it, Keras does not replace weights by their moving average at the end of the fit, unless the training has
-    been stopped.
-    """
-    optimizer = model.optimizer
-    finalize = optimizer.finalize_variable_values
-    optimizer.finalize_variable_values = lambda weights: finalize(weights) if model.stop_training else None
-    try:
-        yield
-    finally:
-        del optimizer.finalize_variable_values
