@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import signal
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.trainer.common.training_errors import TrainerError
+from gputui.engine.trainer.fit import best_models
+from gputui.engine.trainer.fit.built_training import save_as
 
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
@@ -183,3 +186,19 @@ def test_replicas_decide_together_and_go_on_after_a_kill(forks: Forks, tmp_path:
     for file in ("best/epoch-0004.keras", "best/epoch-0006.keras", "model.keras"):
         pair = (keras.models.load_model(run.file(file)).get_weights()[0] for run in (killed, whole))
         np.testing.assert_array_equal(*pair)
+
+
+def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_in_epoch_2(built: Any, path: Path) -> Path:
+        if "0002" in path.name:
+            path.write_text("half of it")
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return save_as(built, path)
+
+    monkeypatch.setattr(best_models, "save_as", full_in_epoch_2)
+    training = own(SOURCE, *SHORT, "epochs=5", "keep_best=cost:min", "keep_best_count=2").train()
+    assert [item["epoch"] for item in best(training, "run.keep_best")["files"]] == [4, 5]
+    assert sorted(path.name for path in training.run.file("best").iterdir()) == ["epoch-0004.keras", "epoch-0005.keras"]
+    (warning,) = training.events("warning")
+    assert warning["kind"] == "keep_best"
+    assert "the model of epoch 2 is not kept" in warning["message"]
