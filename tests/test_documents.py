@@ -12,9 +12,13 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import pytest
+from gputui.engine import presets
 from gputui.engine.options import GROUPS, OPTIONS, resolve_key
 from gputui.tui.base import settings
 from gputui.tui.cli import cli
+
+from benchmarks import advice
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -242,6 +246,26 @@ def messages(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def test_each_command_of_the_advice_measures_a_change_of_a_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = text(ROOT / "docs" / "advice.md")
+    for name, preset in advice.presets_of(page).items():
+        (tmp_path / name).write_text(preset)
+    measured = list(advice.rows(page))
+    assert len(measured) > 15
+    assert not [
+        row["advice"] for row in measured if not re.match("faster|slower|no difference|undecided", row["result"])
+    ]
+    others = re.findall(r"`gputui (ab [^`]+)`", page)
+    assert len(others) > len(measured), "the commands for a GPU"
+    for command in others:
+        given = cli.commands["ab"].make_context("ab", shlex.split(command)[1:]).params
+        name, settings = given["preset"], given["settings"]
+        assert presets.resolve(name, settings).options != presets.resolve(name, []).options, command
 
 
 def test_the_readme_is_short() -> None:

@@ -138,7 +138,7 @@ def test_data_too_few_for_one_batch_are_refused() -> None:
 
 WAYS = [
     ("shuffle=off",),
-    ("shuffle=9", "augment=light"),
+    ("shuffle=9", "augment=flip,brightness"),
     ("shuffle=1000", "augment=heavy", "cache=memory", "drop_remainder=true"),
     ("shuffle=1000", "parallel_calls=off", "prefetch=off", "cache=memory"),
 ]
