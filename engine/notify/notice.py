@@ -6,9 +6,10 @@ import json
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from .. import figures
-from ..files.values import harmless, mapping, number, text
+from ..files.values import harmless, mapping, number, text, whole
 from ..runs import Run, titles
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
@@ -81,7 +82,7 @@ def of_run(run: Run) -> Notice:
     result = run.whole_result
     outcome, error = text(result.get("outcome")) or "crashed", mapping(result.get("error"))
     metrics = {name: number(value) for name, value in mapping(result.get("metrics")).items()}
-    name, best, epoch = _best(run)
+    name, best, epoch = _followed(result) or _best(run)
     return Notice(
         kind="run",
         outcome=outcome,
@@ -96,6 +97,15 @@ def of_run(run: Run) -> Notice:
         error=text(error.get("message")) or "",
         folder=str(run.path),
     )
+
+
+def _followed(result: Mapping[str, Any]) -> tuple[str, float | None, int | None] | None:
+    """Return the same as `_best` of the figure that train.early_stop or run.keep_best follows. None if neither is
+    used.
+    """
+    for best in result.get("best") or ():
+        return str(best["figure"]), number(best.get("value")), whole(best["epoch"])
+    return None
 
 
 def _best(run: Run) -> tuple[str, float | None, int | None]:

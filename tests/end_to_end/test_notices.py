@@ -257,6 +257,10 @@ def test_only_the_chief_sends_and_a_run_that_returns_to_the_queue_does_not() -> 
     assert not sends(ended("crashed", "gpu_lost"), tries=1, most_tries=2)
     assert sends(ended("crashed", "gpu_lost"), tries=2, most_tries=2)
     assert notice.of_run(ended("timeout", "hang")).failed
+    followed = ended("ok")
+    best = {"option": "run.keep_best", "figure": "val_auc", "epoch": 3, "step": 9, "value": 0.875}
+    followed.file("result.json").write_text(json.dumps({"outcome": "ok", "best": [best]}))
+    assert "best val_auc 0.875 in epoch 3" in notice.of_run(followed).words
     assert not notice.of_run(ended("timeout", "limit")).failed
 
 

@@ -177,6 +177,8 @@ async def test_the_screen_and_the_commands_show_a_range_test(tmp_path: Path, mon
     for word in ("lowest", "suggested rate", "02-a", "error: weights are not finite", "diverges in all 3 pairs"):
         assert word in shown.stdout, word
     assert json.loads(gputui("proof", "latest", "--json").stdout)["rate"]["decision"] == "better"
+    refused = gputui("tune", "--resume", folder.find("latest").id)
+    assert (refused.returncode, "is not resumed: start it again" in refused.stderr) == (2, True)
     app = GputuiApp()
     async with app.run_test(size=(100, 30)) as pilot:
         app.open_proof(folder.find("latest"))

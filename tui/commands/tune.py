@@ -110,6 +110,8 @@ def limits(
 
 def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> int:
     proof = _latest(minutes is not None) if name == "latest" else folder.find(name)
+    if proof.record.kind == "rate":
+        raise Refused(f"{proof.id} is a learning-rate test, which is not resumed: start it again")
     start, resumed = lambda: tune_request.resume(proof, anyway, minutes), lambda: tune_request.resumed(proof, minutes)
     return proof_command.go_on(proof, start, resumed, anyway=anyway, **more)
 
