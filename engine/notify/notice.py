@@ -17,6 +17,7 @@ from ..runs.run import STATE_LABELS
 from ..units import amount, seconds
 
 FAILED = ("oom", "error", "crashed", "failed")  # outcomes that are failures
+KINDS = {"ab": "comparison", "loop": "proof", "tune": "search", "rate": "learning-rate test"}  # other words for kinds
 VARIABLES = "GPUTUI_NOTICE_"  # the beginning of the variables that a command gets
 _WORDS = STATE_LABELS | {"oom": "out of memory", "timeout": "ended by a time limit"}
 _LONGEST = 1000  # characters of a value in a variable
@@ -50,7 +51,8 @@ class Notice:
     def subject(self) -> str:
         """One line: the kind, its title and the outcome."""
         name = f" {self.title}" if self.title else ""
-        return harmless(f"gputui: {self.kind}{name}: {_WORDS.get(self.outcome, self.outcome)}")
+        kind = KINDS.get(self.kind, self.kind)
+        return harmless(f"gputui: {kind}{name}: {_WORDS.get(self.outcome, self.outcome)}")
 
     @property
     def words(self) -> str:

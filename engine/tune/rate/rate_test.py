@@ -23,7 +23,7 @@ from ...trials.record import Record
 from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import TrialRunner
-from ..candidates.search_trials import OutOfTime, Trials
+from ..candidates.search_trials import OF_FIRST, OutOfTime, Trials
 from ..losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, events_of, loss_of
 from .suggestion import rate_at, suggest
 
@@ -42,8 +42,8 @@ class RangeTest:
     def __init__(self, request: Request, record: Record, bench: TrialRunner, earlier: Iterable[Trial] = ()) -> None:
         self._preset, self._record, self._repeats = request.baseline(), record, request.repeats
         settings = request.rate or RateSettings()
-        self._limit, self._guess = 60 * settings.minutes, duration.of_request(request)
-        self._trials = Trials(bench, earlier, lambda: record.elapsed, self._limit, self._guess)
+        self._limit = 60 * settings.minutes
+        self._trials = Trials(bench, earlier, lambda: record.elapsed, self._limit, duration.of_request(request))
         self._test = record.rate = RateTest(settings=settings, before=self._preset.options.train.learning_rate)
         self._steps = settings.steps * self._preset.options.train.gradient_accumulation  # as many updates
 
@@ -126,7 +126,8 @@ class RangeTest:
         reports = events_of(self._trials.run_of(test.ramp[-1]), Progress)
         steps = max(1, reports[-1].step - reports[0].step)
         per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
-        each = (self._trials.seconds_left - self._guess) / (2 * self._repeats * SLACK) - self._guess / 2
+        start = OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
+        each = self._trials.seconds_left / (2 * self._repeats * SLACK) - start
         length = affordable(data, data.batch, max(0.0, each), per_step / data.batch)
         if length is None:
             test.decision, test.why = (
@@ -136,7 +137,7 @@ class RangeTest:
             return
         test.samples, test.passes = length.samples, length.passes
         length_of_each = epochs_and_steps(length, self._preset, data.batch)
-        seconds = length.samples * per_step / data.batch + PASS_SECONDS * length_of_each[0] + self._trials.trial_seconds
+        seconds = length.samples * per_step / data.batch + PASS_SECONDS * length_of_each[0] + start
         sides = {"a": self._preset, "b": with_changes(self._preset, test.changes)}
         try:
             for repeat in range(2, self._repeats + 2):  # the ramp has had the first seed
