@@ -134,13 +134,13 @@ def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write,
 RULES = (
     "early_stop=cost:min", "early_stop_patience=3", "early_stop_restore=true", "keep_best=cost:min",
     "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=1",
-    "decay_rate=0.5", "checkpoint=3", "keep=10", "save_model=true",
+    "decay_rate=0.5", "checkpoint=1", "keep=20", "save_model=true",
 )  # fmt: skip
 
 
 def test_a_resumed_training_ends_in_the_same_epoch_with_the_same_best_models(own: Write) -> None:
     whole = own(SOURCE, *SHORT, *RULES).train()
-    for step in (9, 12):  # in the middle of epoch 5, and at the end of epoch 6
+    for step in (9, 12, 14):  # in the middle of epoch 5, at the end of epoch 6, and when the training has ended
         again = resumed(own, SOURCE, whole, step, *SHORT, *RULES)
         reports = again.loop.built.report, whole.loop.built.report
         assert reports[0].ended_by == reports[1].ended_by == "early_stop"

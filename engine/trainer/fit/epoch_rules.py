@@ -72,7 +72,7 @@ class EpochRules(keras.callbacks.Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set a state that `get_state` has returned, and report its best epochs again."""
-        self._restored = state
+        self._restored = None if self._known else state
         for key, callback in self.callbacks.items():
             _restore(callback, state[key])
             self._report(key)
