@@ -29,6 +29,7 @@ from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
+from .counting import reshuffles
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
@@ -42,6 +43,11 @@ from .user_pipeline import OwnPipeline, opened, user_functions
 RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; if your code "
     "shuffles, their order is different"
+)
+RESHUFFLED = "the shuffle of your tf.data.Dataset has another order in a resumed run"
+SHUFFLED_BY_OPTION = (
+    "return single samples without it, and `map` (None: nothing to map), so that input.shuffle shuffles them; "
+    "keras.utils.image_dataset_from_directory and the like: shuffle=False, batch_size=None"
 )
 BATCH_SIZE = "input.batch_size"
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
@@ -157,12 +163,14 @@ class Own:
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
-            self._warn_of_state(report)
+            self._warn_of_state(report, resumed_at is not None)
         if resumed_at is not None and isinstance(self.pipeline.train, Batched):
             report.warn("resumed_batches", RESUMED_BATCHES)
 
-    def _warn_of_state(self, report: RunReport) -> None:
+    def _warn_of_state(self, report: RunReport, resumed: bool) -> None:
         data = self.pipeline.train
+        if reshuffles(self.given_train) and not (resumed and isinstance(data, Batched)):  # else resumed_batches says it
+            report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
         if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
             report.warn("pydataset_state", what, unsaved_state.INSTEAD)

@@ -116,6 +116,15 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
         return data
 
 
+def reshuffles(data: Any) -> bool:
+    """Return True if the data is a data set that shuffles, each time it is iterated over in another order."""
+    try:
+        parts = _stages(data) if isinstance(data, tf.data.Dataset) else []
+        return any(_shuffles(part) and getattr(part, "_reshuffle_each_iteration", None) is not False for part in parts)
+    except Exception:  # noqa: BLE001 - private names of TensorFlow
+        return False
+
+
 def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
     """Return the data set, and all data sets that it reads from."""
     return [data, *(stage for source in data._inputs() for stage in _stages(source))]
