@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from .catalogue import Group, Limits, option
-from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
+from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, figure_of, watched
 
 Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
@@ -370,7 +370,7 @@ class Train(Group):
     @property
     def reduces_rate_by(self) -> WatchedFigure | None:
         """The figure by which the learning rate is reduced; None with another schedule."""
-        return watched(self.plateau_figure) if self.schedule == PLATEAU else None
+        return figure_of(self.plateau_figure) if self.schedule == PLATEAU else None
 
     @property
     def optimizer_arguments(self) -> dict[str, tuple[str, Any]]:

@@ -33,9 +33,12 @@ class WatchedFigure:
         return self.name.startswith("val_")
 
 
-def watched(value: str) -> WatchedFigure | None:
-    """Return the figure that the value of an option names: `val_loss`, or `val_cost:min` with its direction. None for
-    `off`.
-    """
+def figure_of(value: str) -> WatchedFigure:
+    """Return the figure that the value of an option names: `val_loss`, or `val_cost:min` with its direction."""
     name, _, direction = value.partition(":")
-    return None if value == OFF else WatchedFigure(name, direction or "auto")
+    return WatchedFigure(name, direction or "auto")
+
+
+def watched(value: str) -> WatchedFigure | None:
+    """Return the figure that the value of an option names. None for `off`."""
+    return None if value == OFF else figure_of(value)

@@ -148,6 +148,7 @@ FIGURE_TRIGGERS = [
     ("keep_best", NONE, "keep_best_count=3", "error", "no effect while run.keep_best is off"),
     ("plateau", NONE, "schedule=reduce_on_plateau warmup_steps=9", "error", "cannot follow a warm-up"),
     ("plateau", NONE, "schedule=reduce_on_plateau decay_steps=9", "warning", "does not follow the steps"),
+    ("plateau", NONE, "schedule=reduce_on_plateau plateau_figure='off'", "error", "no figure off"),
     ("plateau", NONE, "schedule=cosine plateau_patience=3", "error", "no effect while train.schedule is cosine"),
 ]
 FIGURE_FINE = [
