@@ -27,7 +27,6 @@ from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
-from ..notify import of_runs
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
@@ -123,6 +122,8 @@ class Supervisor:
         if self.held:
             del self._processes["trainer"]  # for all readers of the status the run has ended
         self._write_status()
+        from ..notify import of_runs  # at the end: the start of a training does not wait for it
+
         of_runs.send(self.run, self.events.emit)
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()

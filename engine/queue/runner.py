@@ -18,7 +18,7 @@ from typing import Any
 from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
-from . import empty_notice, entries, entry_changes, free_devices, jobs, queue_settings
+from . import entries, entry_changes, free_devices, jobs, queue_settings
 from .entries import Entry, ListingReader
 from .fair_share import FairShare
 from .free_devices import Device
@@ -411,5 +411,7 @@ def carry_out(descriptor: int | None) -> int:
             print(f"{time.strftime('%F %T')} {fault}", flush=True)
             time.sleep(LONGEST_AGAIN_SECONDS)
         time.sleep(TICK_SECONDS)
+    from . import empty_notice  # the runner, which stays in memory for days, does without it
+
     empty_notice.send(runner.ended)
     return 0
