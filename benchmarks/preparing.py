@@ -1,11 +1,12 @@
-"""Prepares 20,000 images while it is killed and the disk becomes full, and measures the training before and after.
+"""Prepares 20,000 images while it is killed and the disk becomes full, and measures trainings before and after.
 
-    python benchmarks/preparing.py [--images 20000] [--kills 10] [--side 64] [--folder DIR] [--seed 1] [--trials 3]
+    python benchmarks/preparing.py [--images 20000] [--kills 10] [--photos 2000] [--trials 3] [--seed 1]
 
 One image in a hundred is broken. The command or one of its processes is killed by SIGKILL at random moments, and once
 the disk (a tmpfs, which needs root) is filled while it writes. In the end the hash of each file is compared with the
 manifest, and the pixels and labels of all records with those of the images: each good image must be there once. The
-exit code is 1 if anything was wrong.
+trainings read larger images, which they resize, before and after these were prepared. The exit code is 1 if anything
+was wrong.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from pathlib import Path
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.support.class_folders import check, class_folders, manifest
+from tests.support.class_folders import check, class_folders, manifest, png
 
 COMMAND = str(Path(sys.executable).parent / "gputui")
 SHARE_BROKEN = 0.01
 SHARDS = 200  # files of the training part, so that a kill falls into one of many
-KILL_SECONDS = 30.0  # after the start: up to so long
+EARLY, EARLY_SECONDS = 0.3, 10.0  # a share of the kills comes up to so long after the start, the others while it writes
+SIDE = 64  # of the many images, which are stored as they are, so that their pixels can be compared
+PHOTO, RESIZED = 256, 96  # sides of the images that trainings read
 PRESET = """\
 schema_version: 1
 description: Images whose decoding takes longer than the training of this small model
@@ -82,24 +85,29 @@ def kill(process: subprocess.Popen[str], draw: random.Random) -> str:
     return "nothing"
 
 
+def await_files(process: subprocess.Popen[str], folder: Path, number: int) -> None:
+    """Wait until so many files are complete."""
+    while len(manifest(folder)["written"]) < number:
+        if process.poll() is not None:
+            raise SystemExit(f"it has ended: {process.communicate()}")
+        time.sleep(0.01)
+
+
 def prepare(preset: Path, folder: Path, kills: int, draw: random.Random) -> float:
     """Prepare the data with so many kills and one full disk. Return the seconds of all starts together."""
     begun, done, filler = time.monotonic(), 0, folder.parent / "filler"
     while done < kills:
-        process = started(preset, folder)
-        before = len(manifest(folder)["written"])
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0, KILL_SECONDS))
-            raise SystemExit(f"all was prepared after {done} kills: lower --kills, or raise --images")
+        process, before = started(preset, folder), len(manifest(folder)["written"])
+        if draw.random() < EARLY:
+            time.sleep(draw.uniform(0, EARLY_SECONDS))
+        else:
+            await_files(process, folder, before + draw.randint(1, SHARDS // (kills + 2)))
+            time.sleep(draw.uniform(0, 0.2))
         what = kill(process, draw)
         done += 1
         print(f"kill {done}: {what}; {before} -> {len(manifest(folder)['written'])} files", flush=True)
     process = started(preset, folder)
-    before = len(manifest(folder)["written"])
-    while len(manifest(folder)["written"]) < before + 3:
-        if process.poll() is not None:
-            raise SystemExit(f"it has ended: {process.communicate()}")
-        time.sleep(0.01)
+    await_files(process, folder, len(manifest(folder)["written"]) + 3)
     with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(bytes(65536))
@@ -130,27 +138,49 @@ def speed(preset: Path) -> float:
     return float(finished["summary"]["samples_per_second"])
 
 
+def photos(root: Path, number: int) -> None:
+    """Write images that compress as photographs do: a gradient with some noise."""
+    for index in range(number):
+        noise = random.Random(index).randbytes(3 * PHOTO**2).translate(bytes(value // 32 for value in range(256)))
+        tones = bytes((index + at // 12) % 248 for at in range(3 * PHOTO))
+        pixels = bytes(a + b for a, b in zip(noise, tones * PHOTO, strict=True))
+        path = root / ("cat", "dog")[index % 2] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(pixels, PHOTO))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("images", 20_000), ("kills", 10), ("side", 64), ("seed", 1), ("trials", 3)):
+    for name, default in (("images", 20_000), ("kills", 10), ("photos", 2000), ("trials", 3), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
     broken = round(given.images * SHARE_BROKEN)
-    with tempfile.TemporaryDirectory() as scratch, tmpfs(2 * given.images * (3 * given.side**2 + 100)) as disk:
-        images, preset, folder = Path(scratch) / "images", Path(scratch) / "preset.yaml", disk / "ready"
-        good = class_folders(images, given.images - broken, broken, given.side)
-        preset.write_text(PRESET.format(images=images, side=given.side))
-        seconds = prepare(preset, folder, given.kills, random.Random(given.seed))
-        check(folder, good, broken, given.side)
+    room = 2 * given.images * (3 * SIDE**2 + 100)
+    with tempfile.TemporaryDirectory() as scratch:
+        images, preset = Path(scratch) / "images", Path(scratch) / "preset.yaml"
+        good = class_folders(images, given.images - broken, broken, SIDE)
+        preset.write_text(PRESET.format(images=images, side=SIDE))
+        with tmpfs(room) as disk:
+            seconds = prepare(preset, disk / "ready", given.kills, random.Random(given.seed))
+            check(disk / "ready", good, broken, SIDE)
         print(f"{given.images:,} images, {broken} broken: the manifest is right, each good image is there once")
-        print(f"{seconds:.0f} s with {given.kills} kills and a full disk")
-        for path in images.rglob("*.png"):  # a training does not leave broken images out
-            if not path.read_bytes().endswith(b"IEND\xaeB`\x82"):
-                path.unlink()
+        print(f"{seconds:.0f} s with {given.kills} kills and a full disk", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        images, preset, folder = Path(scratch) / "images", Path(scratch) / "preset.yaml", Path(scratch) / "ready"
+        photos(images, given.photos)
+        preset.write_text(PRESET.format(images=images, side=RESIZED))
+        estimate = subprocess.run(
+            [COMMAND, "prepare", "--preset", str(preset), "-o", str(folder), "--estimate"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        print(estimate.stdout, flush=True)
+        process = started(preset, folder)
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
         pairs = [(speed(preset), speed(folder / "preset.yaml")) for _ in range(given.trials)]
-        for before, after in pairs:
-            print(f"{before:,.0f} -> {after:,.0f} samples/s")
-        print(f"median of the pairs: {statistics.median(after / before for before, after in pairs):.2f} times as fast")
+    for before, after in pairs:
+        print(f"{before:,.0f} -> {after:,.0f} samples/s")
+    print(f"median of the pairs: {statistics.median(after / before for before, after in pairs):.2f} times as fast")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from . import layout
 from .request import Request
 
 SECONDS_FOR_A_WORKER = 20.0  # of work for each process: TensorFlow's start takes about 5 s of a CPU
+LEAST_SAVED = 0.2  # of the time to read and decode: repeated measurements differ by a tenth
 ROOM = 1.02  # times the expected size, for the manifest and the file system's own blocks
 
 
@@ -26,16 +27,16 @@ class Estimate:
     broken.
 
     `load_seconds` is the time of one process to read and decode a sample for the first time. The next three are CPU
-    times for one sample, None unless they were asked for: `again_seconds` to read and decode it once more,
-    `write_seconds` to write it, `read_seconds` to read it when it is prepared. With `workers` processes preparing takes
-    `seconds`. The prepared samples take `bytes`, and `free_bytes` are free.
+    times for one sample whose file is in memory, None unless they were asked for: `prepare_seconds` to prepare it; and
+    within a pipeline of tf.data `again_seconds` to read and decode it, `read_seconds` to read it when it is prepared.
+    With `workers` processes preparing takes `seconds`. The prepared samples take `bytes`, and `free_bytes` are free.
     """
 
     sample: int
     broken: int
     load_seconds: float
+    prepare_seconds: float | None
     again_seconds: float | None
-    write_seconds: float | None
     read_seconds: float | None
     workers: int
     seconds: float
@@ -46,14 +47,14 @@ class Estimate:
     @property
     def passes(self) -> int | None:
         """The number of passes over the data after which the saved CPU time is that of preparing. None if it is not
-        known, or if nothing is saved.
+        known, or if less than LEAST_SAVED is saved.
 
         A training gets this time back only while it waits for its input.
         """
-        if self.again_seconds is None or self.read_seconds is None or self.write_seconds is None:
+        if self.again_seconds is None or self.read_seconds is None or self.prepare_seconds is None:
             return None
         saved = self.again_seconds - self.read_seconds
-        return math.ceil((self.again_seconds + self.write_seconds) / saved) if saved > 0 else None
+        return math.ceil(self.prepare_seconds / saved) if saved > LEAST_SAVED * self.again_seconds else None
 
 
 def of(measured: Mapping[str, Any], left: int, request: Request, one_process: bool, folder: Path) -> Estimate:
@@ -68,8 +69,8 @@ def of(measured: Mapping[str, Any], left: int, request: Request, one_process: bo
         measured["samples"],
         measured["broken"],
         measured["load_seconds"],
+        measured.get("prepare_seconds"),
         measured.get("again_seconds"),
-        measured.get("write_seconds"),
         measured.get("read_seconds"),
         workers,
         seconds / min(workers, cpus),

@@ -17,6 +17,7 @@ INPUT, LABEL = "image", "label"  # names of the features, which are the defaults
 DTYPES = ("uint8", "float16", "float32")
 SHARD_BYTES = 128 * 2**20  # TensorFlow's guide: 100 MB or more for each file
 LEAST_SHARDS, LEAST_SAMPLES = 16, 64  # small data has up to 16 files, each of at least 64 samples
+MOST_SHARDS = 10_000  # of the training part: with those for validation, numbers of files have five digits at most
 _ENDINGS = {RECORDS: "tfrecord", ARRAYS: "rows"}
 
 
@@ -54,7 +55,7 @@ def samples_per_shard(counts: Mapping[str, int], record_bytes: float, files: int
     training = counts[TRAIN]
     if files is None:
         small = min(LEAST_SHARDS, training // LEAST_SAMPLES)
-        files = max(1, small, round(training * record_bytes / SHARD_BYTES))
+        files = min(MOST_SHARDS, max(1, small, round(training * record_bytes / SHARD_BYTES)))
     return max(1, -(-training // files))
 
 

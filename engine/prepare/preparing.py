@@ -125,6 +125,8 @@ class _Preparation:
                     f"{self.folder} was begun with other settings: {'; '.join(differences[:3])}\n"
                     "give the same ones to go on, or name another folder"
                 )
+            if manifest.complete:
+                self._say(f"all was complete; the hashes of {size(manifest.bytes)} are checked")
             manifest = manifests.checked(manifest, self.folder, whole=manifest.complete)
             if manifest.complete:
                 return manifest

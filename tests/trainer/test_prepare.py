@@ -138,7 +138,7 @@ def test_an_estimate_is_measured_and_leaves_nothing(sources: dict[str, tuple[str
     assert (estimate.sample, estimate.left, estimate.broken) == (21, 30, 0)
     assert estimate.again_seconds
     assert estimate.read_seconds
-    assert estimate.write_seconds
+    assert estimate.prepare_seconds
     assert estimate.bytes == pytest.approx(30 * (8 * 8 * 3 + 60), rel=0.2)
     assert sorted(path.name for path in prepared.folder.iterdir()) == ["floats.npz", "images", "parts.npz"]
 

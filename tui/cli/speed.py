@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ...engine.prepare.layout import DTYPES, FORMATS
+from ...engine.prepare.layout import DTYPES, FORMATS, MOST_SHARDS
 from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
 from . import completion
@@ -331,7 +331,7 @@ def _height_and_width(
 )
 @click.option(
     "--shards",
-    type=click.IntRange(1, 99_999),
+    type=click.IntRange(1, MOST_SHARDS),
     metavar="N",
     help="Number of files of the training part (default: about 128 MB each).",
 )

@@ -91,12 +91,12 @@ def _show_estimate(estimate: Estimate, asked: request.Request, as_json: bool) ->
     print(f"measured on {counted(estimate.sample, 'samples')} of {estimate.left:,}{broken}")
     print(
         f"one CPU takes {ms['again_seconds']} to read and decode a sample now, and {ms['read_seconds']} once it is "
-        "prepared; both from memory"
+        "prepared, with its file in memory"
     )
     print(clean(f"prepared: {size(estimate.bytes)}; {size(estimate.free_bytes)} are free at {asked.folder}"))
     print(f"preparing takes about {seconds(estimate.seconds)}{processes}, and TensorFlow's start")
     if estimate.passes is None:
-        print("it does not pay: a prepared sample takes as long to read")
+        print("it does not pay: a prepared sample takes about as long to read")
     else:
         passes = counted(estimate.passes, "passes")
         print(f"it pays after {passes} over the data, in a training that waits for its input all the time")

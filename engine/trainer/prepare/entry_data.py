@@ -34,7 +34,8 @@ SAME_EACH_TIME = "leave random changes out of the data and of `map`: `augment` m
 class _Part:
     """One of the user's data sets: its number of samples, its elements from a number on, and the user's `map`.
 
-    `spec` is the type of a sample. `skips`: earlier elements are skipped without the work of making them.
+    `spec` is the type of a sample. `skips`: earlier elements are skipped without the work of making them. `data` has
+    the elements, None if Python makes them.
     """
 
     count: int
@@ -42,6 +43,7 @@ class _Part:
     spec: Any
     load: Callable[..., Any] | None = None
     skips: bool = True
+    data: tf.data.Dataset | None = None
 
 
 def of_entry(request: Request) -> Samples:
@@ -70,6 +72,7 @@ def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
     parts = _parts(given, request.options)
     counts = layout.limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
     loads = {name: _load(part) for name, part in parts.items()}
+    loaded = {name: _loaded(part) for name, part in parts.items()}
     structure = {name: _described(part.spec) for name, part in parts.items()}
     return Samples(
         counts,
@@ -79,6 +82,7 @@ def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
         encode,
         lambda record: _decoded(record, parts[TRAIN].spec),
         {**counts, "structure": structure},
+        None if loaded[TRAIN] is None else loaded.get,
         one_process=not all(part.skips for part in parts.values()),
         error_of=code.error_of,
     )
@@ -128,7 +132,7 @@ def _part(data: Any, role: str, load: Callable[..., Any] | None, samples: int | 
         load, data = None, data.unbatch()
     count = _count(data, role, samples)
     spec = (data if load is None else data.map(load)).element_spec
-    return _Part(count, lambda first: iter(data.skip(first)), spec, load, skips=mapped)
+    return _Part(count, lambda first: iter(data.skip(first)), spec, load, mapped, data)
 
 
 def _count(data: tf.data.Dataset, role: str, samples: int | None) -> int:
@@ -172,6 +176,10 @@ def _load(part: _Part) -> Callable[[Any], tuple[Any, ...]]:
         return lambda element: tuple(tf.nest.flatten(element))
     traced = tf.function(load)
     return lambda element: tuple(tf.nest.flatten(traced(*element) if isinstance(element, tuple) else traced(element)))
+
+
+def _loaded(part: _Part) -> tf.data.Dataset | None:
+    return part.data if part.data is None or part.load is None else part.data.map(part.load)
 
 
 def _described(spec: Any) -> Any:

@@ -61,6 +61,7 @@ def of_preset(request: Request) -> Samples:
         encode,
         lambda record: _decoded(record, stored, shape),
         facts,
+        lambda part: parts[part].elements.map(lambda *element: convert(element), tf.data.AUTOTUNE),
     )
 
 

@@ -28,7 +28,8 @@ class Samples:
     `counts` are their numbers by part. `elements` returns the elements of a part from a number on, `load` makes a
     sample (a tuple of tensors) of an element of a part, and `name` returns the name of an element by its part and
     number. `encode` returns a sample as it is stored, and `decode` the tensors of a stored one. `facts` describe the
-    stored samples for the manifest. `one_process`: elements cannot be skipped without the work of making them.
+    stored samples for the manifest. `dataset` returns the loaded samples of a part as tf.data loads them in a training,
+    None if Python loads them. `one_process`: elements cannot be skipped without the work of making them.
     `error_of` returns the error of the user's code that an exception means, None if it means none.
     """
 
@@ -39,6 +40,7 @@ class Samples:
     encode: Callable[[tuple[Any, ...]], bytes]
     decode: Callable[[Any], Any]
     facts: Mapping[str, Any]
+    dataset: Callable[[str], tf.data.Dataset] | None
     one_process: bool = False
     error_of: Callable[[BaseException], TrainerError | None] = lambda _fault: None
     _at: tuple[str, int] = ("", 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +13,7 @@ import tensorflow as tf
 from ...files import writing
 from ...prepare.layout import PARTS, TRAIN, Shard
 from ..common.training_errors import DataError
+from ..data import batching
 from ..data.file_sources import reason
 from . import array_file, preset_data, shard_file
 from .request import Request
@@ -18,7 +21,7 @@ from .request import read as read
 from .samples import Broken, EndedEarly, Samples
 
 PROGRESS_SECONDS = 0.3
-MEASURED_SECONDS = 0.5
+MEASURED_SECONDS, PASSES, BATCH = 1.0, 5, 16
 RECORD_BYTES = 16  # that TFRecord adds to each record
 
 
@@ -106,41 +109,46 @@ def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict
 
 
 def _times(samples: Samples, part: str, count: int, request: Request) -> dict[str, float]:
-    """Return the CPU seconds for each of the first `count` samples of a part.
+    """Return the CPU seconds for each of the first `count` samples of a part, whose files are in memory already.
 
-    `again_seconds` is the time to read and decode it when its file is in memory already, `write_seconds` the time to
-    write it, and `read_seconds` the time to read it when it is prepared, which is from memory, too.
+    `prepare_seconds` is the time to prepare it. `again_seconds` is the time that a pipeline of tf.data takes to read
+    and decode it, and `read_seconds` the time that it takes to read it when it is prepared.
     """
-    good: list[tuple[Any, ...]] = []
-
-    def load() -> None:
-        good[:] = [each for each in samples.loaded(part, 0, count) if not isinstance(each, Broken)]
-
-    again = _seconds(load) / count
-    path = request.folder / "sample.tfrecord"
-    begun = time.process_time()
+    path, good = request.folder / "sample.tfrecord", 0
+    used = time.process_time()
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for sample in good:
-            writer.write(samples.encode(sample))
-    written = (time.process_time() - begun) / len(good)
-    stored, decode = tf.data.TFRecordDataset(str(path)), tf.function(samples.decode)
+        for sample in samples.loaded(part, 0, count):
+            if not isinstance(sample, Broken):
+                writer.write(samples.encode(sample))
+                good += 1
+    prepared = (time.process_time() - used) / count
+    if samples.dataset is None:
+        again = _seconds(lambda: sum(1 for _ in islice(samples.elements(part, 0), count)), 1)
+    else:
+        again = _pipeline_seconds(samples.dataset(part).take(count).ignore_errors())
+    read = _pipeline_seconds(tf.data.TFRecordDataset(str(path)).map(samples.decode, tf.data.AUTOTUNE))
+    return {"prepare_seconds": prepared, "again_seconds": again / count, "read_seconds": read / good}
 
-    def read() -> None:
-        for record in stored:
-            decode(record)
 
-    return {"again_seconds": again, "write_seconds": written, "read_seconds": _seconds(read) / len(good)}
+def _pipeline_seconds(data: tf.data.Dataset) -> float:
+    """Return the CPU seconds of a pass over the data. Passes are made within TensorFlow, without Python, in batches if
+    the samples have one shape.
+    """
+    if math.isfinite(batching.batch_bytes(data.element_spec, BATCH)):
+        data = data.batch(BATCH)
+    passes = tf.function(lambda number: data.repeat(number).reduce(0, lambda seen, *_: seen + 1))
+    return _seconds(lambda: int(passes(tf.constant(PASSES, tf.int64))), PASSES)
 
 
-def _seconds(work: Callable[[], None]) -> float:
-    """Return the mean CPU time of `work`, which is repeated for MEASURED_SECONDS after a first time that does not
-    count. Other programs of the machine do not change it.
+def _seconds(work: Callable[[], int], passes: int) -> float:
+    """Return the mean CPU time of a pass of `work`, which makes so many each time. It is repeated for MEASURED_SECONDS
+    after a first time that does not count. Other programs of the machine do not change it.
     """
     work()
     begun, used, times = time.perf_counter(), time.process_time(), 0
     while times == 0 or time.perf_counter() - begun < MEASURED_SECONDS:
         work()
-        times += 1
+        times += passes
     return (time.process_time() - used) / times
 
 
