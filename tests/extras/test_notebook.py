@@ -81,14 +81,14 @@ def trains() -> None:
 
 def test_commands_in_cells(kernel: Kernel) -> None:
     with all_hold() as cases:
-        with cases.case("no screen"):
-            for words in ("", " watch"):
-                assert "the cell of a notebook shows no screen" in kernel.cell(f"!gputui{words}")
         with cases.case("a training in plain lines"):
             told = kernel.cell("!gputui --preset quickstart --set epochs=2")
             assert "epoch 2" in told
             assert "done; everything is in" in told
             assert not re.search(r"\x1b\[\?25l|\x1b\[2K", told), "a bar is drawn again"
+        with cases.case("no screen"):
+            for words in ("", " watch"):
+                assert "the cell of a notebook shows no screen" in kernel.cell(f"!gputui{words}")
         with cases.case("no question"):
             assert "give --yes" in kernel.cell(f"!gputui runs rm {newest().id}")
         with cases.case("interrupting the kernel stops the training gracefully"):
