@@ -258,11 +258,11 @@ def _preset(data: Record) -> Iterator[str]:
         text, title = data.preset_before, "The preset"
     elif data.changes_kept:
         title += f" ({proof_sentences.changes(data.changes_kept)})"
-    yield f"## {escaped(title)}\n\n```yaml\n{_without_private(text).strip()}\n```"
+    yield f"## {escaped(title)}\n\n```yaml\n{without_private(text).strip()}\n```"
 
 
-def _without_private(text: str) -> str:
-    """Return the YAML text of a preset without its private groups, as reports are shared."""
+def without_private(text: str) -> str:
+    """Return the YAML text of a preset without its private groups, for reports and output that may be shared."""
     return re.sub(rf"(?m)^({'|'.join(PRIVATE)}):.*\n(?:[ \t].*(?:\n|\Z))*", "", text)
 
 

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from gputui.engine.runs import Run, events, titles
 from gputui.engine.trials import trial_preset
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.trial_runner import Stop
+from gputui.tui.commands.proof import shareable
 
 from tests.support.front_door import documented, gputui, happened
 from tests.support.front_door import events as read_lines
@@ -214,7 +215,7 @@ def test_secrets_are_in_no_export_report_or_trial(tmp_path: Path) -> None:
     record = folder.empty_record(tmp_path, request.of_change(str(file), ["steps_per_execution=2"]))
     assert SECRET in record.preset_before
     report = as_markdown(record)
-    assert SECRET not in report
+    assert SECRET not in report + str(shareable(asdict(record)))
     assert "seed:" in report
     assert SECRET not in launch.origin_of(preset) + launch.title_of(preset)
     private_run, other = (launch.create(launch.settle(each, tmp_path)) for each in (preset, presets.defaults()))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...engine.files.values import to_json
 from ...engine.files.writing import used_bytes
@@ -19,7 +20,7 @@ from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import duration, folder, improved_preset, proof_start, request
 from ...engine.proof.folder import Proof
-from ...engine.proof.markdown import as_markdown
+from ...engine.proof.markdown import as_markdown, without_private
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.runs.run import WAITING
@@ -184,7 +185,7 @@ def _to_its_end(
         return NOT_WRITTEN
     data = proof.record
     if as_json:
-        print(to_json(proof.data, indent=1))
+        print(to_json(shareable(proof.data), indent=1))
     elif report:
         print(as_markdown(data), end="")
     else:
@@ -327,6 +328,12 @@ def show_proofs(as_json: bool) -> None:
         proof_tables.show_list([data for data in records.values() if data.is_read], sizes)
 
 
+def shareable(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of proof.json without the private options of its presets, which may hold secrets."""
+    texts = {name: without_private(data[name]) for name in ("preset_before", "preset_after") if data.get(name)}
+    return {**data, **texts}
+
+
 def _head(proof: Proof) -> dict[str, object]:
     data = proof.data
     names = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
@@ -387,6 +394,6 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
         if data.kind == "tune":
             search_tables.show_next(data, saved=False)
     elif form == "json":
-        print(to_json(proof.data, indent=1))
+        print(to_json(shareable(proof.data), indent=1))
     else:
         print(as_markdown(data, markdown.sections(data) if data.kind == "tune" else ()), end="")
