@@ -30,7 +30,7 @@ def data(script: Script, options: Options) -> None:
     script.blocks(extract("trainer/data/source.py", "split_order"))
     script.named_blocks(_functions(options))
     script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "elements_of", "batches_in"))
-    script.blocks(extract("trainer/own/streams.py", "as_array"))
+    script.blocks(extract("trainer/own/streams.py", "of_numpy", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "Copied"))
@@ -87,8 +87,8 @@ def _validating(script: Script, file: str) -> None:
 def _iterated(script: Script, options: Options) -> None:
     copies = options.strategy.kind == "mirrored"
     script.text('in_batches, some = "map" not in made, made.get("validation_steps")')
-    script.text(f"train = as_dataset(train, model, in_batches, copies={copies})")
-    script.text(f"validation = as_dataset(validation, model, in_batches, copies={copies}, kept=some)")
+    script.text(f"train = as_dataset(of_numpy(train), model, in_batches, copies={copies})")
+    script.text(f"validation = as_dataset(of_numpy(validation), model, in_batches, copies={copies}, kept=some)")
 
 
 def _split(script: Script) -> None:

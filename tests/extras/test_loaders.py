@@ -146,3 +146,12 @@ def test_what_a_resumed_loader_would_not_give_again_is_said_before_the_training(
                 training = own(program(f"model(), {data}", of_torch=True), "epochs=1", "checkpoint=epoch").announce()
                 messages = [event["message"] for event in training.events("warning") if event["kind"] == "data_state"]
                 assert message in messages[0]
+
+
+def test_tables_of_pandas_and_tensors_of_torch_are_arrays(own: Write) -> None:
+    pytest.importorskip("torch")
+    tables = "(pandas.DataFrame(x), pandas.Series(y[:, 0])), (torch.from_numpy(x), torch.from_numpy(y))"
+    training = own(program(f"model(), {tables}", of_torch=True).replace("import torch", "import torch, pandas"))
+    built = training.loop.built.pipeline
+    assert [spec.shape.as_list() for spec in built.stream().element_spec] == [[None, 4], [None, 1]]
+    assert [spec.dtype.name for spec in built.validation().element_spec] == ["float32", "float32"]

@@ -15,6 +15,7 @@ from ...units import counted
 from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.recognised import passes_of
+from .streams import of_numpy
 from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
@@ -70,7 +71,8 @@ def checked(returned: Any, function: str) -> Returned:
     if not isinstance(given["model"], keras.Model):
         raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
     for key in ("train", "validation"):
-        _check_data(given.get(key), key)
+        given[key] = of_numpy(given.get(key))
+        _check_data(given[key], key)
     _check_targets(given["train"], given.get("validation"))
     for key in ("map", "validation_map", "augment"):
         if given.get(key) is not None and not callable(given[key]):
@@ -159,6 +161,9 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
         for array in tf.nest.flatten(part):
             if array is None and name != "x":
                 continue
+            if hasattr(array, "tocoo"):
+                message = f"{name} of {key} is a sparse matrix of SciPy, which cannot be read by sample"
+                raise UserError(message, "give .toarray(), or a function that yields batches of its rows")
             if not _is_array(array):
                 raise UserError(f"{name} of {key} contains {_kind(array)}, not an array", f"give {DATA}")
             if len(array.shape) == 0:

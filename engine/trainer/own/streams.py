@@ -217,6 +217,20 @@ def samples_of(
     return Samples(options, source, replicas, options.train.seed, share, kind, arrays)
 
 
+def of_numpy(data: Any) -> Any:
+    """Return the data with the arrays of pandas and torch in it as arrays of NumPy, as Keras' fit takes them. Other
+    values are returned unchanged.
+    """
+
+    def converted(value: Any) -> Any:
+        if hasattr(value, "to_numpy") and hasattr(value, "iloc"):  # of pandas: a Series has one column
+            array = value.to_numpy()
+            return array[:, None] if array.ndim == 1 else array
+        return np.asarray(value.cpu()) if hasattr(value, "cpu") and hasattr(value, "requires_grad") else value
+
+    return tf.nest.map_structure(converted, data)
+
+
 def as_array(value: Any) -> np.ndarray:
     """Return `value`, an array of any library, as an array of NumPy."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
