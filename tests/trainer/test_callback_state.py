@@ -169,9 +169,13 @@ class Late(keras.Sequential):
 """
 # The model's own fit adds callbacks, and is called twice if an epoch is resumed.
 HANDED = """
+class Handed(Counts):
+    def on_train_end(self, logs=None):
+        with open("log.csv", "a") as file:
+            print(self.seen, file=file)
 class Hands(keras.Sequential):
     def fit(self, x, callbacks=None, **more):
-        return super().fit(x, callbacks=[*callbacks, Counts()], **more)
+        return super().fit(x, callbacks=[*callbacks, Handed()], **more)
 """
 STOPS = "keras.callbacks.EarlyStopping("
 PROGRAMS = {

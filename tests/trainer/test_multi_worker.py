@@ -67,6 +67,8 @@ def test_a_killed_worker_is_named_and_all_resume_to_the_same_losses(forks: Forks
     assert [told(run, "started")[-1]["resumed_at_step"] for run in runs] == [8, 8]
     for run in runs:
         assert epochs(run)[3] == epochs(whole[0])[3], "exactly, with what each worker has of its own"
+    for name in ("fate-end-0", "fate-end-1"):  # what their callbacks have counted, and the best weights
+        assert (tmp_path / name).read_text() == (tmp_path / "whole" / name).read_text()
     for resumed, unbroken_run in zip(runs, whole, strict=True):
         result, expected = resumed.result or {}, unbroken_run.result or {}
         assert (result["ended_by"], result["best"]) == (expected["ended_by"], expected["best"])

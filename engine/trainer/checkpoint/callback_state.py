@@ -17,8 +17,9 @@ import keras
 from ..common.training_errors import TrainerError
 from .packed import ALLOWED, Arrays, NotPackable
 
-# What changes in Keras' own callbacks while they train. Others have no such state: LearningRateScheduler and
-# ReduceLROnPlateau set the learning rate, which is a variable of the optimizer.
+# What changes in Keras' own callbacks while they train (3.15). The learning rate, which LearningRateScheduler and
+# ReduceLROnPlateau set, is a variable of the optimizer. TerminateOnNaN, LambdaCallback, RemoteMonitor and ProgbarLogger
+# keep nothing that a training needs, and BackupAndRestore is refused.
 _OF_SAVING = ("best", "_batches_seen_since_last_saving", "_last_batch_seen")
 ATTRIBUTES: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
@@ -28,7 +29,7 @@ ATTRIBUTES: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
     keras.callbacks.History: ("epoch", "history"),
     keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
 }
-if hasattr(keras.callbacks, "OrbaxCheckpoint"):  # since Keras 3.14
+if hasattr(keras.callbacks, "OrbaxCheckpoint"):  # not in all versions; not tried, as it needs orbax-checkpoint
     ATTRIBUTES[keras.callbacks.OrbaxCheckpoint] = (*_OF_SAVING, "_total_batches_seen")
 
 PAIR = ("get_state", "set_state")
