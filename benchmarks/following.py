@@ -133,7 +133,7 @@ def _of_groups(values: Sequence[float]) -> list[float]:
 
 
 def words(values: Sequence[float]) -> str:
-    low, median, high = statistics.quantiles(values, n=4)
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return f"median {median:.4f}, middle half {low:.4f} to {high:.4f}"
 
 
@@ -167,9 +167,9 @@ def main() -> None:
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {load:.0f}, {time.strftime('%Y-%m-%d')}", flush=True)
     with tempfile.TemporaryDirectory() as folder, failures(Path(folder)) as ways:
         with training(Path(folder) / "home") as run:
-            parts = {way: windows(run, way, arguments.groups, arguments.seconds) for way in ways}
+            parts = [windows(run, way, arguments.groups, arguments.seconds) for way in ways]
         steps = [(event.t, event.step) for event in read_events(run.path).of(Progress)]
-    for way, measured in parts.items():
+    for way, measured in zip(ways, parts, strict=True):
         speeds, costs = ratios(steps, measured)
         print(f"{way.name}: steps per second with / without: {words(speeds)}")
         print(f"{way.name}: CPU time per step with / without: {words(costs)}")

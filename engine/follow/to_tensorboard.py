@@ -21,7 +21,7 @@ class TensorBoard:
     """Appends to the file in `folder`, by default in the run folder.
 
     `remote` has the file's name, its length after the last batch, and the figures that are described in it. What a
-    killed follower has written after that length is cut off, and written again in the same way.
+    killed follower has written after that length is written over in the same way.
     """
 
     def __init__(self, remote: dict[str, Any], folder: Path | None = None) -> None:
@@ -30,17 +30,15 @@ class TensorBoard:
         self._about: AboutRun | None = None
 
     def open(self, about: AboutRun, _key: str) -> int | None:
-        """Cut the file to its noted length. It is begun again if it is shorter, as after a crash of the machine."""
+        """Begin the file again if it is shorter than noted, as after a crash of the machine."""
         self._about = about
         self.where = str(self._folder or about.folder / FOLDER)
         Path(self.where).mkdir(parents=True, exist_ok=True)
         if not self.remote:
             return 0
-        with self.path.open("ab") as stream:
-            if stream.tell() < self.remote["bytes"]:
-                self.remote.clear()
-                return 0
-            stream.truncate(self.remote["bytes"])
+        if not self.path.exists() or self.path.stat().st_size < self.remote["bytes"]:
+            self.remote.clear()
+            return 0
         return None
 
     def write(self, points: Sequence[Point]) -> None:

@@ -89,7 +89,7 @@ def test_no_row_is_lost_or_doubled_by_kills_at_any_moment(
     monkeypatch.setattr(following.Following, "_call", lambda _self, call: call())
     name, kills, step = ("kept", "kept", "tensorboard")[seed % 3], 0, 0
     while True:
-        written.train(range(step + 1, step := step + chance.randrange(1, 9)))
+        written.train(range(step + 1, step := step + chance.randrange(1, 9)), is_late=name == "kept")
         if is_over[0] or step > 60:
             is_over[0] = kills > 3 or step > 150
             if is_over[0] and not written.run.file("result.json").exists():
@@ -211,6 +211,25 @@ def test_a_process_that_is_killed_again_and_again_writes_the_same_file(written: 
     assert subprocess.run(command, check=False).returncode == 0
     assert file.read_bytes() == whole.read_bytes()
     assert sizes[0] < sizes[-1] < whole.stat().st_size
+
+
+def test_what_a_target_has_lost_is_written_again(written: Written) -> None:
+    written.train(range(1, 20))
+    written.finish("stopped", 19)
+    follow(written.run, target := Kept([], counts=True))
+    written.resume(19)
+    written.train([20])
+    del target.kept[7:]
+    lines: list[str] = []
+    assert follow(written.run, target, say=lines.append) == "done"
+    assert [point.number for point in target.kept] == list(range(21))
+    assert lines[0] == "the target has only 7 rows of 20: the rest is written again"
+    follow(written.run, board := TensorBoard({}), "board")
+    whole, file = board.path.read_bytes(), board.path
+    written.train([21])
+    file.write_bytes(whole[:100])
+    assert follow(written.run, TensorBoard({}), "board") == "done"
+    assert file.read_bytes()[: len(whole)] == whole
 
 
 def test_a_place_is_damaged_or_from_another_version(written: Written, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,25 @@ class Written:
         (folder / "preset.yaml").write_text("schema_version: 1\nrun:\n  checkpoint: epoch\n")
         os.utime(folder / "preset.yaml", (BEGIN, BEGIN))  # not a run that is just starting
         self.run, self.t = Run(folder), BEGIN
+        self._late: list[Callable[[], None]] = []
 
-    def train(self, steps: Sequence[int]) -> None:
-        """Append a progress event for each of the steps, and readings of GPU and host before each."""
+    def train(self, steps: Sequence[int], is_late: bool = False) -> None:
+        """Append a progress event for each of the steps, and readings of GPU and host before each.
+
+        With `is_late`, the readings are appended by the next call, as if the engine had got no CPU time.
+        """
+        for append in self._late:
+            append()
+        self._late.clear()
         for step in steps:
             self.t += 0.3
             gpu = [{"index": 0, "busy": step % 100 / 100}]
-            self.telemetry({"type": "gpu", "gpus": gpu}, {"type": "host", "cpu": 0.5, "memory_used_bytes": 7})
+            host = {"type": "host", "cpu": 0.5, "memory_used_bytes": 7, "t": self.t}
+            readings = partial(self._append, "telemetry.jsonl", ({"type": "gpu", "gpus": gpu, "t": self.t}, host))
+            if is_late:
+                self._late.append(readings)
+            else:
+                readings()
             self.t += 0.2
             loss = {"loss": 1 / step, "metrics": {"accuracy": 1 - 1 / step}}
             self.events({"type": "progress", "epoch": 1, "step": step, "samples_per_second": 100.0, **loss})
@@ -48,9 +61,6 @@ class Written:
 
     def events(self, *events: Mapping[str, Any]) -> None:
         self._append("events.jsonl", events)
-
-    def telemetry(self, *events: Mapping[str, Any]) -> None:
-        self._append("telemetry.jsonl", events)
 
     def _append(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
         with self.run.file(name).open("a") as stream:
