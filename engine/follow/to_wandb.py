@@ -40,10 +40,26 @@ class Wandb:
         folder = os.environ.get("WANDB_DIR") or str(home() / FOLDER)
         Path(folder).mkdir(parents=True, exist_ok=True)
         if self._run is not None:  # the call that failed was of this run
-            self._run.finish(exit_code=1)
+            run, self._run = self._run, None
+            run.finish(exit_code=1)
         if before := self.remote.pop("folder", ""):
             _remove(Path(before), key)
-        self._run = wandb.init(
+        try:
+            self._run = self._begin(about, key, folder, mode)
+        except BaseException:
+            wandb.teardown()  # its service would refuse the id at the next attempt, as in use
+            raise
+        self._run.define_metric("*", step_metric="step")
+        if mode != "offline":
+            self.where = str(self._run.url)
+            return int(self._run.step)
+        self.remote["folder"] = self.where = str(Path(self._run.dir).parent)
+        return 0
+
+    def _begin(self, about: AboutRun, key: str, folder: str, mode: str) -> Any:
+        import wandb
+
+        return wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PROJECT,
             id=key,
             name=about.id,
@@ -62,12 +78,6 @@ class Wandb:
                 init_timeout=INIT_SECONDS,
             ),
         )
-        self._run.define_metric("*", step_metric="step")
-        if mode != "offline":
-            self.where = str(self._run.url)
-            return int(self._run.step)
-        self.remote["folder"] = self.where = str(Path(self._run.dir).parent)
-        return 0
 
     def write(self, points: Sequence[Point]) -> None:
         for point in points:
