@@ -117,6 +117,7 @@ def test_callbacks_of_keras_and_those_with_a_state_go_on(own: Write) -> None:
     assert [event["phase"] for event in again.events("phase")].count("training") == 0
 
 
+@pytest.mark.slow
 def test_they_go_on_over_replicas(own: Write) -> None:
     settings = (*SETTINGS, "strategy.kind=mirrored", "batch_size=10", "epochs=7")
     whole = own(PROGRAM, *settings).train()
@@ -237,7 +238,7 @@ def test_it_is_refused_before_the_first_step(own: Write) -> None:
 
 
 def test_a_state_comes_back_as_it_was_given() -> None:
-    brain = tf.constant([[1.5, -2.0]], "bfloat16").numpy()
+    brain = np.array([[1.5, -2.0]], tf.bfloat16.as_numpy_dtype)
     state = {"none": None, "pair": (1, [2.5, float("inf")]), "number": np.float32(0.1), "flags": np.array([True]),
              "words": np.array(["a", "bc"]), "same": [np.arange(3), np.arange(3)], "empty": np.zeros((0, 2)),
              "brain": brain, "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3))}  # fmt: skip
