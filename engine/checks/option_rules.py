@@ -168,12 +168,12 @@ def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
         )
     convolutions = ("kernel_size", "stride", "separable")
     given = [f"workload.{name}" for name in convolutions if getattr(workload, name) not in (None, "auto")]
-    if given and workload.model not in STRIDES:
+    for key in given if workload.model not in STRIDES else ():
         yield Finding(
             "error",
-            (*given, "workload.model"),
-            f"{workload.model} has no convolutions",
-            f"remove {' and '.join(given)}, or set workload.model=cnn",
+            (key, "workload.model"),
+            f"{key.partition('.')[2]} does nothing here: {workload.model} has no convolutions",
+            f"remove {key}, or set workload.model=cnn",
         )
     if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
         yield Finding(

@@ -67,6 +67,7 @@ async def foreign_text_is_shown_as_it_is(pilot: Pilot[None], tmp_path: Path, mon
     file.write_text('description: "[red]not red[/] \\e[31m [/nothing]"\nworkload: {data: "npz:[b]/x[/b].npz"}\n')
     form(pilot).load(FormState.open(file))
     await settled(pilot)
+    await go(pilot, "workload.data")
     text = seen(pilot)
     assert "[red]not red[/] ?[31m [/nothing]" in text
     assert "npz:[b]/x[/b].npz" in text

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from ...engine.prepare.layout import DTYPES, FORMATS, MOST_SHARDS
+from ...engine.prepare.layout import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
 from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ...engine.units import size
 from ..base.errors import Refused
 from . import completion
 from .shared_options import (
@@ -333,7 +334,7 @@ def _height_and_width(
     "--shards",
     type=click.IntRange(1, MOST_SHARDS),
     metavar="N",
-    help="Number of files of the training part (default: about 128 MB each).",
+    help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).",
 )
 @click.option(
     "--workers",
