@@ -120,6 +120,7 @@ def used_bytes(*folders: str | os.PathLike[str]) -> int:
 
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
+_DRAFT = ".{name}.{process}"
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
@@ -128,7 +129,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
     disk. It is not needed for a file that is rewritten every second.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(_DRAFT.format(name=path.name, process=os.getpid()))
     try:
         with draft.open("w", encoding="utf-8") as stream:
             stream.write(text)
@@ -144,6 +145,14 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
         if isinstance(fault, OSError):
             raise OSError(fault.errno, fault.strerror, str(path)) from None
         raise
+
+
+def drafts(path: Path) -> list[Path]:
+    """Return the temporary files of `write_atomically` for this file: a process that is killed leaves one. Raises
+    OSError if the folder cannot be read.
+    """
+    head = _DRAFT.format(name=path.name, process="")
+    return [each for each in path.parent.iterdir() if each.name.startswith(head) and each.name[len(head) :].isdecimal()]
 
 
 def sync(path: Path) -> None:

@@ -77,12 +77,13 @@ def estimate(request: Request) -> Estimate:
 
 
 def _make(folder: Path) -> bool:
-    """Create the folder and return True; return False if it can be used as it is, as it is empty or has a manifest.
+    """Create the folder and return True; return False if it can be used as it is, as it is empty or has a manifest, or
+    only what a process that was killed before its first manifest has left.
 
     Raises ExistsError or OSError.
     """
     if (folder / manifests.FILE).exists() or (
-        folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK, LOG}
+        folder.is_dir() and set(folder.iterdir()) <= {folder / LOCK, folder / LOG, *_drafts(folder)}
     ):
         return False
     writing.refuse_existing(folder)
@@ -102,9 +103,15 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def _drafts(folder: Path) -> list[Path]:
+    """Return the drafts of the manifest and of the files for users."""
+    names = (manifests.FILE, result_files.READER, result_files.PRESET)
+    return [draft for name in names for draft in writing.drafts(folder / name)]
+
+
 def _remove_drafts(folder: Path) -> None:
     """Remove what killed processes have left half-written."""
-    for path in folder.glob(".*.part"):
+    for path in (*folder.glob(".*.part"), *_drafts(folder)):
         path.unlink(missing_ok=True)
 
 

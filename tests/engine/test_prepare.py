@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.prepare import layout, preparing, workers
+from gputui.engine.files.writing import ExistsError
+from gputui.engine.prepare import layout, preparing, result_files, workers
 from gputui.engine.prepare import manifest as manifests
 from gputui.engine.prepare import request as requests
 from gputui.engine.prepare.estimates import Estimate
@@ -87,6 +88,22 @@ def test_a_process_that_ends_is_named_with_the_reason(tmp_path: Path, monkeypatc
         prepare(tmp_path / "ready")
     assert fault.value.began
     assert "no_such_module" in (tmp_path / "ready" / preparing.LOG).read_text()
+
+
+def test_what_killed_processes_have_left_half_written_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was killed in its first manifest. Files with other names are the user's."""
+    monkeypatch.setattr(workers, "MODULE", "gputui.engine.no_such_module")
+    names = {f".{name}.123" for name in (manifests.FILE, result_files.READER, result_files.PRESET)}
+    for name in (preparing.LOCK, preparing.LOG, *names):
+        (tmp_path / name).touch()
+    with pytest.raises(PrepareError, match="ended with return code 1"):
+        prepare(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {preparing.LOCK, preparing.LOG}
+    (tmp_path / f".{manifests.FILE}.old").touch()
+    with pytest.raises(ExistsError, match="is not overwritten"):
+        prepare(tmp_path)
 
 
 def test_two_commands_do_not_prepare_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from gputui.engine.prepare.manifest import ManifestError
 from gputui.engine.prepare.request import PrepareError
 from gputui.engine.presets import Preset
 from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.own import counting
+from gputui.engine.trainer.prepare import entry_data
 
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
@@ -195,6 +197,20 @@ def test_the_data_of_own_code_is_stored_as_single_samples(
     if "train=" not in returned:
         with pytest.raises(PrepareError, match="--dtype is for gputui's own data"):
             prepared(given, "other", dtype="float16")
+
+
+def test_a_shuffle_is_noticed_also_if_two_passes_begin_with_the_same_samples(
+    own: Write, prepared: Preparing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(CODE % f"(model, {SLICES}.batch(18).shuffle(2, seed=3))")
+    given = options(f"entry={tmp_path}/train.py:build", f"folder={tmp_path}", "validation_split=0")
+    monkeypatch.setattr(entry_data, "_stamp", lambda _samples: "the same")
+    _, folder = prepared(given)
+    assert "shuffle of your data is left out" in prepared.said
+    assert [int(label) for _, label in dataset(folder).train()] == list(range(20))
+    monkeypatch.setattr(counting, "MOST_BYTES", 0)
+    with pytest.raises(PrepareError, match="are not the same each time"):
+        prepared(given, "other")
 
 
 def test_own_data_that_is_drawn_at_random_is_refused(own: Write, prepared: Preparing, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ...prepare.layout import PARTS, TRAIN, VALIDATION
 from ..data.source import split_order
 from ..own import returned
 from ..own.building import context_of
-from ..own.counting import unshuffled
+from ..own.counting import reshuffles, unshuffled
 from ..own.iterables.recognised import passes_of
 from ..own.iterables.stream import data_set_of
 from ..own.returned import Returned
@@ -56,13 +56,11 @@ def of_entry(request: Request) -> Samples:
     code = UserCode(workload.entry, workload.folder or ".")
     with code.blamed():
         given = _as_data_sets(returned.checked(code.function(context_of(options, 1)), code.entry.function))
+        left_out = _reshuffles(given)
+        if left_out:
+            given = _unshuffled(given)
         samples = _samples(given, request, code)
-        same, left_out = _stamp(samples) == _stamp(samples), False
-        if not same:
-            given, left_out = _unshuffled(given), True
-            samples = _samples(given, request, code)
-            same = _stamp(samples) == _stamp(samples)
-        if not same:
+        if _reshuffles(given) or _stamp(samples) != _stamp(samples):
             raise UserError(f"the data of {workload.entry} are not the same each time", SAME_EACH_TIME)
         samples.facts = {**samples.facts, "stamp": _stamp(samples), "shuffle_left_out": left_out}
     return samples
@@ -93,6 +91,11 @@ def _as_data_sets(given: Returned) -> Returned:
     passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
     made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
     return replace(given, **made)
+
+
+def _reshuffles(given: Returned) -> bool:
+    """Return True if tf.data gives the user's data each time in another order."""
+    return reshuffles(given.train) or reshuffles(given.validation)
 
 
 def _unshuffled(given: Returned) -> Returned:
