@@ -131,6 +131,19 @@ def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write,
         assert hint in raised.value.hint
 
 
+def test_a_figure_that_comes_later_does_not_begin_the_others_again(own: Write) -> None:
+    """Also in a training that is resumed before the validation."""
+    settings = (
+        *SHORT, "validation_split=0.5", "early_stop=cost:min", "early_stop_patience=2", "keep_best=val_loss",
+        "checkpoint=1", "keep=9",
+    )  # fmt: skip
+    seldom = SOURCE.replace('"callbacks": [Cost()]', '"callbacks": [Cost()], "validation_freq": 7')
+    whole = own(seldom, *settings).train()
+    for training in (whole, resumed(own, seldom, whole, 5, *settings)):
+        assert training.loop.built.report.ended_by == "early_stop"
+        assert training.loop.step == 6  # 2.0 in epoch 4, and two epochs without a better one
+
+
 RULES = (
     "early_stop=cost:min", "early_stop_patience=3", "early_stop_restore=true", "keep_best=cost:min",
     "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=1",
@@ -189,11 +202,11 @@ def test_replicas_decide_together_and_go_on_after_a_kill(forks: Forks, tmp_path:
 
 
 def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_in_epoch_2(built: Any, path: Path) -> Path:
+    def full_in_epoch_2(built: Any, path: Path, *more: Any) -> Path:
         if "0002" in path.name:
             path.write_text("half of it")
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return save_as(built, path)
+        return save_as(built, path, *more)
 
     monkeypatch.setattr(best_models, "save_as", full_in_epoch_2)
     training = own(SOURCE, *SHORT, "epochs=5", "keep_best=cost:min", "keep_best_count=2").train()

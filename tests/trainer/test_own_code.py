@@ -115,11 +115,14 @@ made = Local(lambda: None)
 made.compile("sgd", "mse")
 return made, (x, y)
 """
-    training = own(source(body), *SHORT)
+    training = own(source(body), *SHORT, "keep_best=loss").train()
     assert training.loop.built.own is not None
     training.loop.built.own.save(training.loop.built.report, training.run.file("model.keras"))
-    assert training.run.file("model.weights.h5").stat().st_size > 0
-    assert [event["kind"] for event in training.events("warning")] == ["weights_only"]
+    warnings = {event["option"]: event["message"] for event in training.events("warning")}
+    assert list(warnings) == ["run.keep_best", "run.save_model"]
+    for option, file in (("run.keep_best", "best/epoch-0001.weights.h5"), ("run.save_model", "model.weights.h5")):
+        assert training.run.file(file).stat().st_size > 0
+        assert warnings[option].endswith(f"its weights are in {file.rpartition('/')[2]}")
 
 
 def test_the_code_is_told_the_settings(own: Write) -> None:

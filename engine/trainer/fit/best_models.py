@@ -13,6 +13,7 @@ import keras
 
 from ...files import writing
 from ...files.writing import sync
+from ...options.watched_figure import KEEP_BEST
 from .built_training import Built, save_as
 
 FOLDER = "best"
@@ -83,7 +84,8 @@ class BestModels(keras.callbacks.Callback):
         report.phase("saving", "best model")
         try:
             self._folder.mkdir(exist_ok=True)
-            written = save_as(self._built, draft)
+            final = draft.with_name(f"epoch-{epoch:04d}.keras")
+            written = save_as(self._built, draft, final, KEEP_BEST)
             target = self._folder / written.name.replace(".draft", "epoch")
             sync(written)
             os.replace(written, target)

@@ -78,13 +78,14 @@ def save_model(built: Built, step: int) -> None:
         time.sleep(_RETRY_SECONDS)
 
 
-def save_as(built: Built, path: Path) -> Path:
+def save_as(built: Built, path: Path, named: Path | None = None, option: str = "run.save_model") -> Path:
     """Write the model to the file `path`, which ends with `.keras`, and return the file.
 
-    If Keras cannot save the whole model, only its weights are saved, and the file ends with `.weights.h5`.
+    If Keras cannot save the whole model, only its weights are saved, and the file ends with `.weights.h5`. The warning
+    is about `option`, and names the file `named`, if `path` is renamed to it later.
     """
     if built.own is not None:
-        return built.own.save(built.report, path)
+        return built.own.save(built.report, path, named, option)
     models.save(built.model, path)
     return path
 

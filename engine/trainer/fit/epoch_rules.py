@@ -28,8 +28,9 @@ class EpochRules(keras.callbacks.Callback):
 
     def __init__(self, built: Built) -> None:
         super().__init__()
-        self._built, self._known = built, False
-        self._restored: dict[str, Any] | None = None  # the state of a checkpoint, until the directions are known
+        self._built = built
+        self._known: set[str] = set()  # options whose figure has appeared
+        self._restored: dict[str, Any] | None = None  # the state of a checkpoint
         train, run = built.options.train, built.options.run
         self._figures: dict[str, WatchedFigure] = {}
         self._early: Any = None
@@ -72,7 +73,7 @@ class EpochRules(keras.callbacks.Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set a state that `get_state` has returned, and report its best epochs again."""
-        self._restored = None if self._known else state
+        self._restored = state
         for key, callback in self.callbacks.items():
             _restore(callback, state[key])
             self._report(key)
@@ -98,8 +99,7 @@ class EpochRules(keras.callbacks.Callback):
         To end the training, model.stop_training is set. Raises TrainerError if the epoch lacks a figure.
         """
         figures = self._of_chief(floats(logs))
-        if not self._known:
-            self._learn_directions(figures)
+        self._learn_directions(figures)
         if PLATEAU_FIGURE in self.callbacks:
             logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         for key, callback in self.callbacks.items():
@@ -126,23 +126,26 @@ class EpochRules(keras.callbacks.Callback):
         return dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
 
     def _learn_directions(self, figures: Mapping[str, float]) -> None:
-        """Find out in which direction each figure improves, when the first epoch with an evaluation has ended.
+        """Find out in which direction each figure improves, once, in the first epoch that has it.
 
         Keras knows the metrics of the model only then.
         """
         evaluated = any(name.startswith("val_") for name in figures)
-        missing = [key for key, figure in self._figures.items() if figure.name not in figures]
-        for key in missing:
-            if evaluated or not self._figures[key].of_validation:
-                there = ", ".join(figures)
-                what = f"{key}: the training has no figure {self._figures[key].name}; its figures are {there}"
-                raise TrainerError("options", what, f"set {key} to one of them")
-        for key, callback in self.callbacks.items():
-            callback.mode = _direction(self.model, key, self._figures[key])
+        for key, figure in self._figures.items():
+            if key in self._known:
+                continue
+            if figure.name not in figures:
+                if evaluated or not figure.of_validation:
+                    there = ", ".join(figures)
+                    what = f"{key}: the training has no figure {figure.name}; its figures are {there}"
+                    raise TrainerError("options", what, f"set {key} to one of them")
+                continue
+            callback = self.callbacks[key]
+            callback.mode = _direction(self.model, key, figure)
             callback.on_train_begin()  # up to Keras 3.12 ReduceLROnPlateau reads its mode there
             if self._restored is not None:
                 _restore(callback, self._restored[key])
-        self._known, self._restored = not missing, self._restored if missing else None
+            self._known.add(key)
 
     def _report(self, key: str) -> None:
         """Report the best epoch that the callback of this option knows. Nothing is reported if there is none yet."""

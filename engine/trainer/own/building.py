@@ -181,10 +181,11 @@ class Own:
         if places:
             report.warn("data_state", "; ".join(places[:3]), instead)
 
-    def save(self, report: RunReport, path: Path) -> Path:
+    def save(self, report: RunReport, path: Path, named: Path | None = None, option: str = "run.save_model") -> Path:
         """Save the model to the file `path` so that plain Keras can load it, and return the file.
 
-        If Keras cannot save it completely, its weights are saved, with a warning, in a file `.weights.h5`.
+        If Keras cannot save it completely, its weights are saved, with a warning, in a file `.weights.h5`. The warning
+        is about `option`, and names the file `named`, if `path` is renamed to it later.
 
         The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
         """
@@ -196,13 +197,13 @@ class Own:
             if writing.refusal(fault) is not None:
                 raise
             traceback.print_exc()
-            weights = path.with_suffix(".weights.h5")
+            weights, final = (file.with_suffix(".weights.h5") for file in (path, named or path))
             self.model.save_weights(weights)
             report.warn(
                 "weights_only",
-                f"Keras cannot save this whole model ({type(fault).__name__}); its weights are in {weights.name}",
+                f"Keras cannot save this whole model ({type(fault).__name__}); its weights are in {final.name}",
                 "add a get_config method to the model's class",
-                "run.save_model",
+                option,
             )
             return weights
         finally:
