@@ -280,6 +280,10 @@ def test_what_a_checkpoint_lacks_or_does_not_find_is_named(tmp_path: Path) -> No
     changed = f"{path} has changed since the checkpoint: rows are appended to it"
     starts = "Gives starts again: the checkpoint has no state of it"
     assert again(Gives({})) == ([changed, missing, starts], "another run\n1,3.0,NA\n")
+    path.unlink()
+    states = callback_state.state_of([log, best], arrays)  # of a file that is missing for a while
+    path.write_text("another run\n")
+    assert again()[0] == [changed, missing]
 
 
 class Counting(keras.callbacks.Callback):  # type: ignore[misc]

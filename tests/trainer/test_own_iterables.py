@@ -45,6 +45,13 @@ def globally():
 def through():
     yield from moving()
 
+def without_value():
+    def of_closure():
+        yield from batches() if x is not None else nothing
+    if x is None:
+        nothing = []
+    return of_closure
+
 class Pages:
     def __len__(self): return 10
     def __iter__(self): return batches()
@@ -135,6 +142,7 @@ def test_what_a_resumed_run_would_not_get_again_is_said_before_the_training(own:
         "globally": "globally draws from np.random (train.py:24)",
         "zip([x], [y])": "a zip keeps its place to itself",
         "batches": "",
+        "without_value()": "",
     }
     with all_hold() as cases:
         for data, place in expected.items():

@@ -155,8 +155,9 @@ def _continue_csv(callback: keras.callbacks.CSVLogger, state: dict[str, Any]) ->
     callback.keys, callback.append_header = state["keys"], not state["has_header"]
     if path is None:
         return [f"{callback.filename} is not a local file: rows of epochs that are trained again are in it twice"]
-    if path.stat().st_size >= state["bytes"] and _checksum(path, state["bytes"]) == state["crc32"]:
-        os.truncate(path, state["bytes"])
+    length = state["bytes"]  # None if the file was missing
+    if length is not None and path.stat().st_size >= length and _checksum(path, length) == state["crc32"]:
+        os.truncate(path, length)
         return []
     callback.append_header = not path.stat().st_size
     return [f"{callback.filename} has changed since the checkpoint: rows are appended to it"]

@@ -45,7 +45,8 @@ class CalledCallbacks(EpochCallbacks):
         self._given, self._epochs = list(theirs), epochs
         self._handed: list[keras.callbacks.Callback] = []
         self._begun: list[keras.callbacks.Callback] = []
-        self._saved: tuple[Any, Arrays] | None = None  # what a resumed training has got from its checkpoint
+        self._saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
+        self._resumed = False
         self._held: list[Callable[[], None]] = []  # calls that wait until the checkpoint is restored
         self._epoch_logs: dict[str, Any] = {}  # of the last epoch that has ended
         self._take(self._given)
@@ -67,7 +68,7 @@ class CalledCallbacks(EpochCallbacks):
         """To be called before a resumed training begins. `saved` has what `state` has returned; None if the checkpoint
         is of an older gputui. Returns what was due when it was written.
         """
-        self._saved = saved
+        self._saved, self._resumed = saved, saved is not None
         if saved is None:
             return EndDue()
         state, arrays = saved
@@ -125,7 +126,7 @@ class CalledCallbacks(EpochCallbacks):
         self._begun = list(self._theirs)
         with self._loop.heartbeat:
             for callback in new:
-                callback_state.begin_training(callback, as_keras(logs), resumed=self._saved is not None)
+                callback_state.begin_training(callback, as_keras(logs), resumed=self._resumed)
         if self._loop.writes_checkpoints:
             callback_state.state_of(new, Arrays())  # raises an error now rather than hours later
         self._loop.training_begins()
@@ -152,6 +153,7 @@ class CalledCallbacks(EpochCallbacks):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._loop.pause()
+        self._saved = None
         values = as_keras(logs)
         self._epoch_logs = dict(values)  # without what the callbacks add, as Keras passes it to on_train_end
         self._call(self._theirs, "on_epoch_end", epoch, values)

@@ -104,7 +104,7 @@ class Restoring:
         if step % self._steps_per_epoch == 0:
             self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
         if self._called is not None and (texts := self._called.restore()):
-            self._built.report.warn("callbacks_anew", "; ".join(texts))
+            self._built.report.warn("callbacks_not_restored", "; ".join(texts))
 
     def _note_written(self, traced: Any) -> None:
         self._built.checkpoints.state.saw(traced.graph, self._ours)

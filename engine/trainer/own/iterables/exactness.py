@@ -90,7 +90,10 @@ def _functions(data: Any) -> list[tuple[CodeType, dict[str, Any]]]:
 def _named(function: FunctionType | MethodType, owner: Any = None) -> tuple[CodeType, dict[str, Any]]:
     owner = getattr(function, "__self__", owner)
     plain: Any = getattr(function, "__func__", function)
-    closed = dict(inspect.getclosurevars(plain).nonlocals)
+    try:
+        closed = dict(inspect.getclosurevars(plain).nonlocals)
+    except ValueError:  # a variable of the enclosing function has no value yet
+        closed = {}
     if hasattr(owner, "__dict__"):
         closed |= {f"self.{name}": value for name, value in vars(owner).items()}
     return plain.__code__, {**plain.__globals__, CLOSED: closed}
