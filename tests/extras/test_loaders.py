@@ -134,6 +134,19 @@ def test_torch_trains_as_in_keras_and_goes_on_with_the_very_next_batch(own: Writ
                 check(own, program(f"model(), {data}", of_torch=True), data, "torch.manual_seed(5)")
 
 
+def test_the_seed_of_a_training_is_also_that_of_torch_unless_the_code_sets_one(own: Write) -> None:
+    torch = pytest.importorskip("torch")
+    seeding = program("model(), DataLoader(pairs, batch_size=10)", of_torch=True)
+    silent = seeding.replace("    torch.manual_seed(5)\n", "")
+    before = silent.replace("class Noisy", "torch.manual_seed(5)\nclass Noisy")
+    with all_hold() as cases:
+        for name, source, seed in (("none", silent, 3), ("in build", seeding, 5), ("before it", before, 5)):
+            with cases.case(name):
+                torch.manual_seed(torch.Generator().initial_seed())  # as in a new process
+                own(source, "seed=3")
+                assert torch.initial_seed() == seed
+
+
 def test_what_a_resumed_loader_would_not_give_again_is_said_before_the_training(own: Write) -> None:
     pytest.importorskip("torch")
     expected = {

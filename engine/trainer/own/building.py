@@ -32,6 +32,7 @@ from . import returned, unsaved_state, variables
 from .counting import reshuffles
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
+from .iterables.torch_loader import seed_torch
 from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
@@ -230,6 +231,7 @@ def build(
         raise UserError(*str(fault).split("\n")) from None
     with _scope(distribution), settings:  # a module may create its model when it is imported
         code = UserCode(workload.entry, workload.folder or ".", copy)
+    seed_torch(options.train.seed)
     _record(report.run, code)
     if left_out := code_copy.read(report.run).left_out:
         report.warn("code_not_copied", f"{left_out}; the run trains your files as they are", LEFT_OUT)
@@ -242,6 +244,7 @@ def build(
         )
     with _scope(distribution), settings, code.blamed():
         parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
+        seed_torch(options.train.seed)  # if the function has imported torch
         own_compile = bool(parts.model.compiled)
         own_optimizer = own_compile or parts.optimizer is not None
         pipeline = opened(options, replicas, parts, code.file, report, share)

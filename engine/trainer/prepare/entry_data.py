@@ -20,6 +20,7 @@ from ..own.building import context_of
 from ..own.counting import reshuffles, unshuffled
 from ..own.iterables.recognised import passes_of
 from ..own.iterables.stream import data_set_of
+from ..own.iterables.torch_loader import seed_torch
 from ..own.returned import Returned
 from ..own.streams import as_array, as_fitted, as_tensors, as_tuples
 from ..own.user_code import UserCode, UserError
@@ -54,6 +55,7 @@ def of_entry(request: Request) -> Samples:
     assert options.train.seed is not None
     keras.utils.set_random_seed(options.train.seed)  # as before a training
     code = UserCode(workload.entry, workload.folder or ".")
+    seed_torch(options.train.seed)
     with code.blamed():
         given = _as_data_sets(returned.checked(code.function(context_of(options, 1)), code.entry.function))
         left_out = _reshuffles(given)

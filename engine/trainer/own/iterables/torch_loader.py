@@ -21,6 +21,13 @@ _END = object()
 _ONE_AT_A_TIME = threading.Lock()  # who draws from torch's global random state
 
 
+def seed_torch(seed: int | None) -> None:
+    """Seed torch's global random state, if the user's code has imported torch and has not seeded it."""
+    torch = sys.modules.get("torch")
+    if seed is not None and torch is not None and torch.initial_seed() == torch.Generator().initial_seed():
+        torch.manual_seed(seed)
+
+
 class TorchPasses(Passes):
     """The passes over `loader`. With `same_each_time` each pass begins with the random states of the first.
 
