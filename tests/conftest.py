@@ -211,6 +211,13 @@ def cpus() -> Devices:
     return found
 
 
+@pytest.fixture(autouse=True)
+def tensorflow_of_this_process(request: pytest.FixtureRequest) -> None:
+    """Configured before a test of a file that imports it: the first operation fixes the devices for all later tests."""
+    if {"tf", "keras"} & vars(request.module).keys():
+        request.getfixturevalue("cpus")
+
+
 @pytest.fixture
 def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
     """build("epochs=1", ...): a training in this process, each in a run folder of its own; nothing has run."""

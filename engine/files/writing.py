@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +124,15 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file s
 _DRAFT = ".{name}.{process}"
 
 
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int = 0o666) -> None:
     """Replace the content of a file by `text`: a reader sees the old content or the new content, never a part of it.
 
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
-    disk. It is not needed for a file that is rewritten every second.
+    disk. It is not needed for a file that is rewritten every second. `mode` are the permissions, less the umask.
     """
     draft = path.with_name(_DRAFT.format(name=path.name, process=os.getpid()))
     try:
-        with draft.open("w", encoding="utf-8") as stream:
+        with open(draft, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as stream:
             stream.write(text)
             stream.flush()
             if durable:

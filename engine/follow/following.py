@@ -20,7 +20,7 @@ from ..system.background_call import BackgroundCalls
 from ..units import counted
 from .batches import Batch, read_batch
 from .place import Place, State, file_of
-from .target import Target, about_run
+from .target import Target, about_run, without_login
 
 T = TypeVar("T")
 _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>:? ?")  # in messages of libraries, another at each attempt
@@ -131,7 +131,8 @@ class Following:
     def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
         """Note the failure and wait before the next attempt. Returns True if there is to be none."""
         self._is_open = False
-        problem = brief(harmless(" ".join(_OBJECT.sub("", str(fault)).split()) or type(fault).__name__))
+        text = " ".join(_OBJECT.sub("", without_login(str(fault))).split())
+        problem = brief(harmless(text or type(fault).__name__))
         if problem != self._place.problem:
             self._say(f"waits, and tries again: {problem}")
         self._failing_since = (self._failing_since or time.monotonic()) if has_ended else None

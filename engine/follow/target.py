@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..options import OPTIONS
+from ..options import OPTIONS, is_private
 from ..runs import Run, titles
 from ..runs.events import Outcome
 from ..runs.launched_with import options_of
@@ -31,8 +32,17 @@ def about_run(run: Run) -> AboutRun:
     """Return the present state of a run's title, options, tags and note, from its folder."""
     values, title, notes = options_of(run), titles.title_of(run), titles.read_notes(run)
     defaults = {info.key: info.default for info in OPTIONS}
-    changed = {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
+    shared = {key: value for key, value in values.items() if not is_private(key)}
+    changed = {key: value for key, value in shared.items() if key not in defaults or value != defaults[key]}
     return AboutRun(run.path, run.id, title.whole, title.preset, changed, notes.tags, notes.note)
+
+
+_LOGIN = re.compile(r"//[^/@\s]*@")  # in an address
+
+
+def without_login(text: str) -> str:
+    """Return the text with its addresses, but without the user names and passwords in them."""
+    return _LOGIN.sub("//", text)
 
 
 class Target(Protocol):

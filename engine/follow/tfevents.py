@@ -35,7 +35,13 @@ def scalars(t: float, step: int, values: Mapping[str, float], described: set[str
         meta = b"" if name in described else _bytes(1, _text(1, "scalars")) + _text(3, about(name))
         described.add(name)
         parts.append(
-            _bytes(1, _text(1, name) + b"\x15" + struct.pack("<f", value) + (_bytes(9, meta) if meta else b""))
+            _bytes(
+                1,
+                _text(1, name)
+                + b"\x15"
+                + struct.pack("<f", max(-_LARGEST, min(_LARGEST, value)))
+                + (_bytes(9, meta) if meta else b""),
+            )
         )
     return _record(_event(t, step) + _bytes(5, b"".join(parts)))
 

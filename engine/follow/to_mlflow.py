@@ -18,7 +18,7 @@ from ..runs.events import Outcome
 from ..system import locks
 from .place import FollowError
 from .points import Point
-from .target import AboutRun
+from .target import AboutRun, without_login
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,7 +31,6 @@ LONGEST_PARAMETER, LONGEST_TAG = 6000, 5000  # characters (MLflow's limits)
 KEY_TAG, ROWS_TAG = "gputui.key", "gputui.rows"
 _STATUS: Mapping[str, str] = {"ok": "FINISHED", "stopped": "KILLED", "timeout": "KILLED"}  # else FAILED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
-_PASSWORD = re.compile(r"//[^/@]*@")  # in an address
 
 
 class Mlflow:
@@ -65,7 +64,7 @@ class Mlflow:
         if "run" not in self.remote:
             self.remote["run"] = self._existing(client, key) or self._create(client, about, key)
         run = client.get_run(self.remote["run"])
-        self.where = f"{_PASSWORD.sub('//', uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
+        self.where = f"{without_login(uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
         client.log_batch(run.info.run_id, params=self._new_parameters(about, run.data.params), tags=_tags(about))
         client.update_run(run.info.run_id, status="RUNNING")
         return int(run.data.tags.get(ROWS_TAG, "0"))

@@ -7,7 +7,7 @@ from .catalogue import Group, Limits, check, option
 
 NOT_EXPORTED = "a script sends no notice"
 SCHEMES = ("https://", "http://")
-VARIABLE = "$"
+BEGINNINGS = (*SCHEMES, "$")  # of an address: or a variable that holds it
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,6 @@ class Notify(Group):
     @staticmethod
     @check("url")
     def _address(value: str | None) -> str | None:
-        if value is None or value.startswith((*SCHEMES, VARIABLE)):
+        if value is None or value.startswith(BEGINNINGS):
             return value
         raise ValueError("not an address of HTTP")

@@ -257,7 +257,9 @@ class _Preparation:
                     self._at[worker] = int(answer["at"])
                 elif "facts" in answer:
                     if answer["facts"]["stamp"] != manifest.data["stamp"]:
-                        raise PrepareError("the data change while they are prepared; begin again when they rest")
+                        raise PrepareError(
+                            "the data change while they are prepared; run the command again when nothing changes them"
+                        )
                     busy += give(worker)
                 else:
                     manifest = manifest.with_file(_written(answer["written"]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from dataclasses import replace
 from typing import Any
 
 from ..files.values import to_json
 from ..files.writing import write_atomically
+from ..options import Notify
 from ..presets import Preset, saving
 from . import layout
 from .layout import PARTS, VALIDATION
@@ -34,7 +36,10 @@ def preset_of(manifest: Manifest, request: Request) -> Preset:
         of_data: dict[str, Any] = {"data": f"npz:{request.folder}/{layout.ARRAY_FILE}"}
         of_training = {} if data["test"] else of_training
     else:
-        of_data = {"data": f"tfrecord:{request.folder}/*.{layout.RECORDS}", "shape": list(data["shape"])}
+        of_data = {
+            "data": f"tfrecord:{glob.escape(str(request.folder))}/*.{layout.RECORDS}",
+            "shape": list(data["shape"]),
+        }
         of_data |= {"classes": int(data["classes"]), "samples": samples, "tfrecord_encoding": data["dtype"]}
         of_data |= {"tfrecord_input": layout.INPUT, "tfrecord_label": layout.LABEL}
         of_training |= {"validation": "split"}
@@ -44,6 +49,7 @@ def preset_of(manifest: Manifest, request: Request) -> Preset:
         workload=replace(given.workload, **of_data),
         train=replace(given.train, **of_training),
         input=replace(given.input, parallel_reads="off"),
+        notify=Notify(),  # which may hold a secret, and prepared data is shared
     )
     return replace(preset, options=options)
 

@@ -34,11 +34,11 @@ async def test_a_browser_with_the_token_sees_the_screens_and_no_other_does(home:
         assert server.stdout is not None
         line = await asyncio.to_thread(server.stdout.readline)
         tunnel = await asyncio.to_thread(server.stdout.readline)
-        assert f"ssh -N -L {port}:localhost:{port} " in tunnel
+        assert f"ssh -N -L {port}:127.0.0.1:{port} " in tunnel
         (address,) = re.findall(r"http\S+", line)
-        page, socket = f"http://localhost:{port}/", f"http://localhost:{port}/ws?width=100&height=30"
+        page, socket = f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/ws?width=100&height=30"
         async with aiohttp.ClientSession() as stranger:
-            for url in (page, f"{page}?token=x", f"http://localhost:{port}/static/"):
+            for url in (page, f"{page}?token=x", f"http://127.0.0.1:{port}/static/"):
                 async with stranger.get(url) as answer:
                     assert answer.status == 403, url
             with pytest.raises(aiohttp.WSServerHandshakeError):
@@ -47,7 +47,9 @@ async def test_a_browser_with_the_token_sees_the_screens_and_no_other_does(home:
             async with browser.get(address) as answer:
                 assert answer.status == 200
                 assert "token" not in str(answer.url)
-            async with browser.ws_connect(socket) as terminal:
+            with pytest.raises(aiohttp.WSServerHandshakeError):  # a page of another port on this machine
+                await browser.ws_connect(socket, origin=f"http://127.0.0.1:{port + 1}")
+            async with browser.ws_connect(socket, origin=page.rstrip("/")) as terminal:
                 await until(terminal, b"batch_size")
                 await terminal.send_str(json.dumps(["stdin", ","]))
                 await until(terminal, b"charts.smoothing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.follow import batches, following, to_tensorboard
+from gputui.engine import presets, runs
+from gputui.engine.follow import batches, following, tfevents, to_tensorboard
 from gputui.engine.follow.place import Place, file_of, read_place
 from gputui.engine.follow.points import Point
+from gputui.engine.follow.target import about_run, without_login
 from gputui.engine.follow.to_tensorboard import TensorBoard
 from gputui.engine.runs import Run, history
 from gputui.engine.runs.event_reading import read_events
@@ -147,6 +150,21 @@ def test_a_target_that_refuses_or_hangs_is_waited_for(written: Written, monkeypa
     assert [point.number for point in target.kept] == list(range(30))
     assert sum("connection refused" in line for line in lines) == 1
     assert any("no answer within 0.05 s" in line for line in lines)
+
+
+def test_secrets_stay_in_the_run(home: Path) -> None:
+    """The options of notices do not reach a target, and a password in an address is not in the reason of a failure."""
+    run = runs.create("quiet", presets.resolve("quickstart", ["notify.url=https://a/topic", "epochs=3"]).to_yaml())
+    options = about_run(run).options
+    assert options["train.epochs"] == 3
+    assert not [key for key in options if key.startswith("notify")]
+    failure = "API request to https://me:word@host:80/api failed: Max retries (me@example.org)"
+    assert without_login(failure) == "API request to https://host:80/api failed: Max retries (me@example.org)"
+
+
+def test_a_figure_beyond_32_bits_is_the_largest_one() -> None:
+    (value,) = struct.unpack("<f", tfevents.scalars(0.0, 1, {"loss": 1e39}, {"loss"})[-8:-4])
+    assert value == pytest.approx(3.4e38, rel=0.01)
 
 
 def test_it_gives_up_some_time_after_the_end_and_goes_on_later(

@@ -25,7 +25,7 @@ import keras, numpy as np
 class Fate(keras.callbacks.Callback):
     def __init__(self, path):
         super().__init__()
-        self.path, self.count = path, 0
+        self.path, self.count, self.of_this_launch = path, 0, 0
 
     def get_state(self):
         return {"count": self.count}
@@ -39,11 +39,11 @@ class Fate(keras.callbacks.Callback):
             json.dump([self.count, [weight.tolist() for weight in self.model.get_weights()]], file)
 
     def on_train_batch_end(self, batch, logs=None):
-        self.count += 1
+        self.count, self.of_this_launch = self.count + 1, self.of_this_launch + 1
         if not os.path.exists(self.path):
             return
         worker, step, number = json.loads(open(self.path).read())
-        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == worker and self.count == step:
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == worker and self.of_this_launch == step:
             os.kill(os.getpid(), number) if number else os.close(int(os.environ["GPUTUI_LIFELINE_OF_ENGINE"]))
 
 FATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fate")
@@ -83,7 +83,7 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:
-            port = random.randrange(16_000, 32_000)
+            port = random.SystemRandom().randrange(16_000, 32_000)  # others draw from the same seed
             with contextlib.suppress(OSError):
                 held.enter_context(socket.create_server(("", port)))
                 found.append(port)

@@ -82,6 +82,7 @@ def test_the_first_change_makes_the_file(text: str) -> None:
     assert path.read_text().endswith("log:\n  wrap: true\nkeys: {stop: ctrl+x}\n")
     assert path.read_text().startswith(text or "# Settings of gputui")
     assert Settings().log.wrap
+    assert path.stat().st_mode & 0o077 == 0, "an address for notices may hold a token"
 
 
 def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_used(
@@ -162,6 +163,10 @@ async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> 
         await wait_for(pilot, "must be a number from 0 to 0.99, not 2.0")
         await pilot.press("backspace", *"0.5", "enter")
         await wait_for(pilot, "* charts.smoothing     0.5")
+        await at("notify.url", "enter")
+        await pilot.press(*["backspace"] * 50, *"ntfy.example/x", "enter")
+        await wait_for(pilot, "must begin with https:// or http:// or $, not 'ntfy.example/x'")
+        await pilot.press("escape")
         await at("log.fold", "enter", "d")
         await at("runs.sort", "enter")
         assert "< in the list of runs (F4) changes it" in told(pilot)

@@ -242,8 +242,8 @@ async def test_what_is_written_before_the_form_is_there(started: list[str], monk
     """Keys that move and values of rows act as they would later, commands that nobody could have seen do nothing."""
     monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 60.0)  # a busy machine may take long to start
     for typed, focused, value in (
-        ((END, "6", "4", ENTER), "run.python", "64"),
-        ((END, "/", *"batch", ENTER), "run.python", ""),
+        ((END, *["\x1b[A"] * 3, "6", "4", ENTER), "notify.command", "64"),
+        ((END, "/", *"batch", ENTER), "notify.when", ""),
         ((*[DOWN] * 6, "6", "4", ENTER), "input.batch_size", "64"),
         (("/", *"batch", ENTER, "6", "4", ENTER, "r"), "precision.policy", "float32"),
     ):

@@ -19,6 +19,7 @@ from ...engine.files.located_yaml import Located, YamlFault
 from ...engine.files.values import brief
 from ...engine.files.writing import write_atomically
 from ...engine.notify import targets
+from ...engine.options.notify import BEGINNINGS
 
 X_AXES = ("auto", "step", "epoch", "time", "samples")
 
@@ -48,7 +49,7 @@ class Runs:
     sort: str = setting("when", "the column by which it is sorted")
     descending: bool = setting(True, "whether the largest or latest comes first")
     filter: str = setting("", "the words by which it is filtered")
-    side_view: bool = setting(True, "whether the run under the cursor is shown beside it, from 120 columns on")
+    side_view: bool = setting(True, "whether the run under the cursor is shown next to it, from 120 columns on")
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,8 @@ def wrong(setting_field: Field[Any], value: Any) -> str:
     else:
         fits = type(value) is type(default) and (not choices or value in choices)
         fits = fits and (not isinstance(value, float) or low <= value <= high)
+        if fits and value and setting_field.name == "url" and not value.startswith(BEGINNINGS):
+            return f"must begin with {' or '.join(BEGINNINGS)}, not {shown(value)}"
     return "" if fits else f"must be {takes(setting_field)}, not {shown(value)}"
 
 
@@ -341,7 +344,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
 def _put(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        write_atomically(path, text, mode=0o600)  # an address for notices may hold a token
     except OSError as fault:
         raise SettingsFault(f"cannot be written: {fault.strerror}") from None
 

@@ -63,6 +63,8 @@ def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
         time.sleep(POLL_SECONDS)
         for target, process in list(followers.items()):
             ended, state = process.poll() is not None, start.state(run.path, target)
+            if ended and process.returncode == 0 and state.is_alive:
+                continue  # another follower of this target goes on
             if ended:
                 del followers[target]
                 code = code if process.returncode == 0 else FAILED

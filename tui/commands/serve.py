@@ -1,7 +1,8 @@
 """The command `gputui serve`: the screens in a browser, through textual-serve (an extra).
 
 Others on the machine can reach a port of localhost, too, and the screens can start programs. So a browser needs the
-token of the printed address, which it then keeps in a cookie that pages of other sites cannot use.
+token of the printed address, and then has a cookie. As cookies belong to all ports of a host, the screens are opened
+only for pages of this server. The address is a number: `localhost` may lead to another user's server.
 
 Deferred imports: textual-serve is imported only by this command.
 """
@@ -42,8 +43,12 @@ def serve(port: int) -> int:
 
 
 def announce(port: int, token: str) -> None:
-    print(f"gputui is at http://localhost:{port}/?token={token} until Ctrl-C")
-    print(f"from another machine first: ssh -N -L {port}:localhost:{port} {socket.gethostname()}", flush=True)
+    print(f"gputui is at {_address(port)}/?token={token} until Ctrl-C")
+    print(f"from another machine first: ssh -N -L {port}:{HOST}:{port} {socket.gethostname()}", flush=True)
+
+
+def _address(port: int) -> str:
+    return f"http://{HOST}:{port}"
 
 
 def _server(port: int, token: str) -> Any:
@@ -51,16 +56,17 @@ def _server(port: int, token: str) -> Any:
     from aiohttp import web
     from textual_serve.server import Server
 
-    cookie = f"gputui-{port}"
+    cookie, session = f"gputui-{port}", secrets.token_urlsafe(16)
 
     @web.middleware
     async def only_with_token(request: web.Request, handler: Any) -> Any:
         given = request.query.get("token", "")
         if request.path == "/" and secrets.compare_digest(given.encode(), token.encode()):
             entered = web.HTTPFound("/")
-            entered.set_cookie(cookie, token, httponly=True, samesite="Strict")
+            entered.set_cookie(cookie, session, httponly=True, samesite="Strict")
             return entered
-        if not secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
+        foreign = request.headers.get("Origin", _address(port)) != _address(port)
+        if foreign or not secrets.compare_digest(request.cookies.get(cookie, "").encode(), session.encode()):
             return web.Response(text=FORBIDDEN, status=403)
         return await handler(request)
 
@@ -80,4 +86,4 @@ def _server(port: int, token: str) -> Any:
 
     start = "from gputui.tui import main; main()"
     command = shlex.join([sys.executable, "-P", "-c", start])
-    return LocalServer(command, host=HOST, port=port, title="gputui", public_url=f"http://localhost:{port}")
+    return LocalServer(command, host=HOST, port=port, title="gputui", public_url=_address(port))

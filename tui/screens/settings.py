@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import Field
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -178,7 +177,7 @@ class SettingsScreen(AppScreen):
 def _as_text(key: str, value: Any) -> str:
     """Return the value as a cell. Of an address that may hold a token only the host is shown."""
     if key == SECRET and value:
-        return urlsplit(value).netloc.rpartition("@")[2] or "given"
+        return value.partition("//")[2].partition("/")[0].rpartition("@")[2] or "given"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict):
