@@ -25,7 +25,8 @@ def write(manifest: Manifest, request: Request) -> None:
     folder = request.folder
     write_atomically(folder / READER, reader(manifest))
     if request.preset.options.workload.entry is None:
-        saving.save_as(preset_of(manifest, request), folder / PRESET, request.preset.file, overwrite=True)
+        # without the layout of the preset's file, as its comments may hold a secret
+        saving.save_as(preset_of(manifest, request), folder / PRESET, overwrite=True)
 
 
 def preset_of(manifest: Manifest, request: Request) -> Preset:

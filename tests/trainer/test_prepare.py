@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,19 @@ def dataset(folder: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+NOTIFYING = """\
+schema_version: 1
+train: {{seed: 1}}
+input: {{batch_size: 4}}
+notify:
+  # the channel is https://example.org/SECRET
+  url: https://example.org/SECRET  # SECRET
+  command: mail SECRET
+workload: {{data: "images:{folder}/images", shape: [8, 8, 3]}}
+# once notify.url was https://example.org/SECRET
+"""
 
 
 @pytest.fixture
@@ -117,6 +131,19 @@ def test_broken_images_are_left_out_also_the_first_of_a_class(prepared: Preparin
     assert "Unknown image file format" in broken.reason
     assert manifest.samples == len(good) - 1
     assert len(batches(read_back(folder))) > 2
+
+
+def test_a_folder_of_any_name_has_no_address_for_notices(prepared: Preparing, tmp_path: Path) -> None:
+    """The folder is handed on, and the address is often a secret, also in a comment."""
+    class_folders(tmp_path / "images", 20, 0)
+    (tmp_path / "mine.yaml").write_text(NOTIFYING.format(folder=tmp_path))
+    original = presets.resolve(str(tmp_path / "mine.yaml"))
+    assert original.options.notify.url
+    asked = replace(prepared.request(original.options, "ready[v2]"), preset=original)
+    preparing.prepare(asked, lambda _line: None, lambda _progress: None)
+    assert same(batches(original), batches(read_back(asked.folder)))
+    assert not read_back(asked.folder).options.notify.url
+    assert [path.name for path in asked.folder.iterdir() if b"SECRET" in path.read_bytes()] == []
 
 
 def test_what_belongs_to_other_data_is_refused(prepared: Preparing, tmp_path: Path) -> None:
