@@ -240,6 +240,17 @@ def test_a_shuffle_is_noticed_also_if_two_passes_begin_with_the_same_samples(
         prepared(given, "other")
 
 
+def test_a_split_after_a_shuffle_in_a_fixed_order_stays(own: Write, prepared: Preparing, tmp_path: Path) -> None:
+    fixed = f"{SLICES}.shuffle(20, seed=1, reshuffle_each_iteration=False)"
+    parts = f"{fixed}.skip(5).shuffle(20).batch(6), {fixed}.take(5).batch(5)"
+    (tmp_path / "train.py").write_text(CODE % f"(model, {parts})")
+    _, folder = prepared(options(f"entry={tmp_path}/train.py:build", f"folder={tmp_path}"))
+    written = dataset(folder)
+    train, validation = ([int(label) for _, label in part()] for part in (written.train, written.validation))
+    assert sorted(train + validation) == list(range(20))
+    assert validation != list(range(5)), "not the first ones"
+
+
 def test_own_data_that_is_drawn_at_random_is_refused(own: Write, prepared: Preparing, tmp_path: Path) -> None:
     draws = "lambda a, b: (a + tf.random.uniform(()), b)"
     (tmp_path / "train.py").write_text(CODE % f"dict(model=model, train={SLICES}, map={draws})")

@@ -90,9 +90,9 @@ def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
         np.random.set_state(states[1])
 
 
-def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
+def unshuffled(data: tf.data.Dataset, keep_fixed: bool = False) -> tf.data.Dataset:
     """Return the data set without its shuffles. It is unchanged if it does not shuffle, or if its graph cannot be
-    written.
+    written. With `keep_fixed`, shuffles that give the same order in each pass stay: a split may follow them.
 
     A data set with large tensors is not written either. If it shuffles, reading it uses up the order of the first pass.
     """
@@ -104,7 +104,10 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
             input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1, strip_device_assignment=False
         )
         graph = tf.compat.v1.GraphDef.FromString(written.numpy())
-        before = {node.name: node.input[0] for node in graph.node if node.op.startswith("ShuffleDataset")}
+        shuffles = (node for node in graph.node if node.op.startswith("ShuffleDataset"))
+        before = {
+            node.name: node.input[0] for node in shuffles if not keep_fixed or node.attr["reshuffle_each_iteration"].b
+        }
         for node in graph.node:
             for place, name in enumerate(node.input):
                 while name.partition(":")[0] in before:

@@ -101,9 +101,12 @@ def _reshuffles(given: Returned) -> bool:
 
 
 def _unshuffled(given: Returned) -> Returned:
-    """Return the user's data without the shuffles of tf.data: the training on the prepared data shuffles."""
+    """Return the user's data without the shuffles of tf.data that give another order each time: the training on the
+    prepared data shuffles.
+    """
     train, validation = (
-        unshuffled(data) if isinstance(data, tf.data.Dataset) else data for data in (given.train, given.validation)
+        unshuffled(data, keep_fixed=True) if isinstance(data, tf.data.Dataset) else data
+        for data in (given.train, given.validation)
     )
     return replace(given, train=train, validation=validation)
 
