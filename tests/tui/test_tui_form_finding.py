@@ -42,7 +42,7 @@ async def test_search_narrows_and_escape_shows_all() -> None:
             assert form(pilot).options.rows["compile.xla"].has_focus
             await pilot.press("escape")
             await pilot.pause()
-            assert "workload" in seen(pilot) or size == (80, 24)
+            assert "steps_per_execution" in seen(pilot) or size == (80, 24)
             assert all(heading.display for heading in form(pilot).query(".heading"))
             assert not form(pilot).query_one("#search").display
         await burst(pilot, "/memory")  # what has the word in its own name stands first
