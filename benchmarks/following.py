@@ -4,7 +4,7 @@ The targets: MLflow on a server that refuses, or that accepts and never answers 
 whose disk is full (needs root that may mount); TensorBoard with a follower that is killed and started again each
 second. 1 means that they cost nothing.
 
-    python -m benchmarks.following [--groups 8] [--seconds 5]
+    python -m benchmarks.following [--groups 2] [--seconds 20]
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def training(home: Path) -> Iterator[Run]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--groups", type=int, default=8, help="of four windows: with, without, without, with")
-    parser.add_argument("--seconds", type=float, default=5, help="of each window")
+    parser.add_argument("--groups", type=int, default=2, help="of four windows: with, without, without, with")
+    parser.add_argument("--seconds", type=float, default=20, help="of each window; a follower starts in every second one")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {load:.0f}, {time.strftime('%Y-%m-%d')}", flush=True)
