@@ -161,7 +161,9 @@ def training(home: Path) -> Iterator[Run]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=int, default=2, help="of four windows: with, without, without, with")
-    parser.add_argument("--seconds", type=float, default=20, help="of each window; a follower starts in every second one")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="of each window; a follower starts in every second one"
+    )
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {load:.0f}, {time.strftime('%Y-%m-%d')}", flush=True)
