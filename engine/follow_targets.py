@@ -1,4 +1,7 @@
-"""The names of the targets to which the figures of a run can be written while it goes on (engine/follow/)."""
+"""The names of the targets to which the figures of a run can be written while it goes on (engine/follow/).
+
+A file of its own, so that the command line can list them without importing the options.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ WARNING = "notice"  # the kind of the warning
 def send(run: Run, emit: Callable[[events.Event], None]) -> None:
     """Send the notice of a run whose result is written, and emit a warning for each failure. Raises no exception.
 
-    Of the workers of a training on several
-    machines only the chief sends one, and a run that returns to the queue sends none.
+    Of the workers of a training on several machines only the chief sends one, and a run that returns to the queue sends
+    none.
     """
     cluster = run_cluster.of_run(run)
     if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
