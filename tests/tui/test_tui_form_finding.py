@@ -99,7 +99,7 @@ async def test_moving_and_folding() -> None:
         await pilot.pause()
         assert options.rows["device.numa"].has_focus
         assert options.rows["device.numa"].display
-        for size, columns in (((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 60), 2)):
+        for size, columns in (((60, 24), 1), ((80, 24), 2), ((120, 40), 3), ((120, 80), 2), ((200, 60), 2)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
             lefts = {row.region.x for row in options.rows.values() if row.display}

@@ -35,7 +35,7 @@ async def rows_say_what_a_users_code_decides(pilot: Pilot[None], own_preset: Pat
     await settled(pilot)
     for key, words in (
         ("workload.model", "your code"),
-        ("input.batch_size", "or your code  default 64" if pilot.app.size.width > 80 else "32  or your code"),
+        ("input.batch_size", "32  or your code"),
         ("train.learning_rate", "or your code"),
     ):
         row = await go(pilot, key)

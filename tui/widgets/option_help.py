@@ -5,9 +5,10 @@ Only the text is made here; the form shows it at the side of the options or belo
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from ...engine.units import named
@@ -16,6 +17,7 @@ from ..form.form_state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9
+_WITHIN_A_WORD = re.compile(r"(?<=[/.,_=:(])")  # places at which a long word is divided
 MARKS = (
     ("*", "differs from the default"),
     ("+", "differs from the file: not saved"),
@@ -35,7 +37,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
-    lines = [_head(info.key, about.call if fits else ""), *_wrapped("", about.help, "", width)]
+    lines = [_head(info.key, about.call if fits else ""), *_wrapped("does", about.help, "", width)]
     for remark in remarks:
         if key in remark.keys and key not in state.errors:
             lines += _wrapped(remark.level, remark.text, STYLES[remark.level], width)
@@ -50,8 +52,13 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     lines += _wrapped("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
     lines += _wrapped("default", _defaults(key, state), "", width)
     if about.call and not fits:
-        lines.append(Content.assemble(("calls ", "$foreground-muted"), about.call))
+        lines += _wrapped("calls", about.call, "", width)
     return Content("\n").join(lines)
+
+
+def help_line(key: str) -> Content:
+    """Return what the option `key` does, after its key, in one line of any length."""
+    return Content.assemble((key, "bold $text-primary"), f"  {INFO[key].about.help}")
 
 
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
@@ -62,7 +69,7 @@ def part_text(part: str, keys: Sequence[str], width: int) -> Content:
     names = max(len(INFO[key].name) for key in keys) + 2
     lines = [head]
     for key in keys:
-        first, *_ = textwrap.wrap(INFO[key].about.help, max(16, width - names))
+        first, *_ = _lines(INFO[key].about.help, max(16, width - names))
         lines.append(Content.assemble(INFO[key].name.ljust(names), (first, "$foreground-muted")))
     return Content("\n").join(lines)
 
@@ -84,10 +91,24 @@ def _defaults(key: str, state: FormState) -> str:
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
     """Return a name and its text in lines of `width` cells. All lines of the text begin in the same column."""
-    indent = NAME_WIDTH if name else 0
-    lines = textwrap.wrap(clean(text), max(16, width - indent), break_on_hyphens=False) or [""]
+    lines = _lines(clean(text), max(16, width - NAME_WIDTH))
     names = [name, *[""] * (len(lines) - 1)]
     return [
-        Content.assemble((head.ljust(indent), style or "$foreground-muted"), (line, style))
+        Content.assemble((head.ljust(NAME_WIDTH), style or "$foreground-muted"), (line, style))
         for head, line in zip(names, lines, strict=True)
     ]
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Return the text in lines of whole words. A word wider than `width` cells, such as a path or the name of a
+    function, is divided after a mark.
+    """
+    lines = [""]
+    for word in text.split():
+        for at, part in enumerate(_WITHIN_A_WORD.split(word) if cell_len(word) > width else [word]):
+            gap = " " if lines[-1] and not at else ""
+            if lines[-1] and cell_len(lines[-1] + gap + part) > width:
+                lines.append(part)
+            else:
+                lines[-1] += gap + part
+    return lines

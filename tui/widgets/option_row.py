@@ -131,6 +131,8 @@ class OptionRow(Widget, can_focus=True):
         column = self._aside_column
         aside = self._aside() if self.hit is None else self._where(width - max(column, line.cell_length + 2))
         least_gap = 1 if self.is_narrow else 2
+        if self.is_narrow and self.hit is None and line.cell_length + least_gap + len(aside) > width:
+            aside = self._who()  # the help names the default
         room = width - (len(aside) + least_gap if aside else 0)
         if line.cell_length > room:
             line = self._shortened(room)
@@ -208,11 +210,11 @@ class OptionRow(Widget, can_focus=True):
         """Return the text at the right of the row: why the option has no effect, that the user's code decides, or the
         default.
         """
-        if self.locked:
-            return "no GPU"
-        who = self.state.decides(self.key)
-        only_who = who == YOURS or (self.is_narrow and self.hit is None)  # the help names the default
-        return who if only_who else "  ".join(filter(None, (who, self._default())))
+        who = self._who()
+        return who if self.locked or who == YOURS else "  ".join(filter(None, (who, self._default())))
+
+    def _who(self) -> str:
+        return "no GPU" if self.locked else self.state.decides(self.key)
 
     def _default(self) -> str:
         """Return the default in words if the option differs from it. Empty if it does not, and for an invalid value."""

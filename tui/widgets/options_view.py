@@ -6,7 +6,7 @@ A single row is in option_row.py, a heading in headings.py, the actions of the f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import combinations, groupby, pairwise
 from typing import Protocol, runtime_checkable
 
 from textual import events, on
@@ -29,7 +29,7 @@ from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 
 COLUMN_WIDTH = 56  # two columns from twice this width on
-NARROW_COLUMN_WIDTH = 38  # of groups with short values, if the other groups take the whole width
+NARROW_COLUMN_WIDTH = 38  # of three columns, and of groups with short values if the other groups take the whole width
 SHORT_GROUPS = ("precision", "compile", "input", "strategy", "device")  # of the GPU and the speed
 Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
@@ -64,9 +64,10 @@ class OptionsView(Widget):
         self.last: Stop = self.rows[self.last_key]
         self._hits: list[str] | None = None  # the keys that a search has found
         self._in_order = list(self._lines())
-        self._right = _second_column(self._in_order)
+        self.room = 0  # rows on the screen: if two columns need more, there are three
+        self._two, self._three = (_in_columns(self._in_order, count) for count in (2, 3))
         short = [line for line in self._in_order if getattr(line, "group", "") in SHORT_GROUPS]
-        self._short, self._short_right = set(short), _second_column(short)
+        self._short, self._short_two = set(short), _in_columns(short, 2)
 
     def _lines(self) -> Iterator[Widget]:
         """Yield the headings and rows in the order of the options."""
@@ -85,7 +86,7 @@ class OptionsView(Widget):
 
     def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
         """Return the visible children in bands of columns (`InColumns`): the hits of a search in one column, else the
-        groups in columns.
+        groups in two columns, or in three if two are higher than the screen.
 
         If `width` (in cells) is too small, only short groups stand side by side.
         """
@@ -93,11 +94,11 @@ class OptionsView(Widget):
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
         if width >= 2 * COLUMN_WIDTH:
-            return [_split(children, self._right)]
+            low = width >= 3 * NARROW_COLUMN_WIDTH and max(map(_height, self._two)) > self.room
+            return [_visible(self._three if low else self._two, children)]
         if width < 2 * NARROW_COLUMN_WIDTH:
             return [[children]]
-        short = [child for child in children if child in self._short]
-        return [_split(short, self._short_right), [[child for child in children if child not in self._short]]]
+        return [_visible(self._short_two, children), [[child for child in children if child not in self._short]]]
 
     @property
     def last_row(self) -> OptionRow:
@@ -260,16 +261,23 @@ class OptionsView(Widget):
             self.shown[at].focus()
 
 
-def _second_column(lines: list[Widget]) -> set[Widget]:
-    """Return the widgets for the second of two columns, as whole groups. Both columns have about the same height."""
+def _in_columns(lines: list[Widget], count: int) -> list[list[Widget]]:
+    """Return the widgets in `count` columns of whole groups, the longest of which is as short as possible."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
-    heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
-    split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
-    return set(lines[split:])
+    splits = ([0, *cut, len(lines)] for cut in combinations(starts[1:], count - 1))
+    columns = ([lines[begin:end] for begin, end in pairwise(split)] for split in splits)
+    return min(columns, key=lambda parts: max(map(_height, parts)))
 
 
-def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
-    return [[line for line in lines if line not in right], [line for line in lines if line in right]]
+def _height(lines: list[Widget]) -> int:
+    """Return the number of rows that the widgets of a column take if all parts of groups are folded."""
+    rows = [line for line in lines if not (isinstance(line, OptionRow) and line.info.about.part)]
+    return len(rows) + sum(isinstance(line, GroupHeading) for line in rows)  # with the empty row above them
+
+
+def _visible(columns: list[list[Widget]], children: list[Widget]) -> list[list[Widget]]:
+    shown = set(children)
+    return [[line for line in column if line in shown] for column in columns]
 
 
 def _nothing(words: str) -> Content:

@@ -20,7 +20,7 @@ from ...form.form_state import FormState
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter
-from ...widgets.option_help import help_text, part_text
+from ...widgets.option_help import help_line, help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import OptionsView, Stop
 from ...widgets.start_bar import StartBar
@@ -41,8 +41,9 @@ FIRST_STEPS = (
 PURPOSE = "{start} trains this preset, {live} shows it; {search} finds options, {file} opens presets; {help} helps"
 WIDE, HIGH = 172, 30  # from these sizes on: help at the right of the options, full remarks
 SIDE = 53  # columns of the help, without the edge
-TINY = 14  # below this height the help has two rows
+TINY = 14  # below this height the help has one row
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
+ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below them
 LOW = 20  # below this height the help leaves more rows to the options
 
 
@@ -63,6 +64,7 @@ class FormView(AppScreen):
         self._findings: tuple[Finding, ...] = ()
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
         self._resumed = False
+        self._introduces = False  # shows the first steps
         self._to_offer = ("", "")  # offered when the form is built
 
     # ---- building -----------------------------------------------------------------------------
@@ -112,6 +114,8 @@ class FormView(AppScreen):
     def on_resize(self) -> None:
         if not self._waits:
             self._fit()
+            if self._introduces:
+                self.introduce()
             self.call_after_refresh(self._show_help)
 
     def _fit(self) -> None:
@@ -121,6 +125,7 @@ class FormView(AppScreen):
         self.set_class(height >= HIGH, "-high")
         self.set_class(height < LOW, "-low")
         self.set_class(height < TINY, "-tiny")
+        self.options.room = height - (ROWS_AROUND if width >= WIDE else ROWS_AROUND + HELP_ROWS)
 
     def introduce(self) -> None:
         """Show the first steps, for users without runs: one line on a low terminal, nothing on a very low one or before
@@ -128,6 +133,7 @@ class FormView(AppScreen):
         """
         if self._waits:
             return
+        self._introduces = True
         height, purpose = self.app.size.height, self.query_one("#purpose", Static)
         verbs = {verb: self.app.key(verb) for verb in ("start", "live", "search", "file", "help", "back")}
         steps = [(self.app.key(verb), text.format(**verbs)) for verb, text in FIRST_STEPS]
@@ -139,6 +145,7 @@ class FormView(AppScreen):
 
     def close_introduction(self) -> None:
         """Remove the first steps, if they are shown."""
+        self._introduces = False
         self.query_one("#purpose").display = False
 
     # ---- errors and warnings ---------------------------------------------------------------------
@@ -196,11 +203,12 @@ class FormView(AppScreen):
         laid_out = self.query_one("#help-scroll").size.width
         side = SIDE if self.has_class("-wide") else self.app.size.width
         width = (laid_out or side - 2) - 1  # one for a scrollbar
-        text = (
-            help_text(stop.key, self.state, stop.locked, self.remarks, width)
-            if isinstance(stop, OptionRow)
-            else part_text(stop.part, stop.keys, width)
-        )
+        if not isinstance(stop, OptionRow):
+            text = part_text(stop.part, stop.keys, width)
+        elif self.has_class("-tiny"):
+            text = help_line(stop.key)
+        else:
+            text = help_text(stop.key, self.state, stop.locked, self.remarks, width)
         self.query_one("#help", Static).update(text)
 
     @on(PartHeading.Folded)
