@@ -37,6 +37,7 @@ LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it i
 SPREADS = 2.0
 FEW = 2  # pairs are enough if they agree by far
 FAR, LEAST_SPREAD = 20.0, 0.04  # spreads that agree by far; the smallest spread (shared two-core machine)
+MOST_SPREAD = 50.0  # of the logarithm of a gain, far beyond all that can be measured
 MOST_MORE_PAIRS = 30  # if more are needed, a quieter machine or longer trials are proposed
 
 
@@ -83,6 +84,18 @@ def detectable_gain(spread: float, count: int) -> float:
     `spread` is the standard deviation of log(1 + gain) of the pairs.
     """
     return math.expm1(spreads(count) * spread)
+
+
+def around(median: float, spread: float | None, count: int | None = None) -> tuple[float, float]:
+    """Return the lowest and the highest gain that the measurement of the gain `median` leaves possible, as shares.
+
+    `spread` is the standard deviation of log(1 + gain) of `count` pairs, or the standard error of the gain if `count`
+    is None. The gain of at least LEAST_REPEATS pairs may be chance if zero is between the two. Without a spread, both
+    are the gain itself.
+    """
+    error = (spread or 0.0) * (1.0 if count is None else spreads(max(1, count)))
+    low, high = ((1 + median) * math.exp(sign * min(error, MOST_SPREAD)) - 1 for sign in (-1, 1))
+    return low, high
 
 
 def pairs_needed(median: float, spread: float) -> int:

@@ -133,12 +133,15 @@ def test_what_was_not_proven_is_told_as_such() -> None:
         assert (
             "measured in pairs" in plain(drawing.pairs(typed(Record, ENDED | data), 118, 9, RICH)[0]) or not comparisons
         )
-        rows = [
-            tune_leaderboard.cells(one, typed(Record, data), tune_leaderboard.widths(118), RICH)
+        widths = tune_leaderboard.widths(118)
+        cells = [
+            dict(zip(widths, tune_leaderboard.cells(one, typed(Record, data), widths, RICH), strict=True))
             for one in search_results.ranked(typed(Record, data))
         ]
-        assert not any(row[0].text.startswith(RICH.up) or "kept" in row[6].text for row in rows)
-        assert sum(" ".join(said.split()[:2]) in row[6].text for row in rows) == 4
+        outcomes = [row["outcome"].text for row in cells]
+        assert not any(row["settings"].text.startswith(RICH.up) for row in cells)
+        assert not any("kept" in outcome for outcome in outcomes)
+        assert sum(" ".join(said.split()[:2]) in outcome for outcome in outcomes) == 4
     long = refused | {"why": " ".join(["the trials differ too much"] * 10)}
     for height, ends in ((6, "…"), (16, "much")):  # cut with a mark, and not beside empty rows
         lines = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run
 from gputui.engine.scaling import scaling_request
 from gputui.engine.system.identity import Process
-from gputui.engine.trials import scaling_sentences
+from gputui.engine.trials import scaling_sentences, significance
 from gputui.engine.trials.record import Comparison, Point, Record
 from gputui.engine.trials.trial import Trial
 from gputui.tui.app import GputuiApp
@@ -64,7 +65,7 @@ def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
     assert glyphs is RICH or text.isascii()
 
 
-def test_gain_and_spread_as_text_and_bar() -> None:
+def test_gain_and_spread_as_text() -> None:
     kept, slower, failed, _ = typed(Record, PROOF).comparisons
     assert proof_comparisons.measured(kept, RICH) == "+257 % ±  3.7 %"
     assert proof_comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
@@ -82,17 +83,20 @@ def test_gain_and_spread_as_text_and_bar() -> None:
     assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
     medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
     assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
-    low, high = proof_comparisons.reach([kept, slower, failed])
-    assert low == pytest.approx(-0.144, abs=0.001)
-    assert high == pytest.approx(2.702, abs=0.001)
-    bars = [proof_comparisons.whisker(one, low, high, 21, RICH) for one in (kept, slower, failed)]
-    assert {len(bar) for bar in bars} == {21}
-    assert bars[0].endswith("├─┤")
-    assert bars[0].count("━") > 10
-    assert bars[1].rstrip() in ("├┤", "┃━", "├┤━")
-    assert bars[2].strip() == ""
-    wide = proof_comparisons.whisker(typed(Comparison, {"gain": 0.5, "spread": 0.4}), -0.5, 1.5, 21, PLAIN)
-    assert wide.strip().endswith("[" + "-" * 11 + "]"), "60 % of the speed without the change to both sides"
+
+
+def test_a_bar_crosses_zero_where_the_pairs_do_not_decide() -> None:
+    """By the rule of the verdict, which counts the pairs."""
+    for gains in ((1.0, 1.06, 1.12), (1.02, 1.03, 1.04), (0.97, 1.02) * 3, (1.02, 1.09) * 3, (0.9, 0.91, 0.92)):
+        speeds = [(side, 100.0 * (gain if side == "b" else 1)) for gain in gains for side in "ab"]
+        median, spread = significance.gain_and_spread([gain - 1 for gain in gains])
+        one = typed(Comparison, {"trials": recorded_proof.trials(*speeds), "gain": median, "spread": spread})
+        interval, (word, _) = proof_comparisons.interval(one), significance.verdict([gain - 1 for gain in gains])
+        assert interval is not None
+        assert interval.contains(0.0) == (word == "undecided"), (gains, word, interval)
+    odd = typed(Comparison, {"gain": 0.1, "spread": 1e300})
+    assert proof_comparisons.interval(odd) is not None
+    assert proof_comparisons.interval(typed(Comparison, {"gain": None})) is None
 
 
 def test_a_pair_is_measured_against_its_own_baseline() -> None:
@@ -148,7 +152,9 @@ async def test_a_proof_that_is_done(home: Path) -> None:
             ):
                 assert word in shown, word
             assert "Stop" not in shown
-            assert ("gain and spread" in shown) == (size[0] > 100)
+            assert re.search(r"measured +0 .*\+\d00 % +decision", shown), "the scale of the bars"
+            assert re.search(r"\+257 % ±  3\.7 % +│ .*•.* ✓ kept", shown)
+            assert re.search(r" - +│ +.* ✗ failed", shown), "no bar without a gain, but the line at zero"
             assert shown.count("with ") >= 3
             await pilot.press("up")
             shown = await wait_for(pilot, "oom: out of memory at batch size 256")

@@ -50,6 +50,7 @@ class Glyphs:
     whisker_left: str
     whisker: str
     whisker_right: str
+    whisker_cross: str
     to: str
     here: str
     running: str
@@ -87,6 +88,7 @@ RICH = Glyphs(
     whisker_left="├",
     whisker="─",
     whisker_right="┤",
+    whisker_cross="┼",
     to="→",
     here="▌▐",
     running="▶",
@@ -123,6 +125,7 @@ PLAIN = Glyphs(
     whisker_left="[",
     whisker="-",
     whisker_right="]",
+    whisker_cross="|",
     to="->",
     here="[]",
     running=">",

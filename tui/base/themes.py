@@ -138,8 +138,8 @@ def colour(app: App[Any], name: str) -> str:
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a style of painted rows, `dim` for labels. Empty for a style that has the usual colour of
-    text.
+    """Return the colour of a style of painted rows, `dim` for labels and tracks. Empty for a style that has the usual
+    colour of text.
     """
     colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
-    return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""
+    return colour(app, colours[style]) if style in colours else "dim" if style in ("label", "track") else ""

@@ -6,19 +6,21 @@ cleaned.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ...engine import figures
 from ...engine.figures import Figure
-from ...engine.trials import proof_sentences
+from ...engine.trials import LEAST_REPEATS, proof_sentences, significance
 from ...engine.trials.record import Comparison, Record
 from ...engine.trials.trial import Trial
 from ...engine.units import NONE, amount, change, counted, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from .interval_bar import Interval
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
@@ -38,18 +40,6 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 # ---- the comparisons -------------------------------------------------------------------------------
-
-
-class Gained(Protocol):
-    """An object with a measured gain and the spread of its repeats, both as shares: 0.05 is 5 % faster. None if not
-    measured.
-    """
-
-    @property
-    def gain(self) -> float | None: ...
-
-    @property
-    def spread(self) -> float | None: ...
 
 
 @dataclass(kw_only=True)
@@ -101,7 +91,7 @@ def most(comparison: Comparison) -> str:
     return NONE if expected is None else change(expected - 1)
 
 
-def measured(comparison: Gained, glyphs: Glyphs) -> str:
+def measured(comparison: Comparison, glyphs: Glyphs) -> str:
     """Return a text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
     return gain_and_spread(comparison.gain, comparison.spread, glyphs)
 
@@ -124,48 +114,21 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
     return f"{sign} {word}", style
 
 
-def reach(comparisons: Sequence[Gained]) -> tuple[float, float]:
-    """Return the lowest and the highest gain of all comparisons with their spreads, as shares, as the ends of their
-    bars. The range always includes zero.
+def interval(comparison: Comparison) -> Interval | None:
+    """Return the gain with what its pairs leave possible: the gain may be chance if zero is within it. None without a
+    gain.
     """
-    ends = [0.0]
-    for comparison in comparisons:
-        ends += _around(comparison)
-    return min(ends), max(ends)
+    return possible(comparison.gain, comparison.spread, len(gains(comparison)) or LEAST_REPEATS)
 
 
-def _around(comparison: Gained) -> tuple[float, float] | tuple[()]:
-    """Return the gains one spread below and above the median, as shares. Empty without a gain.
-
-    The spread is relative to the ratio of the two speeds, 1 + gain.
+def possible(gain: float | None, spread: float | None, pairs: int | None = None) -> Interval | None:
+    """Return the interval of a gain and its spread, both as shares, as `significance.around` makes it. None without a
+    gain, or if it is no finite number.
     """
-    gain, sigma = comparison.gain, comparison.spread or 0.0
-    return () if gain is None else (gain - (1 + gain) * sigma, gain + (1 + gain) * sigma)
-
-
-def whisker(comparison: Gained, low: float, high: float, width: int, glyphs: Glyphs) -> str:
-    """Return the gain as a bar from zero, in `width` characters. Whiskers around the end of the bar show the spread.
-
-    `low` and `high` are the gains at the left and the right end, as shares. Only blanks without a gain, or if `width`
-    is below 4.
-    """
-    gain, around = comparison.gain, _around(comparison)
-    if gain is None or not around or high <= low or width < 4:
-        return " " * width
-
-    def at(value: float) -> int:
-        return max(0, min(width - 1, round((value - low) / (high - low) * (width - 1))))
-
-    cells = [" "] * width
-    for cell in range(min(at(0), at(gain)), max(at(0), at(gain)) + 1):
-        cells[cell] = glyphs.done
-    first, line, last = glyphs.whisker_left, glyphs.whisker, glyphs.whisker_right
-    left, right = map(at, around)
-    if right > left:
-        cells[left : right + 1] = [first, *line * (right - left - 1), last]
-    else:
-        cells[left] = glyphs.peak
-    return "".join(cells)
+    if gain is None or not math.isfinite(gain):
+        return None
+    low, high = significance.around(gain, spread, pairs)
+    return Interval(gain, min(low, gain), max(high, gain)) if math.isfinite(high - low) else None
 
 
 # ---- one comparison --------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import doing
-from . import proof_comparisons
+from . import interval_bar, proof_comparisons
+from .interval_bar import Interval
 from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .proof import conclusion, state_piece
 from .rows import Row, fit, fitting, length, spread, tall, wrapped
@@ -185,7 +186,7 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    low, high = proof_comparisons.reach([_drawn(option) for option in all_options])
+    scale = interval_bar.scale_of(map(_interval, all_options))
     mark = (
         f" ({WITHOUT_INPUT} no input)"
         if any(option.without_input and option.gain is not None for option in all_options)
@@ -193,10 +194,12 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     )
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
     rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
+    if bar and scale and height > len(rows) + len(all_options):
+        rows.append([(" " * (_NAME + _FIGURES), ""), (scale.head(bar - 2), "label")])
     for option in all_options:
         row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
         if bar:
-            row += [(proof_comparisons.whisker(_drawn(option), low, high, bar - 2, glyphs) + "  ", _style(option))]
+            row += [*interval_bar.bar(_interval(option), scale, bar - 2, glyphs, _style(option)), ("  ", "")]
         kept = clean(proof_sentences.changes(option.settings)) if option.settings else _dropped(option, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
@@ -224,9 +227,10 @@ def _dropped(option: Brought, data: Record) -> str:
     return unproven(data) if option.state == "not chosen" else ""
 
 
-def _drawn(option: Brought) -> Brought:
-    """Return the option as it is drawn: with the gain None while its gain is not final."""
-    return option if option.state in ("kept", "not chosen", "nothing") else replace(option, gain=None)
+def _interval(option: Brought) -> Interval | None:
+    """Return the gain of an option with its standard error. None while its gain is not final."""
+    is_final = option.state in ("kept", "not chosen", "nothing")
+    return proof_comparisons.possible(option.gain, option.spread) if is_final else None
 
 
 def _figures(option: Brought, glyphs: Glyphs) -> str:

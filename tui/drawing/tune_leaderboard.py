@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...engine import figures
-from ...engine.trials import proof_sentences
+from ...engine.trials import LEAST_REPEATS, proof_sentences
 from ...engine.trials.record import Record
 from ...engine.trials.search_record import Candidate
 from ...engine.trials.trial import Trial
@@ -16,11 +16,13 @@ from ...engine.tune.report.search_sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from .proof_comparisons import disturbances, how_it_ended
+from .interval_bar import Interval, Scale, bar
+from .proof_comparisons import disturbances, how_it_ended, possible
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 _SPEED = figures.of_run("samples_per_second")
 LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
+BAR = 22  # width of the column of bars, whose head is their scale
 # The width of each column at the right of the settings, and its head.
 WIDTHS = {"speed": 10, "start": 10, "gain": 11, "spread": 9, "memory": 10, "outcome": 14}
 HEADS = {
@@ -43,28 +45,57 @@ _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "err
 
 
 class Cell(NamedTuple):
-    """The text of a table cell with its style. If `right` is True, the text is at the right edge of its column."""
+    """The text of a table cell with its style, or a `row` in place of both. If `right` is True, the text is at the
+    right edge of its column.
+    """
 
     text: str
     style: str = ""
     right: bool = False
+    row: Row = []
 
 
 def widths(whole: int) -> dict[str, int]:
-    """Return the columns with their widths in cells, for a table of `whole` cells. A wide table also shows the reason,
-    and a narrow one shows fewer figures.
+    """Return the columns with their widths in cells, for a table of `whole` cells. A wide table also shows the gains as
+    bars, and the reason. A narrow one shows fewer figures.
     """
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
         if rest < LEAST_SETTINGS:
             rest += figures_of.pop(left_out)
+    if rest >= ROOMY_SETTINGS + BAR:
+        figures_of = _with_bar(figures_of)
+        rest -= BAR
     why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
     return {"settings": max(LEAST_SETTINGS, rest - why), **figures_of, **({"why": why} if why else {})}
 
 
-def cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> list[Cell]:
-    """Return the cells of a candidate, one for each of the `columns` (widths in cells by name)."""
+def _with_bar(columns: Mapping[str, int]) -> dict[str, int]:
+    """Return the columns with that of the bars after the gain and its spread."""
+    names = list(columns)
+    after = names.index("spread") + 1
+    return {name: BAR if name == "bar" else columns[name] for name in (*names[:after], "bar", *names[after:])}
+
+
+def interval(candidate: Ranked) -> Interval | None:
+    """Return the gain over the best settings before, with its standard error; for a side that was measured in pairs,
+    the gain over the preset, with what its pairs leave possible. None without a gain.
+    """
+    if candidate.stage != PAIRS:
+        return possible(candidate.gain, candidate.spread)
+    return possible(candidate.since_start, candidate.spread, max(LEAST_REPEATS, len(candidate.good)))
+
+
+def cells(
+    candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs, scale: Scale | None = None
+) -> list[Cell]:
+    """Return the cells of a candidate, one for each of the `columns` (widths in cells by name). `scale` is that of all
+    bars.
+    """
     by_name = _cells(candidate, data, columns, glyphs)
+    if "bar" in columns:
+        style = outcome(candidate, data, glyphs)[1]
+        by_name["bar"] = Cell("", row=[("  ", ""), *bar(interval(candidate), scale, columns["bar"] - 2, glyphs, style)])
     return [by_name[name] for name in columns]
 
 

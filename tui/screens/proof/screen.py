@@ -24,8 +24,9 @@ from ....engine.trials.trial import Trial
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
+from ...drawing import interval_bar, proof_comparisons, rate
 from ...drawing import proof as drawing
-from ...drawing import proof_comparisons, rate
+from ...drawing.interval_bar import Scale
 from ...drawing.rows import Row, fitting
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
@@ -80,6 +81,10 @@ class ProofView(FollowingScreen[Reading]):
         """
         return ""
 
+    def cell(self, row: Row) -> Text:
+        """Return the cell of a table with a row of pieces."""
+        return Text.assemble(*((text, painted_colour(self.app, style)) for text, style in row), no_wrap=True)
+
     def open_trial(self, name: str) -> None:
         """Open the run of a trial, whose folder is called `name`. Nothing happens if the folder does not exist."""
         path = self.proof.path / TRIALS / Path(name).name
@@ -107,8 +112,8 @@ def latest_run(trials: Sequence[Trial]) -> str:
 LOW = 20  # below this height the large figures are one line
 LEAST_CHANGE = 48  # cells; if there is more room, the figures stay near what they are of
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
-GAIN_BAR = "  gain and spread"
-WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
+BAR = "bar"  # the column of the bars, whose head is their scale
+LEAST_BAR, WIDE_BAR, LEAST_NAME = 11, 32, 12  # widths of the bars, and of the changes next to them
 
 
 class _Changes(Table):
@@ -216,20 +221,26 @@ class ProofScreen(ProofView["Record"]):
             self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
 
     def _widths(self) -> dict[str, int]:
-        bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
-        rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
+        room = self.size.width - 2 - sum(WIDTHS.values())
         longest = max((len(proof_comparisons.changes(comparison)) for comparison in self.compared), default=0)
-        change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
+        bar = max(LEAST_BAR, min(WIDE_BAR, room - longest - 1)) if room >= LEAST_NAME + LEAST_BAR else 0
+        change = max(LEAST_NAME, min(room - bar, max(longest + 1, LEAST_CHANGE)))
         return {
             "change": change,
             "at most": WIDTHS["at most"],
             "measured": WIDTHS["measured"],
-            **bar,
+            **({BAR: bar} if bar else {}),
             "  decision": WIDTHS["decision"],
         }
 
     def _column(self, name: str, width: int) -> Column:
+        if name == BAR:
+            return Column(name, Text(interval_bar.head(self._scale, width)), width)
         return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
+
+    @property
+    def _scale(self) -> Scale | None:
+        return interval_bar.scale_of(proof_comparisons.interval(comparison) for comparison in self.compared)
 
     def _row(self, comparison: Any) -> list[Text]:
         widths = self._widths()
@@ -240,10 +251,10 @@ class ProofScreen(ProofView["Record"]):
             Text(proof_comparisons.measured(comparison, self.glyphs), justify="right"),
             Text(f"  {word}", style=painted_colour(self.app, style)),
         ]
-        if GAIN_BAR in widths:
-            low, high = proof_comparisons.reach(self.compared)
-            bar = proof_comparisons.whisker(comparison, low, high, BAR - 3, self.glyphs)
-            cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
+        if BAR in widths:
+            interval, room = proof_comparisons.interval(comparison), widths[BAR] - 2
+            bar = interval_bar.bar(interval, self._scale, room, self.glyphs, style)
+            cells.insert(3, self.cell([("  ", ""), *bar]))
         return cells
 
     def on_data_table_row_highlighted(self) -> None:

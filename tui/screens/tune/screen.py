@@ -26,9 +26,10 @@ from ....engine.tune.report.search_sentences import nothing_to_measure
 from ...base import keys
 from ...base.settings import Charts
 from ...base.themes import painted_colour
+from ...drawing import interval_bar, tune_leaderboard, tune_memory
 from ...drawing import tune as drawing
-from ...drawing import tune_leaderboard, tune_memory
 from ...drawing.charts import AS_DECLARED, plots
+from ...drawing.interval_bar import Scale
 from ...drawing.plot.curves import Plot
 from ...drawing.proof import conclusion
 from ...drawing.rows import Row
@@ -212,14 +213,24 @@ class TuneScreen(ProofView[SearchReading]):
         widths = tune_leaderboard.widths(self.size.width - 2)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
         marked = any(candidate.without_input for candidate in self._ranked)
-        self.table.fill([_column(name, width, marked) for name, width in widths.items()], rows)
+        columns = [_column(name, width, marked) for name, width in widths.items() if name != "bar"]
+        if "bar" in widths:
+            bars = Column("bar", Text(interval_bar.head(self._scale, widths["bar"])), widths["bar"])
+            columns.insert(list(widths).index("bar"), bars)
+        self.table.fill(columns, rows)
         if at_top and rows:
             self.table.move_cursor(row=0, animate=False)
 
     def _row(self, candidate: Ranked, widths: Mapping[str, int]) -> list[Text]:
-        cells = tune_leaderboard.cells(candidate, self.data, widths, self.glyphs)
-        return [Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
+        cells = tune_leaderboard.cells(candidate, self.data, widths, self.glyphs, self._scale)
+        return [self.cell(cell.row) if cell.row else
+                Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
                      justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
+
+    @property
+    def _scale(self) -> Scale | None:
+        """The scale of all bars. None before a gain was measured."""
+        return interval_bar.scale_of(map(tune_leaderboard.interval, self._ranked))
 
     def on_data_table_row_highlighted(self) -> None:
         self.query_one("#detail", Panel).repaint()

@@ -1,0 +1,146 @@
+"""Draws measured values with their uncertainty as bars over one scale: from the lowest to the highest value, with a
+point at the value and a line at zero.
+
+A table makes one scale for all its rows. Its ends are round numbers, so that they seldom move while values are still
+being measured. It draws differences, efficiencies and other values alike: `label` says how a value is written, and
+`zero` is the value without a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...engine.units import amount
+from ..base.glyphs import Glyphs
+from .plot.scales import round_step
+from .rows import Row
+
+LEAST_WIDTH = 5  # cells, below which no bar is drawn
+PARTS = 4  # of a scale between its labels, about
+FINER = 5  # the ends of a scale are multiples of this part of a step
+LEAST_SPAN = 0.01  # of a scale, if all values are equal
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured value, with the lowest and the highest value that its measurement leaves possible."""
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high or not math.isfinite(self.high - self.low):
+            raise ValueError(f"{self} has no order or no end")
+
+    def contains(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def percent(value: float) -> str:
+    """Return a relative difference, given as a share, as the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
+    return f"{'+' if value > 0 else ''}{amount(100 * value)} %" if value else "0"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A scale from `low` to `high`, with `zero` on it and a label at each multiple of `step` away from `zero`."""
+
+    low: float
+    high: float
+    step: float
+    zero: float = 0.0
+    label: Callable[[float], str] = percent
+
+    def column(self, value: float, width: int) -> int:
+        """Return the column of a value, from 0, if the scale takes `width` columns."""
+        place = round((value - self.low) / (self.high - self.low) * (width - 1))
+        return max(0, min(width - 1, place))
+
+    @cached_property
+    def _ticks(self) -> list[float]:
+        """The values to label, the most important first: zero, the highest and the lowest, then the others."""
+        first = math.ceil((self.low - self.zero) / self.step - 1e-6)
+        last = math.floor((self.high - self.zero) / self.step + 1e-6)
+        multiples = dict.fromkeys([0, last, first, *range(first, last + 1)])
+        return [self.zero + multiple * self.step for multiple in multiples]
+
+    def labelled(self, width: int) -> Mapping[int, tuple[int, str]]:
+        """Return the start and the text of each label that fits into `width` columns, by the column of its value."""
+        labels: dict[int, tuple[int, str]] = {}
+        taken: set[int] = set()
+        for value in self._ticks:
+            column, text = self.column(value, width), self.label(value)
+            start = max(0, min(width - len(text), column - len(text) // 2))
+            cells = set(range(start - 1, start + len(text) + 1))
+            if len(text) <= width and not taken & cells:
+                labels[column] = start, text
+                taken |= cells - {start - 1, start + len(text)}
+        return labels
+
+    def head(self, width: int) -> str:
+        """Return the labels of the scale in exactly `width` characters."""
+        line = [" "] * width
+        for start, text in self.labelled(width).values():
+            line[start : start + len(text)] = text
+        return "".join(line)
+
+
+def scale_of(
+    intervals: Iterable[Interval | None], zero: float = 0.0, label: Callable[[float], str] = percent
+) -> Scale | None:
+    """Return the scale that all intervals share. None if there are none: nothing has been measured so far."""
+    measured = [interval for interval in intervals if interval is not None]
+    if not measured:
+        return None
+    low = min(zero, *(interval.low for interval in measured))
+    high = max(zero, *(interval.high for interval in measured))
+    step = round_step(max(high - low, LEAST_SPAN) / PARTS)
+    part = step / FINER
+    first, last = math.floor((low - zero) / part + 1e-6), math.ceil((high - zero) / part - 1e-6)
+    return Scale(zero + first * part, zero + max(last, first + FINER) * part, step, zero, label)
+
+
+def head(scale: Scale | None, width: int) -> str:
+    """Return the head of a column of bars in `width` characters, two of them blanks before the scale. Empty without a
+    scale.
+    """
+    return f"  {scale.head(width - 2)}" if scale is not None and width > LEAST_WIDTH else ""
+
+
+def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyphs, style: str = "") -> Row:
+    """Return the bar of an interval in exactly `width` cells: `├──•──┤`, with the line at zero, and faint marks below
+    the labels of the scale. Only these without an interval, and blanks without a scale or room.
+    """
+    if scale is None or width < LEAST_WIDTH:
+        return [(" " * width, "")]
+    cells = [(" ", "")] * width
+    for column in scale.labelled(width):
+        cells[column] = glyphs.grid_down, "track"
+    zero = scale.column(scale.zero, width)
+    cells[zero] = glyphs.axis, "label"
+    if interval is not None:
+        left, at, right = (scale.column(value, width) for value in (interval.low, interval.value, interval.high))
+        left += interval.low > scale.zero and left == zero < at  # a bar that does not contain zero leaves its line free
+        right -= interval.high < scale.zero and right == zero > at
+        for column in range(left, right + 1):
+            cells[column] = glyphs.whisker, style
+        cells[left], cells[right] = (glyphs.whisker_left, style), (glyphs.whisker_right, style)
+        if interval.low < scale.zero < interval.high:
+            cells[zero] = glyphs.whisker_cross, style
+        cells[at] = glyphs.point, style
+    return _joined(cells)
+
+
+def _joined(cells: Iterable[tuple[str, str]]) -> Row:
+    """Return the cells as a row, with one piece for neighbours of the same style."""
+    row: Row = []
+    for text, style in cells:
+        if row and row[-1][1] == style:
+            row[-1] = row[-1][0] + text, style
+        else:
+            row.append((text, style))
+    return row
