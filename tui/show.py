@@ -41,7 +41,7 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
     `preset` fills the form, `watch` is a run whose live view opens at once, and `replay_speed` replays it (None: does
     not).
     """
-    need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
+    need_a_terminal(*([f"gputui logs {watch.name} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp
 
@@ -49,11 +49,11 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
     gc.freeze()  # imported objects stay to the end: later collections skip them
     app.run()
     from ..engine.queue import entries
-    from ..engine.runs import title
+    from ..engine.runs.titles import with_name
     from ..engine.units import counted
 
     for run in app.going_on():
-        print(f"{clean(title(run))} goes on: gputui watch {clean(run.id)} shows it again")
+        print(f"{clean(with_name(run))} goes on: gputui watch {clean(run.name)} shows it again")
     for proof in app.measuring():
         print(f"the measurement {clean(proof.id)} goes on: gputui proof {clean(proof.id)} shows it")
     if waiting := sum(entry.state in entries.WAITS for entry in entries.all_entries()):

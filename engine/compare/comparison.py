@@ -68,8 +68,8 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of several runs. `runs` has their ids, the baseline first, and `choice` says how the baseline was
-    chosen.
+    """The comparison of several runs. `runs` has their ids, the baseline first, `names` their short names, and `choice`
+    says how the baseline was chosen.
 
     Repeats have the same number in `groups`. `notes` are sentences about figures that cannot be compared and runs that
     are left out. `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
@@ -87,6 +87,7 @@ class Comparison:
     titles: tuple[Title, ...] = ()
     versions: tuple[OptionRow, ...] = ()
     code: CodeRow | None = None
+    names: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values for JSON."""
@@ -132,6 +133,7 @@ def compare(line_up: LineUp) -> Comparison:
         titles=tuple(title_of(run) for run in runs),
         versions=versions,
         code=code,
+        names=tuple(run.name for run in runs),
     )
 
 
@@ -149,7 +151,10 @@ def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
     `presets` has for each run the reason why its preset cannot be read, or an empty text.
     """
     return [
-        f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True) for text in (*run.damage, preset) if text
+        f"{run.name}: {text}"
+        for run, preset in zip(runs, presets, strict=True)
+        for text in (*run.damage, preset)
+        if text
     ]
 
 

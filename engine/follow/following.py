@@ -98,7 +98,7 @@ class Following:
         place.remote, place.where = self._target.remote, self._target.where
         self._save(run)
         self._is_open = True
-        self._say(f"follows {run.id} to {place.where}, from row {self._has:,} on")
+        self._say(f"follows {run.name} to {place.where}, from row {self._has:,} on")
 
     def _has_more(self, run: Run) -> bool:
         return not self._is_at(read_batch(run.path, self._place.offsets))
@@ -139,7 +139,7 @@ class Following:
         gives_up = has_ended and time.monotonic() - (self._failing_since or 0) > GIVE_UP_SECONDS
         self._note(run, "given_up" if gives_up else "waiting", problem)
         if gives_up:
-            self._say(f"gives up; gputui follow {run.id} --to {self._name} goes on from here")
+            self._say(f"gives up; gputui follow {run.name} --to {self._name} goes on from here")
             return True
         time.sleep(self._retry_seconds)
         self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)

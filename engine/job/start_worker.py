@@ -93,12 +93,12 @@ def cluster_to_resume(run: Run) -> Cluster | None:
         return kept
     if len(now.workers) != len(kept.workers):
         raise ClusterError(
-            f"{run.id} was started with {counted(len(kept.workers), 'workers')}, and the cluster has "
+            f"{run.name} was started with {counted(len(kept.workers), 'workers')}, and the cluster has "
             f"{len(now.workers)} now; resume it with {len(kept.workers)}, or start a new run"
         )
     if now.index != kept.index:
         raise ClusterError(
-            f"{run.id} is the run of worker {kept.index}, and this is worker {now.index}; resume its own run with "
+            f"{run.name} is the run of worker {kept.index}, and this is worker {now.index}; resume its own run with "
             "gputui resume --latest"
         )
     return now

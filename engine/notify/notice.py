@@ -26,7 +26,7 @@ _LONGEST = 1000  # characters of a value in a variable
 @dataclass(frozen=True)
 class Notice:
     """A notice. `kind` is `run`, `queue`, or the kind of a measurement, such as `tune`; `id`, `title` and `folder` are
-    empty for the queue.
+    empty for the queue. `name` is the short name of a run (`r42`), or the id.
 
     `seconds` is the duration, None if it is not known. `metrics` are the last values of the loss and the metrics, and
     `best` the best value of `best_metric`, which was reached in epoch `best_epoch`. `error` is the reason of a failure.
@@ -36,6 +36,7 @@ class Notice:
     outcome: str
     failed: bool = False
     id: str = ""
+    name: str = ""
     title: str = ""
     seconds: float | None = None
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -50,9 +51,10 @@ class Notice:
     @property
     def subject(self) -> str:
         """One line: the kind, its title and the outcome."""
-        name = f" {self.title}" if self.title else ""
+        title = f" {self.title}" if self.title else ""
+        name = f" {self.name}" if self.name not in ("", self.id) else ""
         kind = KINDS.get(self.kind, self.kind)
-        return harmless(f"gputui: {kind}{name}: {_WORDS.get(self.outcome, self.outcome)}")
+        return harmless(f"gputui: {kind}{name}{title}: {_WORDS.get(self.outcome, self.outcome)}")
 
     @property
     def words(self) -> str:
@@ -90,6 +92,7 @@ def of_run(run: Run) -> Notice:
         outcome=outcome,
         failed=outcome in FAILED or error.get("kind") == "hang",  # whose outcome is that of a time limit
         id=run.id,
+        name=run.name,
         title=titles.title(run),
         seconds=number(result.get("seconds")),
         metrics=metrics,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import entry as entries
-from ..files import located_yaml
+from ..files import located_yaml, run_numbers
 from ..files.located_yaml import YamlFault, shorten
 from ..files.places import PRESET_SUFFIXES, named_presets, runs_folder, user_presets_folder
 from ..files.places import SHIPPED_PRESETS as SHIPPED
@@ -251,8 +251,12 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def _of_run(text: str) -> Path:
-    """Return the preset file of a run; `text` is its id, or a part that no other id contains. Raises PresetError."""
+    """Return the preset file of a run; `text` is its short name, its id, or a part that no other id contains. Raises
+    PresetError.
+    """
     folders = runs_folder()
+    if (folder := run_numbers.named(text, folders)) is not None:
+        return folder / "preset.yaml"
     with contextlib.suppress(OSError):
         names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
         if len(names) == 1 or text in names:

@@ -236,7 +236,7 @@ def _lock_of_new(run: Run) -> Lock:
     try:
         return locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
-        raise RunError(f"another gputui is using the new run {run.id}") from None
+        raise RunError(f"another gputui is using the new run {run.name}") from None
 
 
 def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
@@ -270,7 +270,7 @@ def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess
     clock = RunClock.launched(not_before=run.last_date())
     with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
         if run.liveness.trainer:
-            raise RunError(f"{run.id} cannot be started: its trainer has not ended yet")
+            raise RunError(f"{run.name} cannot be started: its trainer has not ended yet")
         write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))
         return spawn(run, lock, clock, devices)
 

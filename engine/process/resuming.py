@@ -104,7 +104,7 @@ def preset_to_resume(run: Run) -> Preset:
     PresetError if its preset cannot be read.
     """
     if run.state_without_queue(Liveness()) not in RESUMABLE:
-        raise RunError(f"{run.id} cannot be resumed: it has completed")
+        raise RunError(f"{run.name} cannot be resumed: it has completed")
     preset = presets.resolve(str(run.file("preset.yaml")))
     if not _has_whole_checkpoint(run):
         raise RunError(without_checkpoint(run))
@@ -114,8 +114,8 @@ def preset_to_resume(run: Run) -> Preset:
 def without_checkpoint(run: Run) -> str:
     """Return the message about a run that cannot be resumed because it has no checkpoint."""
     if options_of(run).get("run.checkpoint") in (None, "off"):
-        return f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run"
-    return f"{run.id} has no checkpoint to resume from: it ended before its first one"
+        return f"{run.name} has no checkpoint to resume from; set run.checkpoint for the next run"
+    return f"{run.name} has no checkpoint to resume from: it ended before its first one"
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
@@ -133,7 +133,7 @@ def _has_whole_checkpoint(run: Run) -> bool:
         return checkpoint_files.whole_step(run.file("checkpoints")) is not None
     except checkpoint_files.Damage as damage:
         again = f"gputui --preset {run.file('preset.yaml')} starts it again from the beginning"
-        raise RunError(f"{run.id} has no intact checkpoint to resume from ({damage})\n{again}") from None
+        raise RunError(f"{run.name} has no intact checkpoint to resume from ({damage})\n{again}") from None
 
 
 # ---- which run to resume -----------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _may_be_resumed(run: Run) -> bool:
 def why_not(run: Run) -> str:
     """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
     if (state := run.state) in ACTIVE_STATES or state == WAITING:
-        return f"{run.id} is {state}"
+        return f"{run.name} is {state}"
     try:
         preset_to_resume(run)
     except (RunError, PresetError) as fault:
@@ -244,7 +244,7 @@ def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
     """
     host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.is_active:
-        on_wait(f"{run.id} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
+        on_wait(f"{run.name} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
         while run.is_active and run.status.get("heartbeat") == beat:
             time.sleep(POLL_SECONDS)
     return run.is_active

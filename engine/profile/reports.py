@@ -132,10 +132,10 @@ def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
         return files
     profiled = options.get("run.profile", "off")
     if profiled == "off":
-        raise ProfileError(f"{run.id} has no profile\ntrain with {ASK} to get one")
+        raise ProfileError(f"{run.name} has no profile\ntrain with {ASK} to get one")
     steps = (run.result or {}).get("steps")
     ended = f"the run ended after step {steps}" if steps is not None else "the run has not reached them yet"
-    raise ProfileError(f"{run.id} has no profile of its steps {profiled} yet\n{ended}")
+    raise ProfileError(f"{run.name} has no profile of its steps {profiled} yet\n{ended}")
 
 
 def _trained_on_gpus(run: Run) -> bool:

@@ -145,7 +145,7 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
     for run in runs.all_runs():
         now = run.liveness  # a run on another machine shares no device
         if run.path != but and not now.host and (state := run.state_of(now)) in runs.ACTIVE_STATES:
-            yield f"the run {run.id} is {state}", _of_run(run, here)
+            yield f"the run {run.name} is {state}", _of_run(run, here)
     for proof in proofs():
         record = proof.record
         if proof.path != but and record.state == "running" and not proof.liveness(record).host:

@@ -139,7 +139,7 @@ def of_run(run: Run, **more: Any) -> Request:
     preset = presets.resolve_text(text, run.file("preset.yaml"))
     if not can_be_trained(run):
         raise ProofError(
-            f"{run.id} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a "
+            f"{run.name} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a "
             "preset of it"
         )
     name = run.id.split("-", 2)[-1]  # the id is date-time-name

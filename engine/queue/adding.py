@@ -48,9 +48,9 @@ def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
     the changed code) or `copy` (use the copy in the run folder). Raises RunError if the run cannot be resumed or
     queued.
     """
-    refuse_here(f"gputui resume {run.id}")
+    refuse_here(f"gputui resume {run.name}")
     if run_cluster.of_run(run) is not None:
-        raise RunError(f"{run.id} trains on several machines, and cannot wait in the queue of one of them")
+        raise RunError(f"{run.name} trains on several machines, and cannot wait in the queue of one of them")
     if reason := resuming.why_not(run):
         raise RunError(reason)
     if code != "new":

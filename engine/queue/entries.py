@@ -92,6 +92,11 @@ class Entry:
         return self.returned_at or self.queued_at
 
     @property
+    def name(self) -> str:
+        """The short name of the run, or the id if it has none, as a measurement."""
+        return name_of(self.run)
+
+    @property
     def folder(self) -> Run:
         """The run of the entry. A measurement has no run; use `job`."""
         return Run(runs_folder() / self.run)
@@ -99,6 +104,11 @@ class Entry:
     @property
     def job(self) -> Job:
         return job_of(self.run, self.kind)
+
+
+def name_of(id_: str) -> str:
+    """Return the short name of the run with this id, or the id if it has none, as a measurement."""
+    return Run(runs_folder() / id_).name
 
 
 def queue_folder() -> Path:
@@ -319,7 +329,7 @@ def append(entry: Entry) -> Entry:
     Raises RunError if the queue already has an entry with this id.
     """
     if file_of(entry.run).exists():
-        raise RunError(f"{entry.run} is in the queue already")
+        raise RunError(f"{entry.name} is in the queue already")
     last = max((other.place for other in all_entries()), default=0.0)
     entry = replace(entry, place=last + 1, queued_at=time.time())
     write(entry)

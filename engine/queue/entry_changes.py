@@ -26,7 +26,7 @@ BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
 def _entry(name: str) -> Entry:
     entry = entries.read(name)
     if entry is None:
-        raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+        raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
     return entry
 
 
@@ -41,7 +41,7 @@ def move(name: str, where: Where) -> Entry:
         entry = _entry(name)
         _refuse_begun(entry)
         if entry.is_of_slurm:
-            raise RunError(f"{name} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
+            raise RunError(f"{entries.name_of(name)} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
         waiting = [other for other in entries.all_entries() if other.state in entries.WAITS and not other.is_of_slurm]
         at = [other.run for other in waiting].index(name)
         if where == "top" and at:
@@ -103,7 +103,7 @@ def remove(name: str) -> None:
             if entry.slurm_job:
                 slurm_programs.cancel(entry.slurm_job)
         elif not entries.file_of(name).exists():
-            raise RunError(f"{name} is not in the queue; gputui queue lists what is")
+            raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)
         if job.exists():
             job.close("stopped")
@@ -119,8 +119,8 @@ def wait_for_start(name: str) -> None:
 
 def _refuse_begun(entry: Entry) -> None:
     if entry.state not in entries.WAITS:
-        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.run}"
-        raise RunError(f"{entry.run} has begun; {stops} stops it")
+        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.name}"
+        raise RunError(f"{entry.name} has begun; {stops} stops it")
 
 
 def pause() -> None:

@@ -378,7 +378,7 @@ def _returned(entry: Entry) -> Entry:
 
 
 def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
-    holder = next((entry.run for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
+    holder = next((entry.name for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
     words = f"{holder} trains on it"
     return replace(device, holder=words, shut=words) if holder else device
 
@@ -386,7 +386,7 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
 def _waits_for_another(entry: Entry) -> str:
     """Return in words the run or measurement that has to end before the entry can start; empty if there is none."""
     state = jobs.state_if_not_ended(entry.after) if entry.after else ""
-    return f"after {entry.after}, which is {state}" if state else ""
+    return f"after {entries.name_of(entry.after)}, which is {state}" if entry.after and state else ""
 
 
 def carry_out(descriptor: int | None) -> int:

@@ -141,7 +141,7 @@ class SlurmFollower:
 
 
 def _reason(entry: Entry, job: SlurmJob) -> str:
-    after = f" (after {entry.after})" if entry.after and "Dependency" in job.reason else ""
+    after = f" (after {entries.name_of(entry.after)})" if entry.after and "Dependency" in job.reason else ""
     starts = f"; Slurm expects to start it at {job.starts.replace('T', ' ')}" if job.starts else ""
     return f"waits in Slurm as job {entry.slurm_job}: {job.reason or job.state}{after}{starts}"
 

@@ -127,7 +127,7 @@ def _dependency(after: str | None) -> Iterator[str]:
     other = entries.read(after)
     if other is None or not other.slurm_job:
         raise RunError(
-            f"{after} is {state}, and not in a job of the queue, so that Slurm cannot wait for it\n"
+            f"{entries.name_of(after)} is {state}, and not in a job of the queue, so that Slurm cannot wait for it\n"
             "leave out --after, or give the command again when that has ended"
         )
     yield f"--dependency=afterany:{other.slurm_job}"

@@ -118,7 +118,7 @@ def describe(run: Run) -> str:
         return ""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     has = "has" if len(names) == 1 else "have"
-    return f"{', '.join(names[:NAMED])}{more} {has} changed since {run.id} was trained"
+    return f"{', '.join(names[:NAMED])}{more} {has} changed since {run.name} was trained"
 
 
 def can_use_copy(run: Run) -> bool:
@@ -138,12 +138,12 @@ def check(run: Run, from_copy: bool = False) -> None:
     if from_copy:
         if code_copy.of(run) is None:
             reason = code_copy.read(run).left_out or "it was started without one"
-            raise CodeChangedError(f"{run.id} has no copy of its code: {reason}")
+            raise CodeChangedError(f"{run.name} has no copy of its code: {reason}")
         if not can_use_copy(run):
-            what = f"the copy of the code in {run.id} is not the code that the run has used"
-            raise CodeChangedError(f"{what}\ngo on with the code as it is now: gputui resume {run.id} --code=new")
+            what = f"the copy of the code in {run.name} is not the code that the run has used"
+            raise CodeChangedError(f"{what}\ngo on with the code as it is now: gputui resume {run.name} --code=new")
     elif text := describe(run):
-        again = f"undo that, or go on with the new code: gputui resume {run.id} --code=new"
+        again = f"undo that, or go on with the new code: gputui resume {run.name} --code=new"
         if can_use_copy(run):
             again += "; with the code that it was trained with: --code=copy"
         raise CodeChangedError(f"{text}\n{again}")

@@ -33,8 +33,8 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
             return
     state = run.state_of(now)
     if state == WAITING:
-        raise RunError(f"{run.id} waits in the queue; gputui queue rm {run.id} takes it out")
-    raise RunError(f"{run.id} is not running (it is {STATE_LABELS.get(state, state)})")
+        raise RunError(f"{run.name} waits in the queue; gputui queue rm {run.name} takes it out")
+    raise RunError(f"{run.name} is not running (it is {STATE_LABELS.get(state, state)})")
 
 
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
@@ -52,7 +52,7 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
             lambda candidate: candidate.has_open(holds) or candidate.serves(run.path),
         )
     except stop_signals.NotVerified as fault:
-        raise RunError(f"{run.id}: {fault}: no signal is sent") from None
+        raise RunError(f"{run.name}: {fault}: no signal is sent") from None
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
@@ -61,7 +61,7 @@ def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
     `verb` is the command that the message proposes for that machine, such as `stop`.
     """
     if now.host:
-        raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
+        raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {verb} {run.name}")
 
 
 @contextlib.contextmanager
@@ -75,16 +75,16 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     refuse_elsewhere(run, now, verb)
     state = run.state_without_queue(now) if from_queue else run.state_of(now)
     if state == WAITING:
-        raise RunError(f"{run.id} cannot be {verb}d: it waits in the queue; gputui queue rm {run.id} takes it out")
+        raise RunError(f"{run.name} cannot be {verb}d: it waits in the queue; gputui queue rm {run.name} takes it out")
     if state in ACTIVE_STATES:
-        raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
+        raise RunError(f"{run.name} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
     try:
         lock = locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
-        raise RunError(f"{run.id} cannot be {verb}d: it is running, or another gputui is using it") from None
+        raise RunError(f"{run.name} cannot be {verb}d: it is running, or another gputui is using it") from None
     except OSError as fault:
-        raise RunError(f"{run.id} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
+        raise RunError(f"{run.name} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
     with lock:
         if run.liveness.trainer:
-            raise RunError(f"{run.id} cannot be {verb}d: its trainer has not ended yet")
+            raise RunError(f"{run.name} cannot be {verb}d: its trainer has not ended yet")
         yield lock

@@ -1,7 +1,8 @@
-"""Creates the folder of a run (completely or not at all), lists all runs, and finds a run by its id."""
+"""Creates the folder of a run (completely or not at all), lists all runs, and finds a run by its short name or id."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -12,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import places
+from ..files import places, run_numbers
 from ..files.places import runs_folder
 from ..files.reading import why
 from ..files.values import NO_NAME, nameable
 from ..files.writing import sync, write_atomically
+from ..system import locks
 from . import run_cluster, titles
 from .run import Run, RunError
 from .run_cluster import FILE, Cluster
@@ -50,9 +52,11 @@ def create(
         if Run(path).queue_file.exists():  # a queued measurement has this id
             continue
         try:
-            return create_at(path, preset_yaml, origin, more)
+            run = create_at(path, preset_yaml, origin, more)
         except FileExistsError:
             continue
+        _give_number(path)
+        return run
     raise RunError(f"cannot create a run folder in {folder}")
 
 
@@ -81,6 +85,24 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
         raise OSError(errno.EEXIST if taken else fault.errno, fault.strerror, str(path)) from None
     sync(path.parent)
     return Run(path)
+
+
+def _give_number(path: Path) -> None:
+    """Give the new run in the folder `path` the next number.
+
+    If that is impossible (the disk is full, or another process holds the lock for a second), the run has no number.
+    """
+    with contextlib.suppress(OSError, locks.Taken), locks.take(run_numbers.file_of(path)) as lock:
+        end = os.lseek(lock.fd, 0, os.SEEK_END)
+        is_cut = end and os.pread(lock.fd, 1, end - 1) != b"\n"  # by a process that was killed
+        line = b"\n" * bool(is_cut) + os.fsencode(path.name) + b"\n"
+        written = 0
+        try:
+            written = os.write(lock.fd, line)
+            os.fdatasync(lock.fd)
+        finally:
+            if written < len(line):
+                os.ftruncate(lock.fd, end)
 
 
 @dataclass(frozen=True)
@@ -148,11 +170,15 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """Return the run whose id is `text` or contains it; for `latest`, the newest run.
+    """Return the run whose short name (`r42`) or id is `text`, or whose id contains it; for `latest`, the newest run.
 
     Raises RunError if no run or several runs match. If the newest run is a worker of a training on several machines,
     `latest` is the run of its chief.
     """
+    if (folder := run_numbers.named(text, runs_folder())) is not None:
+        return Run(folder)
+    if deleted := run_numbers.first_name_of(text, runs_folder()):  # another run's id may contain `text`
+        raise RunError(f"{text} ({deleted}) has been deleted; gputui runs lists the others")
     all_folders = survey()
     runs = all_folders.runs
     if text in all_folders.closed:

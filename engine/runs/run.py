@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ..files import run_numbers
 from ..files.declared_types import Form, form_of
 from ..files.reading import Object, open_regular, read_object
 from ..files.values import number
@@ -65,6 +66,17 @@ class Run:
     @property
     def id(self) -> str:
         return self.path.name
+
+    @property
+    def name(self) -> str:
+        """The short name, such as `r42`; the id if the run has no number."""
+        number = self.number
+        return self.id if number is None else f"r{number}"
+
+    @property
+    def number(self) -> int | None:
+        """The number by which the runs of a home are counted, from 1; None for a run of an older gputui."""
+        return run_numbers.number_of(self.path)
 
     def file(self, name: str) -> Path:
         return self.path / name

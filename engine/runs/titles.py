@@ -79,6 +79,16 @@ def title_of(run: Run) -> Title:
     return replace(title, changes=(*title.changes, *_place(run)))
 
 
+def with_name(run: Run, title: str = "") -> str:
+    """Return the short name and the title of a run, such as `r42 fast: batch_size=256`; only the title if the run has
+    no number.
+
+    `title` is the title if the caller has it already.
+    """
+    title = title or str(title_of(run))
+    return title if run.number is None else f"{run.name} {title}"
+
+
 def _place(run: Run) -> Iterator[str]:
     """Yield one text about the run's place in a training on several machines, or no text for other runs.
 

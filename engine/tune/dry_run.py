@@ -100,7 +100,7 @@ class Prediction:
         run = self._screening.trials.run_of(candidate.good[-1])
         started = read_events(run.path, [EVENTS_FILE]).last(Started)
         if started is None:
-            raise BaselineFailed(f"{run.id} has no record of its start")
+            raise BaselineFailed(f"{run.name} has no record of its start")
         return started
 
     def _model(self, started: Started, candidate: Candidate, small: int, failed: list[int]) -> MemoryModel:

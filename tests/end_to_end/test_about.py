@@ -133,14 +133,14 @@ def test_bash_completes_presets_runs_and_keys(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text("")
     run = runs.create("some", presets.resolve("quickstart").to_yaml())
     assert completed(tmp_path, "--preset", "qui") == ["quickstart", "quick.yaml"]
-    assert completed(tmp_path, "watch", "") == ["latest", run.id]
+    assert completed(tmp_path, "watch", "") == ["latest", "r1", run.id]
     assert completed(tmp_path, "stop", run.id[:9]) == [run.id]
     assert completed(tmp_path, "stop", "some") == [run.id]
     titles.retag(run, ["best"])
     assert completed(tmp_path, "runs", "") == ["rm"]
-    assert completed(tmp_path, "runs", "rm", "") == [run.id]
+    assert completed(tmp_path, "runs", "rm", "") == ["r1", run.id]
     assert completed(tmp_path, "runs", "--tag", "") == completed(tmp_path, "tag", run.id, "b") == ["best"]
-    assert completed(tmp_path, "logs", "") == ["latest", run.id]
+    assert completed(tmp_path, "logs", "") == ["latest", "r1", run.id]
     assert completed(tmp_path, "--set", "batch") == ["compopt -o nospace", "batch_size="]
     assert completed(tmp_path, "options", "input.pre") == ["input.prefetch", "input.prefetch_to_device"]
     assert completed(

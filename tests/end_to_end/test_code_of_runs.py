@@ -64,8 +64,8 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
     refused = gputui("resume", run.id)
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
-        f"parts/sizes.py (2 lines) has changed since {run.id} was trained",
-        f"undo that, or go on with the new code: gputui resume {run.id} --code=new; "
+        f"parts/sizes.py (2 lines) has changed since {run.name} was trained",
+        f"undo that, or go on with the new code: gputui resume {run.name} --code=new; "
         "with the code that it was trained with: --code=copy",
     ]
     for code in ("copy", "new"):

@@ -158,7 +158,7 @@ def test_a_gpu_is_throttled_one_is_shared_the_driver_is_loaded_again_and_the_hom
         "warning: all GPUs can be read again",
         "File too large",
         f"stopped; everything is in {run.path}",
-        f"gputui resume {run.id} continues from the last checkpoint",
+        f"gputui resume {run.name} continues from the last checkpoint",
     ):
         assert said in out, out
     assert out.count("answers any more") == 1, "one warning for all of them"
@@ -184,7 +184,7 @@ def test_a_gpu_is_lost_and_the_training_goes_on_without_it(
         "GPU 7 (NVIDIA H100 80GB HBM3): the NVIDIA driver has reported Xid 79, it has fallen off the bus",
         "the driver has lost GPU 7: the trainer ended with signal SIGABRT",
         f"crashed; everything is in {run.path}",
-        f"gputui resume {run.id} continues from the last checkpoint",
+        f"gputui resume {run.name} continues from the last checkpoint",
     ):
         assert said in crashed.stdout, crashed.stdout
     assert run.result is not None

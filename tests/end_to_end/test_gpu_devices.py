@@ -284,7 +284,7 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost"), lost.stdout
     assert "the driver has lost GPU 0" in run.result["error"]["message"]
     assert any("has reported Xid 79" in event["message"] for event in happened(run, "warning"))
-    assert f"gputui resume {run.id}" in lost.stdout
+    assert f"gputui resume {run.name}" in lost.stdout
     preset = run.file("preset.yaml")
     preset.write_text(re.sub(r"hang_seconds: 300(\.0)?\b", "hang_seconds: 5", preset.read_text()))
     hung = gputui("resume", run.id, env=with_gpus("hang_after=2000"))

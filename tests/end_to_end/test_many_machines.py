@@ -110,7 +110,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     assert all(one["samples_per_second"] > 0 for one in told)
     for run, (code, out, err) in zip((chief, other), ends, strict=True):
         assert code == 0, out + err
-        assert f"{run.id} is resumed" in err
+        assert f"{run.name} is resumed" in err
         assert (run.result or {})["outcome"] == "ok"
         assert happened(run, "started")[-1]["resumed_at_step"] == stopped_at
         kept = run_cluster.of_run(run)
@@ -120,7 +120,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     assert len(runs.all_runs()) == 2, "each has gone on with its own"
     (again,) = finish(opened(*slurm, cwd=tmp_path, env=os.environ | as_srun | {"SLURM_PROCID": "1"}))
     assert again[0] == 0
-    assert f"{other.id} has completed: nothing is trained" in again[2]
+    assert f"{other.name} has completed: nothing is trained" in again[2]
 
 
 def test_a_worker_that_ends_while_tensorflow_connects_the_workers_is_named(home: Path) -> None:

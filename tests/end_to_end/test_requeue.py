@@ -52,7 +52,7 @@ def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: p
     stopped(second)
     again, said = started(capsys, *AGAIN)
     assert again == second
-    assert f"{second.id} is resumed" in said
+    assert f"{second.name} is resumed" in said
     stopped(again)
     stopped(first)
     assert started(capsys, *AGAIN, "--set", "epochs=6")[0] not in (first, second), "other settings, another training"
@@ -64,7 +64,7 @@ def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: p
     second.file("result.json").write_text('{"outcome": "ok"}')
     assert cli.run(AGAIN) == 0
     out, said = capsys.readouterr()
-    assert (out, said) == ("", f"{second.id} has completed: nothing is trained\n")
+    assert (out, said) == ("", f"{second.name} has completed: nothing is trained\n")
     assert stopped(started(capsys, "resume", "--latest", "--detach")[0]) == third, "the newest has completed"
     for run in (first, third):
         run.file("result.json").write_text('{"outcome": "ok"}')
@@ -105,7 +105,7 @@ def test_a_run_without_a_checkpoint_is_begun_anew(trains: None, capsys: pytest.C
     second, said = started(capsys, *AGAIN)
     stopped(second)
     assert second != first
-    assert f"{first.id} has no checkpoint to resume from" in said
+    assert f"{first.name} has no checkpoint to resume from" in said
     assert "a new run is started" in said
 
 
@@ -127,7 +127,7 @@ def test_a_run_on_a_machine_that_has_died_is_waited_for_and_resumed(
     second, said = started(capsys, *AGAIN)
     assert second == first
     assert "was running on node7: waiting until its heartbeat goes on" in said
-    assert f"{first.id} is resumed" in said
+    assert f"{first.name} is resumed" in said
     stopped(second)
 
 

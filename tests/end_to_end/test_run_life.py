@@ -282,7 +282,7 @@ def kill_and_resume(run: Run, who: str, stands_still: Path, ran: Ran) -> None:
     if who == "trainer":
         assert (run.result or {})["peak_process_bytes"] > 300 * 2**20, "told by the engine"
         assert (run.result or {})["measured_steps"] is None, "the trainer's clock has died with it"
-    assert run.state in next(line for line in ran("runs")[1].splitlines() if line.startswith(f"{run.id} "))
+    assert run.state in next(line for line in ran("runs")[1].splitlines() if line.startswith(f"{run.name} "))
     starts, ended_at = len(happened(run, "started")), (run.result or {})["steps"]
     reached.unlink(missing_ok=True)
     if who == "trainer":

@@ -101,9 +101,9 @@ def test_slurm_starts_the_runs_of_the_queue(jobs: Slurm, tmp_path: Path) -> None
     requeued = queued(jobs, tmp_path, "requeued", run="{checkpoint: 5, tries: 2}")
     number, waits, *_ = (job_of(jobs, run) for run in (first, second))
     assert [run.state for run in (second, cancelled)] == ["waiting", "waiting"]
-    reason = f"waits in Slurm as job {waits}: Dependency (after {first.id})"
+    reason = f"waits in Slurm as job {waits}: Dependency (after {first.name})"
     jobs.until(waits, lambda: reason in jobs.run("gputui", "queue"), 60)
-    assert jobs.run("gputui", "queue", "rm", cancelled.id) == f"{cancelled.id} is taken out of the queue"
+    assert jobs.run("gputui", "queue", "rm", cancelled.id) == f"{cancelled.name} is taken out of the queue"
     assert cancelled.state == "stopped"
     assert job_of(jobs, cancelled, "CANCELLED")
 

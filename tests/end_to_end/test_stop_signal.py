@@ -115,7 +115,7 @@ def test_a_training_that_gets_it_in_all_its_processes_writes_a_checkpoint_of_its
     assert command.returncode == 75, (out, err)
     assert run.state == "stopped"
     assert checkpoint_files.steps_in(run.file("checkpoints"))[0] >= step(run)
-    assert f"gputui resume {run.id}" in out
+    assert f"gputui resume {run.name}" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

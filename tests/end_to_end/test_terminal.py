@@ -88,7 +88,7 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
         window.shows(run.id, "training", "samples/s")
         window.type("C-q")
         shown = " ".join(window.shows("exit code").split())
-        assert f"long goes on: gputui watch {run.id} shows it again" in shown, shown
+        assert f"long goes on: gputui watch {run.name} shows it again" in shown, shown
     gputui("stop", run.id)
     assert ended(run)["outcome"] == "stopped"
 

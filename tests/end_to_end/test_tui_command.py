@@ -16,7 +16,7 @@ from gputui.tui.form.form_state import INFO
 @pytest.mark.parametrize("words", [[], ["watch"]])
 def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = runs.create("some", presets.resolve("quickstart").to_yaml())
-    instead = f"gputui logs {run.id} prints the log" if words else "gputui --preset NAME trains"
+    instead = f"gputui logs {run.name} prints the log" if words else "gputui --preset NAME trains"
     assert cli.run(words) == 2
     assert capsys.readouterr().err == f"the screen needs a terminal (ssh -t gives one); {instead} without one\n"
 

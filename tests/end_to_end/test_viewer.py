@@ -102,7 +102,7 @@ def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:
     assert viewer.wait(120) == 74
     assert said.splitlines() == [
         "standard output cannot be written (nobody reads it)",
-        f"{run.id} is still running; show it with: gputui watch {run.id}",
+        f"{run.name} is still running; show it with: gputui watch {run.name}",
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_full_disk_behind_the_output_is_told() -> None:
         }
     assert done.returncode == 74
     assert "(No space left on device)" in done.stderr
-    assert f"{the_run().id} is still running" in done.stderr
+    assert f"{the_run().name} is still running" in done.stderr
     assert {words: (ended.returncode, ended.stderr) for words, ended in printed.items()} == dict.fromkeys(
         PRINT, (74, "standard output cannot be written (No space left on device)\n")
     )

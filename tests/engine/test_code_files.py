@@ -59,8 +59,8 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
         assert cli.run(words) == 2
         said = capsys.readouterr().err.splitlines()
         assert said == [
-            f"train.py, parts/helper.py (missing) have changed since {run.id} was trained",
-            f"undo that, or go on with the new code: gputui resume {run.id} --code=new",
+            f"train.py, parts/helper.py (missing) have changed since {run.name} was trained",
+            f"undo that, or go on with the new code: gputui resume {run.name} --code=new",
         ]
     assert resumed == []
     assert not resuming.why_not(run), "a job that is queued again must not begin anew without a word"

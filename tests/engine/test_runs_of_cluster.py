@@ -60,7 +60,7 @@ def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
     assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
     assert cli.run(["runs", "rm", chief.id, "--yes"]) == 0
     out = capsys.readouterr().out
-    assert f"with {chief.id} go the runs of its other workers: {other.id}" in out
+    assert f"with {chief.name} go the runs of its other workers: {other.name}" in out
     assert "deleted 2 runs" in out
     assert runs.all_runs() == [alone]
 

@@ -434,7 +434,7 @@ def test_nothing_is_measured_beside_a_training(home: Path) -> None:
     going_on = recorded.write(home, name="long", seconds=20, gpus=0, outcome=None, engine_pid=os.getpid())
     done = gputui("ab", "--preset", "quickstart", "--set", "steps_per_execution=16")
     assert done.returncode == 2
-    assert f"the run {going_on.id} is running" in done.stderr
+    assert f"the run {going_on.name} is running" in done.stderr
     assert "--anyway" in done.stderr
     assert not (home / "proofs").exists()
 

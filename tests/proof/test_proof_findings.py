@@ -418,4 +418,4 @@ def test_a_run_that_is_too_short_for_a_verdict_says_what_measures_it_for_longer(
     assert cli.run(["diagnose", run.id]) == 0
     told = capsys.readouterr().out
     assert "No verdict: the run ended before its first step was measured" in told
-    assert f"gputui diagnose {run.id} --apply measures" in told
+    assert f"gputui diagnose {run.name} --apply measures" in told

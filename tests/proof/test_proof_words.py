@@ -235,7 +235,7 @@ def test_a_proof_is_kept_from_what_shares_its_devices(
 def test_a_run_on_another_machine_shares_no_device(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda names: [])
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
-    assert proof_start.other_training((), GPUS) == f"the run {run.id} is running"
+    assert proof_start.other_training((), GPUS) == f"the run {run.name} is running"
     life = SimpleNamespace(host="box7")
     monkeypatch.setattr(Run, "liveness", property(lambda _: life))
     monkeypatch.setattr(Run, "state_of", lambda *_: "running")

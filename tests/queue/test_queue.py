@@ -134,11 +134,11 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     entries.add(one)
     entries.add(two)
     one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
-    assert f"1      {one.id} (epochs=60)  waiting" in said("queue")
-    assert said("queue", "up", "latest") == f"{two.id} is moved up\n"
+    assert f"1      {one.name} (epochs=60)  waiting" in said("queue")
+    assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
-    assert said("queue", "down", "latest") == f"{two.id} is moved down\n"
-    assert said("queue", "top", "two") == f"{two.id} is at the top\n"
+    assert said("queue", "down", "latest") == f"{two.name} is moved down\n"
+    assert said("queue", "top", "two") == f"{two.name} is at the top\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert "is held" in said("queue", "hold", "one", "two")
     assert said("queue").count("held by you") == 2
@@ -149,8 +149,8 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
     entry_file(two).write_text("nothing")
     assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
-    assert said("stop", one.id) == f"{one.id} is taken out of the queue\n"
-    assert said("queue", "rm", "two") == f"{two.id} is taken out of the queue\n"
+    assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
+    assert said("queue", "rm", "two") == f"{two.name} is taken out of the queue\n"
     assert one.state == two.state == "stopped"
     left = [run.id for run in runs.all_runs()]
     for setting, why in (("visible=fits:1", "has measured"), ("strategy.kind=multi_worker", "several machines")):
@@ -199,7 +199,7 @@ def test_three_queued_runs_share_two_gpus(fakegpu: FakeGpu, tmp_path: Path) -> N
     until(lambda: [run.state for run in made] == ["running", "running", "waiting"])
     chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in made]
     assert sorted(chosen[:2]) == [["GPU-0000-0"], ["GPU-0000-1"]]
-    until(lambda: f"{made[0].id} trains on it" in entries.news()["why"].get(made[2].id, ""))
+    until(lambda: f"{made[0].name} trains on it" in entries.news()["why"].get(made[2].id, ""))
     gputui("stop", made[0].id, env=box)
     until(lambda: made[2].state == "running")
     assert json.loads(made[2].file("options.json").read_text())["device"]["visible"] == chosen[0]

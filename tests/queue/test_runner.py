@@ -64,7 +64,7 @@ def test_a_later_run_never_takes_what_an_earlier_one_waits_for() -> None:
         runner.tick()
     assert trainings.alive == [first.id], "the second GPU is kept for the pair"
     why = entries.news()["why"]
-    assert why[pair.id] == f"needs 2 GPUs; GPU 0: {first.id} trains on it"
+    assert why[pair.id] == f"needs 2 GPUs; GPU 0: {first.name} trains on it"
     assert why[held.id] == "held by you"
     trainings.end(first.id)
     for _ in range(4):

@@ -63,9 +63,9 @@ def follow(runner: Runner, condition: Callable[[], Any]) -> None:
 def test_a_queued_run_is_a_job_of_slurm_until_it_is_taken_out(slurm: FakeSlurm, said: Said) -> None:
     write_settings("engine: slurm\nsbatch: [--partition=gpu, -c 8]\n")
     first, about = queued(said, *PRESET, "--set", "visible=free:2", "--set", "run.tries=3")
-    assert about == "submitted to Slurm as job 100, needs 2 GPUs"
+    assert about == "r1: submitted to Slurm as job 100, needs 2 GPUs"
     second, about = queued(said, *ON_CPU, "--after", first.id)
-    assert about == f"submitted to Slurm as job 101, needs the CPU; it waits for {first.id} to end"
+    assert about == f"{second.name}: submitted to Slurm as job 101, needs the CPU; it waits for {first.name} to end"
     *options, wrap = slurm.submitted("100")
     assert options == [
         "--parsable", "--nodes=1", "--ntasks=1", f"--job-name={first.id}", f"--output={first.path}/slurm.log",
@@ -81,7 +81,7 @@ def test_a_queued_run_is_a_job_of_slurm_until_it_is_taken_out(slurm: FakeSlurm, 
     runner = Runner()
     follow(runner, lambda: why(second.id))
     assert why(first.id) == "waits in Slurm as job 100: Resources; Slurm expects to start it at 2026-11-27 18:00:00"
-    assert why(second.id) == f"waits in Slurm as job 101: Dependency (after {first.id})"
+    assert why(second.id) == f"waits in Slurm as job 101: Dependency (after {first.name})"
     rows = [json.loads(line) for line in said("queue", "--json").splitlines()]
     assert [(row["place"], row["state"], row["slurm_job"]) for row in rows] == [
         (None, "waiting", "100"),
@@ -90,14 +90,14 @@ def test_a_queued_run_is_a_job_of_slurm_until_it_is_taken_out(slurm: FakeSlurm, 
     assert "waits in Slurm as job 100: Resources" in said("queue")
 
     assert "is held" in said("queue", "hold", first.id)
-    assert said("queue", "rm", second.id) == f"{second.id} is taken out of the queue\n"
+    assert said("queue", "rm", second.id) == f"{second.name} is taken out of the queue\n"
     assert slurm.calls("scancel") == ["101"]
     assert "held by you" in said("queue")
     follow(runner, lambda: not why(second.id))
     assert (first.state, second.state, states()) == ("waiting", "stopped", {first.id: "held"})
     assert "is released" in said("queue", "release", first.id)
     assert slurm.calls("scontrol") == ["hold 100", "release 100"]
-    assert said("stop", first.id) == f"{first.id} is taken out of the queue\n"
+    assert said("stop", first.id) == f"{first.name} is taken out of the queue\n"
     assert slurm.calls("scancel") == ["101", "100"]
     assert not entries.all_entries()
 
@@ -106,7 +106,7 @@ def test_slurm_orders_its_jobs(slurm: FakeSlurm, said: Said) -> None:
     run, _ = queued(said)
     for verb in ("top", "up", "down"):
         assert said("queue", verb, run.id, code=WRONG).splitlines() == [
-            f"{run.id} is not moved: Slurm orders its jobs",
+            f"{run.name} is not moved: Slurm orders its jobs",
             "scontrol top 100 puts it first; scontrol update JobId=100 Nice=100 lets others go first",
         ]
     assert "Slurm starts its runs" in said("queue", "pause", code=WRONG)
@@ -180,7 +180,7 @@ def test_what_slurm_cannot_do_is_refused(slurm: FakeSlurm, said: Said) -> None:
     other = waiting("local")
     entries.add(other)
     refused = said(*ON_CPU, "--after", other.id, code=WRONG)
-    assert f"{other.id} is waiting, and not in a job of the queue" in refused
+    assert f"{other.name} is waiting, and not in a job of the queue" in refused
     refused = said(*ON_CPU, "--set", "give_way=true", "--set", "checkpoint=epoch", code=WRONG)
     assert refused.splitlines()[1] == "set run.give_way=false"
     write_settings("engine: slrum\n")

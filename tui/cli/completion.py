@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
+VARIABLE, WITHOUT_TITLES = "_GPUTUI_COMPLETE", "bash"  # the request of the shell; of bash, which shows words alone
 MOST = 200  # of the newest runs: more are not looked through in a shell
 
 
@@ -43,10 +44,20 @@ def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`latest` and the ids of runs, the newest first."""
+    """`latest`, the short names and the ids of runs, the newest first, with their titles if the shell shows them."""
+    from ...engine.files import run_numbers
     from ...engine.files.places import runs_folder
 
-    return _fitting(["latest", *_folders(runs_folder())], incomplete)
+    ids, short = _folders(runs_folder()), run_numbers.short_names(runs_folder())
+    named = {short[name]: name for name in ids if name in short}
+    items = _fitting(["latest", *named, *ids], incomplete)
+    if not os.environ.get(VARIABLE, "").startswith(WITHOUT_TITLES):
+        from ...engine.runs import Run, title
+
+        for item in items:
+            if item.value != "latest":
+                item.help = title(Run(runs_folder() / named.get(item.value, item.value)))
+    return items
 
 
 def ended_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

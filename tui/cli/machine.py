@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import get_completion_class
 
-VARIABLE = "_GPUTUI_COMPLETE"
+from .completion import VARIABLE
 
 
 @click.command()

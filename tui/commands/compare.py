@@ -19,7 +19,7 @@ from ..wording.comparison import as_csv, as_json, as_markdown, remarks, table_ro
 def pin_baseline(name: str) -> None:
     run = run_folders.find(name)
     baseline.pin(run)
-    print(f"{run.id} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
+    print(f"{run.name} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
 
 
 def unpin_baseline() -> None:

@@ -61,7 +61,7 @@ def _show_run(run: Run, as_json: bool) -> int:
     """
     events = event_reading.read_events(run.path)
     for damage in events.damage:
-        complain(f"{run.id}: {damage}")
+        complain(f"{run.name}: {damage}")
     findings = asdict(diagnosis.of_run(run, events))
     if as_json:
         print(to_json(findings | _profile(run), indent=1))
@@ -73,7 +73,7 @@ def _show_run(run: Run, as_json: bool) -> int:
     if any(remedy["changes"] for remedy in findings["remedies"]) and request.can_be_trained(run):
         print(f"\n{how_to_try(run)}")
     elif _ended_too_soon(run, findings) and request.can_be_trained(run):
-        print(f"\ngputui diagnose {run.id} --apply measures the same training for longer, and tries what could help")
+        print(f"\ngputui diagnose {run.name} --apply measures the same training for longer, and tries what could help")
     elif findings["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
         print(clean(f"\n{error_text(error)}"))
     elif following := next_step(findings):
@@ -92,8 +92,8 @@ def how_to_try(run: Run) -> str:
     machines, by hand.
     """
     if run_cluster.of_run(run) is not None:
-        return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.id} NEW_RUN"
-    return f"gputui diagnose {run.id} --apply measures them, and keeps what helps"
+        return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
+    return f"gputui diagnose {run.name} --apply measures them, and keeps what helps"
 
 
 def _profile(run: Run) -> dict[str, Any]:

@@ -32,21 +32,23 @@ def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
         raise Refused("\n".join(lines))
     followers = {target: start.start(run.path, target) for target in targets}
     if detach:
-        print(f"{run.id} is followed in the background; gputui follow {run.id} shows how far it is")
+        print(f"{run.name} is followed in the background; gputui follow {run.name} shows how far it is")
         return DONE
     try:
         return _wait(run, followers)
     except KeyboardInterrupt:
         for process in followers.values():
             process.terminate()
-        complain(f"gputui follow {run.id} {' '.join(f'--to {target}' for target in targets)} goes on from here")
+        complain(f"gputui follow {run.name} {' '.join(f'--to {target}' for target in targets)} goes on from here")
         return INTERRUPTED
 
 
 def _show(run: Run) -> None:
     states = start.states(run.path)
     if not states:
-        raise Refused(f"{run.id} has no followers; --to tensorboard starts one, and gputui follow --help lists others")
+        raise Refused(
+            f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others"
+        )
     for state in states:
         print(clean(f"{state.target}: {_line(state)}"))
 

@@ -31,7 +31,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
         return
     recorded = event_reading.read_events(run.path)
     for damage in recorded.damage:
-        complain(f"{run.id}: {damage}")
+        complain(f"{run.name}: {damage}")
     text = _as_csv(run, recorded) if form == "csv" else _as_json_lines(recorded)
     if output is None:
         sys.stdout.write(text)
@@ -43,7 +43,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
 def _as_csv(run: Run, recorded: RunEvents) -> str:
     table = history.rows(recorded.events)
     if not table:
-        raise Refused(f"{run.id} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
+        raise Refused(f"{run.name} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
     out = io.StringIO()
     writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()
@@ -58,5 +58,5 @@ def _as_json_lines(recorded: RunEvents) -> str:
 def _to_tensorboard(run: Run, folder: Path) -> None:
     refuse_existing(folder)
     if (path := to_tensorboard.write_all(run, folder)) is None:
-        raise Refused(f"{run.id} has no figures")
+        raise Refused(f"{run.name} has no figures")
     print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")

@@ -148,7 +148,7 @@ def _opened(run: Run, follow: bool) -> BinaryIO | None:
             return open_regular(run.file("engine.log"))
         except FileNotFoundError:
             if not follow:
-                raise Refused(f"{run.id} has no log") from None
+                raise Refused(f"{run.name} has no log") from None
         if not run.is_active:
             return None
         time.sleep(POLL_SECONDS)

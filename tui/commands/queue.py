@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
+from ...engine.files import run_numbers
+from ...engine.files.places import runs_folder
 from ...engine.files.values import mapping, to_json
 from ...engine.queue import entries, entry_changes, free_devices, queue_settings
 from ...engine.queue.entries import Entry
@@ -118,7 +120,8 @@ def _first(name: str | None) -> str | None:
 
 def _added(entry: Entry) -> int:
     print(entry.run, flush=True)
-    complain(queue.place_text(entry))
+    name = f"{entry.name}: " if entry.name != entry.run else ""
+    complain(f"{name}{queue.place_text(entry)}")
     return DONE
 
 
@@ -161,14 +164,16 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 
 def _named(entry: Entry) -> str:
-    """Return the id of an entry with the changed options of the run, or the kind of the measurement, in parentheses."""
+    """Return the short name of a run with its changed options in parentheses, or the id of a measurement with its
+    kind.
+    """
     about = entry.what
     if entry.kind == "run":
         title = titles.title_of(entry.folder)
         about = (
             title.within(len(title.preset) + len(": ") + CHANGES_WIDTH).removeprefix(title.preset).removeprefix(": ")
         )
-    return f"{entry.run} ({about})" if about else entry.run
+    return f"{entry.name} ({about})" if about else entry.name
 
 
 def _in_order(listed: Sequence[Entry]) -> list[Entry]:
@@ -190,6 +195,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
             {
                 "place": place,
                 "run": entry.run,
+                "name": entry.name,
                 "kind": entry.what or entry.kind,
                 "state": entry.state,
                 "needs": free_devices.needs_text(entry, gpus),
@@ -242,16 +248,19 @@ def change(verb: str, names: Sequence[str]) -> None:
     for name in reversed(ids) if verb in ("top", "down") else ids:
         act(name)
     for name in ids:
-        print(f"{name} {done}")
+        print(f"{entries.name_of(name)} {done}")
 
 
 def _queued(name: str) -> str:
-    """Return the id of the only queued run or measurement whose id is `name` or contains it. `latest` is the newest.
+    """Return the id of the queued run whose short name is `name`, or of the only queued run or measurement whose id is
+    `name` or contains it. `latest` is the newest.
 
     Raises Refused if there is none, or if several match.
     """
     if name == "latest" and (listed := entries.all_entries()):
         return max(listed, key=lambda entry: entry.queued_at).run
+    if (folder := run_numbers.named(name, runs_folder())) is not None:
+        name = folder.name
     files = [path.stem for path in sorted(entries.queue_folder().glob("[!.]*.json"))]
     matching = [run for run in files if run == name] or [run for run in files if name and name in run]
     if len(matching) == 1:

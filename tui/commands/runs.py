@@ -84,6 +84,7 @@ def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
 def _as_json(entry: Entry) -> dict[str, object]:
     return {
         "id": entry.run.id,
+        "name": entry.run.name,
         "state": entry.state,
         "host": entry.host or None,
         "path": str(entry.run.path),
@@ -103,7 +104,7 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
     """
     if closed:
         complain(closed)
-    damaged = [f"{entry.run.id}: {entry.damage}" for entry in entries if entry.damage]
+    damaged = [f"{entry.run.name}: {entry.damage}" for entry in entries if entry.damage]
     if damaged:
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
@@ -121,10 +122,10 @@ def stop_run(name: str) -> None:
         entry_changes.wait_for_start(run.id)
         if run.state == WAITING:
             entry_changes.remove(run.id)
-            print(f"{run.id} is taken out of the queue")
+            print(f"{run.name} is taken out of the queue")
             return
         if slurm_queue.stop(run.id):
-            print(f"{run.id} is asked to stop by Slurm; repeat the command to end it at once")
+            print(f"{run.name} is asked to stop by Slurm; repeat the command to end it at once")
             return
         entry_changes.end_for_good(run.id)
     run_folders.request_stop(run)
@@ -133,7 +134,7 @@ def stop_run(name: str) -> None:
         time.sleep(0.1)
     state = run.state
     stopping = "is stopping; repeat the command to end it at once"
-    print(f"{run.id} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
+    print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 # ---- deleting -------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
     going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
     for run in going_on:
         stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
-        complain(f"{run.id} is not deleted: it is {states[run]}; gputui stop {run.id} {stops}")
+        complain(f"{run.name} is not deleted: it is {states[run]}; gputui stop {run.name} {stops}")
     to_delete = [run for run in to_delete if run not in going_on]
     if not to_delete:
         return WRONG
@@ -195,17 +196,16 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
     for run in named:
         others = run_cluster.other_workers(run)
         if others:
-            named_too = ", ".join(clean(other.id) for other in others)
-            print(f"with {clean(run.id)} go the runs of its other workers: {named_too}")
+            named_too = ", ".join(clean(other.name) for other in others)
+            print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
         all_runs |= dict.fromkeys(others)
     return list(all_runs)
 
 
 def _ask(to_delete: Sequence[Run]) -> None:
     """Ask before runs are deleted. Raises Abort if the answer is no, and Refused without a terminal."""
-    ask_before_deleting(
-        to_delete, [f"{run.id}  {run_folders.title(run)}" for run in to_delete], "run", "events, checkpoints and log"
-    )
+    lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
+    ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
@@ -234,7 +234,7 @@ def note(name: str, words: Sequence[str]) -> None:
     run = run_folders.find(name)
     written = titles.write_note(run, " ".join(words)) if words else titles.read_notes(run)
     if not words:
-        print(clean(written.note) or f"{clean(run.id)} has no note")
+        print(clean(written.note) or f"{clean(run.name)} has no note")
 
 
 def tag(name: str, tags: Sequence[str], remove: bool) -> None:
@@ -250,7 +250,7 @@ def tag(name: str, tags: Sequence[str], remove: bool) -> None:
             name_of_tag for name_of_tag in titles.tags_in(tags) if name_of_tag not in titles.read_notes(run).tags
         ]
     ):
-        raise Refused(f"{run.id} has no tag {' or '.join(missing)}; gputui tag {run.id} prints its tags")
+        raise Refused(f"{run.name} has no tag {' or '.join(missing)}; gputui tag {run.name} prints its tags")
     written = titles.retag(run, () if remove else tags, tags if remove else ()) if tags else titles.read_notes(run)
     text = " ".join(f"#{name_of_tag}" for name_of_tag in written.tags)
-    print(clean(text) or f"{clean(run.id)} has no tags")
+    print(clean(text) or f"{clean(run.name)} has no tags")

@@ -96,12 +96,12 @@ def run_preset(
         return DONE
     if resume_if_any and (run := resuming.of_preset(preset, complain)) is not None:
         if run.state == "ok":
-            complain(f"{run.id} has completed: nothing is trained")
+            complain(f"{run.name} has completed: nothing is trained")
             return DONE
         if not (reason := resuming.why_not(run)):
             if code != "new":
                 code_files.check(run, code == "copy")
-            complain(f"{run.id} is resumed")
+            complain(f"{run.name} is resumed")
             return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
@@ -197,7 +197,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
     findings = [*checks.of_kind(kind, here), *checks.of_remarks(joined), *python]
     for finding in findings:
         if finding.level == "error":
-            raise Refused(finding.whole(f"{run.id}: {finding}"))
+            raise Refused(finding.whole(f"{run.name}: {finding}"))
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
@@ -249,7 +249,7 @@ def _wait_for_followers(run: Run) -> None:
     from ...engine.follow import start as follow  # few runs have followers
 
     for state in follow.wait(run.path):
-        complain(f"{state.target} {state.words}; gputui follow {run.id} shows when it has all figures")
+        complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
 
 
 def _exit_code(run: Run, outcome: str) -> int:
@@ -294,8 +294,8 @@ def _detached(run: Run, findings: Sequence[Finding]) -> int:
 
 def _unheard(run: Run, fault: OutputFault) -> int:
     """Write on stderr that standard output cannot be written, and return NOT_WRITTEN. The run itself continues."""
-    running = f"{run.id} is still running; show it with: gputui watch {run.id}"
-    has_ended = f"{run.id} has ended; everything is in {run.path}"
+    running = f"{run.name} is still running; show it with: gputui watch {run.name}"
+    has_ended = f"{run.name} has ended; everything is in {run.path}"
     state = running if run.state in run_folders.ACTIVE_STATES else has_ended
     complain(f"standard output cannot be written ({fault})\n{state}")
     discard_output()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...engine.checks import Finding
 from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
-from ...engine.runs import Run, checkpoint_files, events
+from ...engine.runs import Run, checkpoint_files, events, titles
 from ...engine.runs.events import Event, fields_of
 from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import clean, error_text
@@ -42,7 +42,8 @@ class LineView:
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
             self.line(f"{finding.level}: {finding}")
-        self.line(f"run {self.run.id}")
+        title = f"{titles.with_name(self.run)}  " if self.run.number is not None else ""
+        self.line(f"{title}run {self.run.id}")
 
     def line(self, text: str) -> None:
         self.out.print(Text(clean(text)), soft_wrap=True)
@@ -135,7 +136,7 @@ class LineView:
         self.line(f"{ENDED.get(event.outcome, event.outcome)}{at}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
-            self.line(f"gputui resume {self.run.id} continues from the last checkpoint")
+            self.line(f"gputui resume {self.run.name} continues from the last checkpoint")
 
 
 def _doing(event: events.Phase) -> str:

@@ -17,6 +17,7 @@ from .plain_tables import show_table
 
 # In the order of their columns, and in the order in which they get room.
 LISTED = (
+    "name",
     "id",
     "state",
     "run",
@@ -29,6 +30,7 @@ LISTED = (
     "note",
 )
 FIRST = (
+    "name",
     "id",
     "state",
     "run",
@@ -80,6 +82,8 @@ def _cell(name: str, entry: Entry, width: int) -> str:
 
 
 def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
+    if name == "name":
+        return any(entry.number for entry in entries)
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)
@@ -93,7 +97,7 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
     for name in sorted(columns, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        if least[name] + APART <= room + APART or name == "id":
+        if least[name] + APART <= room + APART or name in ("name", "id"):
             widths[name] = least[name]
             room -= least[name] + APART
     for name in ("run", "note"):

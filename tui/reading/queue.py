@@ -37,7 +37,7 @@ def read() -> Queue:
         held, place = entry.state == "held", places.get(entry.run)
         why = entries.PAUSED_REASON if paused and place and not held else why_of(entry, reasons)
         when = queue_times.when_text(starts[entry.run])
-        needs, after = free_devices.needs_text(entry, count), entry.after or ""
+        needs, after = free_devices.needs_text(entry, count), entries.name_of(entry.after) if entry.after else ""
         waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
 
@@ -65,12 +65,12 @@ def title_of(entry: Entry) -> str:
     return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.title(entry.folder)
 
 
-def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.run) -> str:
+def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.name) -> str:
     """Return the place of a new entry, and what it waits for, in one line. For an entry that Slurm starts, return its
-    job. `name` returns the text that names another entry, by default its id.
+    job. `name` returns the text that names another entry, by default its short name.
     """
     if entry.is_of_slurm:
-        after = f"; it waits for {entry.after} to end" if entry.after else ""
+        after = f"; it waits for {entries.name_of(entry.after)} to end" if entry.after else ""
         return f"submitted to Slurm as job {entry.slurm_job}, needs {free_devices.needs_text(entry, 0)}{after}"
     everything = entries.all_entries()
     listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
@@ -80,7 +80,7 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
     if entries.is_paused():
         why = entries.PAUSED_REASON
     elif entry.after:
-        why = f"it waits for {entry.after} to end"
+        why = f"it waits for {entries.name_of(entry.after)} to end"
     elif before:
         why = f"{name(before[-1])} is before it"
     else:

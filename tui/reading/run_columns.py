@@ -85,6 +85,14 @@ def _one_line(words: str) -> str:
 
 _BY_LIST = (
     RunColumn(
+        "name",
+        "its short name, which commands take",
+        5,
+        lambda entry: f"r{entry.number}" if entry.number else "",
+        lambda entry: entry.number,
+        right=False,
+    ),
+    RunColumn(
         "run",
         "the preset, and what was changed of it",
         0,
@@ -130,8 +138,9 @@ _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation
 HOST = "peak_process_bytes"
 ON_GPUS = "gpu_busy_mean"  # known of a run that has trained on GPUs
 # Without a choice: in the order in which they stand, and in the order in which they get room.
-USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
+USUAL = ("name", "run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
+    "name",
     "run",
     "state",
     SPEED,
@@ -182,6 +191,8 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
 
 
 def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
+    if name == "name":
+        return any(entry.number for entry in entries)
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     if name == "memory":  # on a CPU TensorFlow counts next to nothing

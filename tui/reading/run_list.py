@@ -56,6 +56,12 @@ class Entry:
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
     size: int | None = None  # bytes on the disk; None: not measured yet
     waiting: Waiting | None = None  # its place in the queue, if it waits
+    number: int | None = None  # from which its short name is made
+
+    @property
+    def name(self) -> str:
+        """The short name, such as `r42`; the id if the run has no number."""
+        return f"r{self.number}" if self.number else self.run.id
 
     @property
     def is_active(self) -> bool:
@@ -83,7 +89,7 @@ class Entry:
         """Return True if all words are in the id, title, tags, note, description or state of the run. Upper and lower
         case are not distinguished.
         """
-        about = (self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
+        about = (self.name, self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
         text = " ".join(about).casefold()
         return all(word in text for word in words.casefold().split())
 
@@ -209,6 +215,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         bool(steps_in(run.file("checkpoints"))),
         _validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
         earlier.workers if earlier and earlier.workers else _workers(run),
+        number=run.number,
     )
 
 
@@ -282,7 +289,7 @@ def when_text(then: float, now: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that was running at the last reading and has ended since: its title, its id and its state."""
+    """A run that was running at the last reading and has ended since: its name and title, its id and its state."""
 
     title: str
     id: str
@@ -291,8 +298,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Now:
-    """The running runs. `title` is the title of the newest. `done` is the share (0 to 1) of its steps that it has done,
-    None if unknown. `ended` are the runs that have ended since the last reading.
+    """The running runs. `title` is the name and the title of the newest. `done` is the share (0 to 1) of its steps that
+    it has done, None if unknown. `ended` are the runs that have ended since the last reading.
     """
 
     running: tuple[Run, ...] = ()
@@ -318,12 +325,12 @@ class RunningRuns:
         states = {name: (run, state) for name, run in searched.items() if (state := self._state(run)) is not None}
         running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
         over = [states[name] for name in self._going_on if name in states and name not in running]
-        ended = tuple(Ended(runs.title(run), run.id, state) for run, state in over)
+        ended = tuple(Ended(titles.with_name(run), run.id, state) for run, state in over)
         self._going_on = running
         first = next(iter(running.values()), None)
         if first is None:
             return Now(ended=ended, queue=queue)
-        return Now(tuple(running.values()), runs.title(first), _done(last_progress(first)), ended, queue)
+        return Now(tuple(running.values()), titles.with_name(first), _done(last_progress(first)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
         """Return the state of the run. None if it was deleted, or if it has ended and has not changed since the last

@@ -116,7 +116,7 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
         python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
         findings = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
         if errors := [finding for finding in findings if finding.level == "error"]:
-            raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
+            raise RunError(f"{run.name} cannot be resumed: {errors[0]}")
         return run, run_resuming.resume(run, new_code, from_copy=from_copy)
 
     def queue_it() -> str:

@@ -25,7 +25,8 @@ def remarks(comparison: Comparison) -> list[str]:
     """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, and the figures
     or runs that cannot be compared.
     """
-    how = {"pinned": f"the pinned baseline, {comparison.baseline}", "given": f"the baseline, {comparison.baseline}"}
+    first = comparison.names[0]
+    how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
     if has_noise(comparison):
         lines.append(WITHIN)
@@ -193,12 +194,14 @@ def has_noise(comparison: Comparison) -> bool:
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Return all rows of the comparison as cells: names, states, versions, code, options, figures.
+    """Return all rows of the comparison as cells: names, ids, states, versions, code, options, figures.
 
     If noise was measured, the last column has it.
     """
     noisy = has_noise(comparison)
-    rows = [["", *(clean(run) for run in comparison.runs), *(["spread of repeats"] if noisy else [])]]
+    rows = [["", *(clean(name) for name in comparison.names), *(["spread of repeats"] if noisy else [])]]
+    if comparison.names != comparison.runs:
+        rows.append(["id", *(clean(run) for run in comparison.runs), *([""] if noisy else [])])
     rows.append(["title", *(clean(title) for title in comparison.titles), *([""] if noisy else [])])
     rows.append(["outcome", *comparison.states, *([""] if noisy else [])])
     rows += [[name, *facts, *([""] if noisy else [])] for name, facts in fact_cells(comparison)]
@@ -230,6 +233,7 @@ def as_csv(comparison: Comparison) -> str:
     writer.writerow(["what", "unit", *comparison.runs, "spread of repeats"])
     blank = [""] * len(comparison.runs)
     writer.writerow(["baseline", "", comparison.choice, *blank])
+    writer.writerow(["name", "", *(clean(name) for name in comparison.names), ""])
     writer.writerow(["title", "", *(clean(title) for title in comparison.titles), ""])
     writer.writerow(["outcome", "", *comparison.states, ""])
     writer.writerows([name, "", *facts, ""] for name, facts in fact_cells(comparison))

@@ -287,9 +287,9 @@ class CompareScreen(ComparedCurves):
 def _toggle(run: Run) -> str:
     if baseline.pinned().run == run:
         baseline.unpin()
-        return f"{run.id} is no longer pinned"
+        return f"{run.name} is no longer pinned"
     baseline.pin(run)
-    return f"{run.id} is the baseline of all comparisons from now on"
+    return f"{run.name} is the baseline of all comparisons from now on"
 
 
 def _label(text: str, with_cells: bool) -> Text:

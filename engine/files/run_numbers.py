@@ -1,0 +1,116 @@
+"""The numbers of runs, from which their short names are made, such as `r42`.
+
+One file of the home has a line for each run, the name of its folder, in the order in which the runs were created. The
+number of a run is that of its line, so that it stays the same if the run is resumed, deleted or restored, and no other
+run ever gets it. A run without a line (of an older gputui, or copied from another home) has no number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from .reading import open_regular
+from .values import EMPTY, mapping, text
+
+FILE = "run-numbers"  # in the home, next to the folder of runs
+_NAME = re.compile(r"[rR]([1-9]\d{0,8})")
+_TIME = re.compile(r"\d{8}-\d{6}-")  # of the start, at the beginning of each name that gputui gives a folder
+_LONGEST_EVENT = 1 << 20  # bytes
+
+
+class _Read(NamedTuple):
+    stamp: tuple[int, ...]
+    numbers: Mapping[str, int]
+
+
+_read: dict[Path, _Read] = {}
+
+
+def number_of(run_folder: Path) -> int | None:
+    """Return the number of the run in `run_folder`; None if it has none.
+
+    A folder that the user has renamed is recognised by the id in the run's first event.
+    """
+    numbers = _numbers(file_of(run_folder))
+    number = numbers.get(run_folder.name)
+    if number is not None or not numbers or _is_older(run_folder.name, next(iter(numbers))):
+        return number
+    first_name = _first_name(run_folder)
+    if first_name not in numbers or _is_folder(run_folder.with_name(first_name)):  # this folder is a copy
+        return None
+    return numbers[first_name]
+
+
+def short_names(runs_folder: Path) -> Mapping[str, str]:
+    """Return the short name of each run that has a number, by the name that its folder had at its creation. Runs that
+    were deleted are included.
+    """
+    return {name: f"r{number}" for name, number in _numbers(file_of(runs_folder / "any")).items()}
+
+
+def _is_older(name: str, first_numbered: str) -> bool:
+    """Return True if the run was started before the first run that has a number, according to their names."""
+    return bool(_TIME.match(name) and _TIME.match(first_numbered) and name[:15] < first_numbered[:15])
+
+
+def named(short_name: str, runs_folder: Path) -> Path | None:
+    """Return the folder of the run whose short name is `short_name`; None if no run in `runs_folder` has it."""
+    name = first_name_of(short_name, runs_folder)
+    if not name:
+        return None
+    if _is_folder(runs_folder / name):
+        return runs_folder / name
+    with contextlib.suppress(OSError):
+        others = (runs_folder / other for other in os.listdir(runs_folder) if not other.startswith("."))
+        return next((folder for folder in others if _is_folder(folder) and _first_name(folder) == name), None)
+    return None
+
+
+def first_name_of(short_name: str, runs_folder: Path) -> str:
+    """Return the name that the folder of the run `short_name` had at its creation, also if that run was deleted. Empty
+    if no run has had that short name.
+    """
+    match = _NAME.fullmatch(short_name)
+    numbers = _numbers(file_of(runs_folder / short_name)) if match else EMPTY
+    return next((name for name, number in numbers.items() if match and number == int(match[1])), "")
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _first_name(run_folder: Path) -> str:
+    """Return the name that the folder had when its first event was written; empty without events."""
+    for file in sorted(run_folder.glob("*.jsonl")):
+        with contextlib.suppress(OSError, ValueError, RecursionError), open_regular(file) as stream:
+            return text(mapping(json.loads(stream.readline(_LONGEST_EVENT))).get("run")) or ""
+    return ""
+
+
+def file_of(run_folder: Path) -> Path:
+    """Return the path of the file with the numbers of the runs in the home of `run_folder`."""
+    return run_folder.parent.parent / FILE
+
+
+def _numbers(file: Path) -> Mapping[str, int]:
+    """Return the number of each run by the name of its folder. Empty if the file cannot be read.
+
+    The file is read again only if it has changed.
+    """
+    try:
+        about = os.stat(file)
+        stamp = (about.st_ino, about.st_size, about.st_mtime_ns)
+        before = _read.get(file)
+        if before is None or before.stamp != stamp:
+            with open_regular(file) as stream:
+                lines = os.fsdecode(stream.read()).split("\n")[:-1]
+            before = _read[file] = _Read(stamp, {name: number for number, name in enumerate(lines, 1) if name})
+    except OSError:
+        return EMPTY
+    return before.numbers
