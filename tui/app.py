@@ -37,9 +37,18 @@ from .screens.form.screen import FormScreen
 from .screens.runs.watch import RunWatch
 
 if TYPE_CHECKING:
+    from textual.command import Provider
+
     from ..engine.options import Options
     from ..engine.proof.folder import Proof
     from ..engine.runs import Run
+
+
+def _palette() -> type[Provider]:
+    from .screens.palette import Commands  # needed only once the palette is opened
+
+    return Commands
+
 
 GARBAGE_AFTER = 10_000  # new objects; Python's own is 700
 PALETTE_SECONDS = 0.1  # by then the palette has gone
@@ -55,6 +64,7 @@ class GputuiApp(BaseApp):
     TITLE = "gputui"
     # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
     CSS_PATH = Path(__file__).with_name("screens") / "form" / "form.tcss"
+    COMMANDS = {_palette}
     BINDINGS = [
         keys.bind("help"),
         *catalogue.key_bindings(),

@@ -87,7 +87,7 @@ def test_other_names_lead_to_the_option_everywhere(tmp_path: Path, capsys: pytes
 
 def _leads_to(key: str, word: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert key in printed(capsys, "options", word)
-    assert search(word.rpartition(".")[2])[0].info.key == key
+    assert search(word.rpartition(".")[2])[0].item.key == key
     assert cli.run(["--preset", "quickstart", "--set", f"{word}=1"]) == 2
     assert f"unknown option, did you mean {key}" in capsys.readouterr().err
     group, _, name = word.rpartition(".")

@@ -21,6 +21,7 @@ from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.errors import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
+from gputui.tui.reading.run_columns import matching
 from gputui.tui.reading.run_list import Entry, RunList, entry_of
 
 from tests.support import recorded
@@ -260,7 +261,7 @@ def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
     found = titles.read_notes(run)
     assert (found.note, len(found.tags)) == ("a note", 12)
     known = RunList()
-    assert next(entry for entry in known.read() if entry.run == run).matches("#tag7 a note")
+    assert [hit.item.run for hit in matching(known.read(), "#tag7 a note")] == [run]
     for content in ("{", '{"note": 3, "tags": "x"}', '{"tags": [1, "", "a b"]}'):
         run.file("notes.json").write_text(content)
         assert titles.read_notes(run) == titles.Notes()

@@ -23,8 +23,9 @@ from gputui.tui.form.form_state import (
     to_value,
     value_of,
 )
-from gputui.tui.form.option_search import around, marked, search, suggestion
+from gputui.tui.form.option_search import around, search, suggestion
 from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
+from gputui.tui.word_search import marked
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -176,7 +177,7 @@ def test_a_runs_record_keeps_the_presets_name() -> None:
 
 def test_search_finds_names_before_help_and_help_before_calls() -> None:
     def found(words: str) -> list[str]:
-        return [hit.info.key for hit in search(words)]
+        return [hit.item.key for hit in search(words)]
 
     assert found("jit_compile") == ["compile.xla"]
     assert found("input batch_size samples") == ["input.batch_size", "input.drop_remainder"]
@@ -199,17 +200,17 @@ def test_words_that_people_type_lead_to_the_option() -> None:
         "jit": "compile.xla", "workers": "input.parallel_calls", "threads": "device.inter_op_threads",
         "ddp": "strategy.kind", "adamw": "train.optimizer", "--batch-size": "input.batch_size",
     }  # fmt: skip
-    assert {word: search(word)[0].info.key for word in meant} == meant
+    assert {word: search(word)[0].item.key for word in meant} == meant
     assert suggestion("bach_size") == "batch_size"
     assert suggestion("zzzz") == ""
 
 
 def test_a_better_match_comes_before_that_of_a_group_of_this_name() -> None:
     policy, tf32 = search("precision")
-    assert (policy.info.key, tf32.info.key) == ("precision.policy", "precision.tf32")
+    assert (policy.item.key, tf32.item.key) == ("precision.policy", "precision.tf32")
     assert policy.rank < tf32.rank, "precision is another name of the policy"
     assert policy.elsewhere is None, "the row shows the whole key, which has the word"
-    keys = [hit.info.key for hit in search("device")]
+    keys = [hit.item.key for hit in search("device")]
     assert keys.index("device.logical_devices") < keys.index("device.visible"), "its own name has the word, too"
 
 
@@ -295,7 +296,7 @@ def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
 
 def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
     def found(words: str) -> list[tuple[str, str, str]]:
-        hits = [(hit.info.key, hit.elsewhere) for hit in search(words)]
+        hits = [(hit.item.key, hit.elsewhere) for hit in search(words)]
         return [(key, other.place if other else "", other.text[:12] if other else "") for key, other in hits]
 
     assert found("LR")[:3] == [
@@ -309,7 +310,7 @@ def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
     assert [key for key, *_ in found("atch")][:3] == ["input.batch_size", "input.one_batch", "train.micro_batches"]
     assert found("input")[0][0] == "workload.tfrecord_input", "its own name has the word"
     assert ("input.batch_size", "", "") in found("input"), "its group has it"
-    together = next(hit for hit in search("strategy mirrored") if hit.info.key == "strategy.kind")
+    together = next(hit for hit in search("strategy mirrored") if hit.item.key == "strategy.kind")
     assert together.rank == max(one.rank for one in together.matches) > min(one.rank for one in together.matches)
     assert together.elsewhere == max(together.matches, key=lambda one: one.rank)
     assert (suggestion(" Bach Size "), suggestion("learning rat")) == ("batch_size", "learning_rate")

@@ -51,11 +51,11 @@ async def test_search_narrows_and_escape_shows_all() -> None:
         assert ["batch" in line for line in lines[:2]] == [False, True]
         assert "device.memory_growth  calls" in str(form(pilot).query_one("#help", Static).content)
         await pilot.press("escape")
-        await burst(pilot, "/bach_size")
+        await burst(pilot, "/batch_zise")
         await answered(pilot)
         await pilot.press("enter", "down")
         await pilot.pause()
-        for part in ("no option matches bach_size", "did you mean batch_size?", "escape: all options"):
+        for part in ("no option matches batch_zise", "did you mean batch_size?", "escape: all options"):
             assert part in seen(pilot), part
         await pilot.press("escape")
         await pilot.pause()

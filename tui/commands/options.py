@@ -54,7 +54,7 @@ def fitting(words: str) -> list[OptionInfo]:
     group = [info for info in OPTIONS if words.strip().rstrip(".") == info.group]
     meant = keys_of(words)
     by_name = sorted((info for info in OPTIONS if info.key in meant), key=lambda info: meant.index(info.key))
-    return exact or group or by_name or [hit.info for hit in search(words)]
+    return exact or group or by_name or [hit.item for hit in search(words)]
 
 
 def described(info: OptionInfo) -> dict[str, Any]:

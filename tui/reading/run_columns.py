@@ -8,6 +8,7 @@ from typing import Any
 
 from ...engine import units
 from ...engine.figures import Figure, of_run, shown
+from ..word_search import Hit, search
 from .run_list import FIGURES, LEFT, Entry, when_text
 
 
@@ -204,6 +205,6 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
     return name not in ("tags", "note", "description") or any(COLUMNS[name].show(entry) for entry in entries)
 
 
-def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
-    """Return the entries whose runs match all words of the filter."""
-    return [entry for entry in entries if entry.matches(words)]
+def matching(entries: Iterable[Entry], words: str) -> list[Hit[Entry]]:
+    """Return the runs that match all words of the filter, in the order of `entries`."""
+    return search(words, entries, lambda entry: entry.places, with_parts=True)

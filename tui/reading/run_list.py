@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...engine.runs import ACTIVE_STATES, Run, code_copy, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
+from ..word_search import Place, place
 from .last_events import last_event, last_progress
 from .newest_runs import newest_runs
 from .queue_places import Queue, Waiting
@@ -85,13 +87,19 @@ class Entry:
         word = "held" if held else STATE_LABELS.get(self.state, self.state)
         return f"{word} on {self.host}" if self.host else word
 
-    def matches(self, words: str) -> bool:
-        """Return True if all words are in the id, title, tags, note, description or state of the run. Upper and lower
-        case are not distinguished.
-        """
-        about = (self.name, self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
-        text = " ".join(about).casefold()
-        return all(word in text for word in words.casefold().split())
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The texts in which the filter searches its words, the most important first."""
+        tags = (place(f"#{tag}", 1, label="tag") for tag in self.notes.tags)
+        return (
+            place(self.name),
+            place(self.title.whole),
+            *tags,
+            place(self.state_word, 1, label="state"),
+            place(self.run.id, 1, False, "id"),
+            place(self.notes.note, 2, False, "note"),
+            place(self.description, 3, False, "description"),
+        )
 
 
 class RunList:
@@ -230,7 +238,7 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
     """
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
-    return [entry for entry in entries if entry.run.id not in others]
+    return [entry for entry in entries if entry.run.id not in others] if others else entries
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:

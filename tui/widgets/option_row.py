@@ -14,12 +14,15 @@ from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input
 
+from ...engine.options import OptionInfo
 from ...engine.units import named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
 from ..form.form_state import INFO, FormState, kind, to_text
-from ..form.option_search import Hit, around, marked
+from ..form.option_search import around
+from ..word_search import Hit
+from .search_marks import with_marks
 
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
 FULL_WIDTH = 56  # a narrower row shows less
@@ -94,7 +97,7 @@ class OptionRow(Widget, can_focus=True):
         self.info = INFO[key]
         self.kind = kind(self.info)
         self.locked = ""
-        self.hit: Hit | None = None  # of a search
+        self.hit: Hit[OptionInfo] | None = None  # of a search
         self._before = ""
         self._edit: object = None  # while the input is open
 
@@ -140,7 +143,7 @@ class OptionRow(Widget, can_focus=True):
             gap = " " * max(least_gap, min(column, width - len(aside)) - line.cell_length)
             line = Content.assemble(line, gap, (aside, "$foreground-muted"))
         if self.hit is not None:
-            line = _highlighted(line, self.hit.words)
+            line = with_marks(line, self.hit)
         error = self.state.errors.get(self.key)
         if error is None:
             return line.truncate(width, ellipsis=True)
@@ -344,10 +347,3 @@ class OptionRow(Widget, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield from ()
-
-
-def _highlighted(line: Content, words: tuple[str, ...]) -> Content:
-    """Return the line with the searched words highlighted."""
-    for begin, end in marked(line.plain, words):
-        line = line.stylize("bold underline $text-warning", begin, end)
-    return line

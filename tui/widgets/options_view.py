@@ -155,7 +155,7 @@ class OptionsView(Widget):
 
     def narrow(self, words: str) -> None:
         """Show only the options that match the words, the best first. An empty text shows all options."""
-        hits = {hit.info.key: hit for hit in search(words)} if words.strip() else None
+        hits = {hit.item.key: hit for hit in search(words)} if words.strip() else None
         self._hits = list(hits) if hits is not None else None
         for key, row in self.rows.items():
             row.hit = hits.get(key) if hits else None

@@ -37,6 +37,8 @@ from ...reading import preset_files
 from ...reading.preset_files import GROUPS, Group, Listing, PresetFile
 from ...upstream.thread_imports import in_background
 from ...widgets.key_footer import KeyFooter
+from ...widgets.search_marks import with_marks
+from ...word_search import Hit, Place, best_first, place, search
 from ..base import Header
 from ..dialogs import Ask
 from .saving import AskName, short
@@ -90,6 +92,7 @@ class PresetsScreen(Screen[None]):
         super().__init__()
         self.listings: dict[Group, Listing] = {}
         self.listed: list[PresetFile] = []  # in the order of the list
+        self._ranks: list[int] = []  # how well each fits the typed words, the least is best
         self._folder: Path | None = None  # of the path that is typed
         self._previews: dict[Path, Found] = {}
         self._awaited: set[Group] = set()
@@ -152,7 +155,8 @@ class PresetsScreen(Screen[None]):
         entries.set_options(options)
         free = [i for i, option in enumerate(options) if not option.disabled]
         selected = [i for i in free if self.listed[int(options[i].id or 0)].path == select]
-        entries.highlighted = next(iter(selected or free), None)
+        best = min(free, key=lambda i: self._ranks[int(options[i].id or 0)], default=None)
+        entries.highlighted = next(iter(selected), best)
         self._placed = self.chosen.path if self.chosen else None
         if not self._awaited:
             self._select = None
@@ -161,36 +165,43 @@ class PresetsScreen(Screen[None]):
     def _options(self) -> tuple[list[Option], list[PresetFile]]:
         options: list[Option] = []
         listed: list[PresetFile] = []
+        self._ranks = []
         room = self.query_one("#list", OptionList).scrollable_content_region.width
-        for head, files, note in self._sections():
-            if head and (files or note):
+        for head, hits, note in self._sections():
+            if head and (hits or note):
                 options.append(Option(Content.styled(head, "bold $text-primary"), disabled=True))
-            width = max((len(file.name) for file in files), default=0)
-            for file in files:
-                line = prompt(file, width, room, glyphs_of(self.app))
-                options.append(Option(line, id=str(len(listed)), disabled=bool(file.other)))
-                listed.append(file)
+            width = max((len(hit.item.name) for hit in hits), default=0)
+            for hit in hits:
+                line = with_marks(prompt(hit.item, width, room, glyphs_of(self.app)), hit)
+                options.append(Option(line, id=str(len(listed)), disabled=bool(hit.item.other)))
+                listed.append(hit.item)
+                self._ranks.append(hit.rank)
             if note:
                 options.append(Option(Content.styled(f"  {clean(note)}", "$text-warning"), disabled=True))
         return options, listed
 
-    def _sections(self) -> list[tuple[str, list[PresetFile], str]]:
+    def _sections(self) -> list[tuple[str, list[Hit[PresetFile]], str]]:
         """Return (heading, files, note) for each part of the list: the files of the typed path, or all files that match
-        the typed words.
+        the typed words, the best first.
         """
         if preset_files.is_path(self.typed):
             _, begun = preset_files.split(self.typed)
             listing = self.listings.get("path", Listing())
-            return [("", [file for file in listing.files if file.name.startswith(begun)], listing.note)]
-        words = self.typed.lower().split()
-        listed: set[Path] = set()
-        sections = []
+            files = [Hit(file) for file in listing.files if file.name.startswith(begun)]
+            return [("", files, listing.note)]
+        unique: dict[Path, PresetFile] = {}
         for group in GROUPS:
-            listing = self.listings.get(group, Listing())
-            files = [file for file in listing.files if file.path not in listed and _fits(file, words)]
-            listed |= {file.path for file in listing.files}
-            sections.append((HEADS[group], files, "" if words else listing.note))
-        return sections
+            for file in self.listings.get(group, Listing()).files:
+                unique.setdefault(file.path, file)
+        hits = best_first(search(self.typed, unique.values(), _texts))
+        return [
+            (
+                HEADS[group],
+                [hit for hit in hits if hit.item.group == group],
+                "" if self.typed else self.listings.get(group, Listing()).note,
+            )
+            for group in GROUPS
+        ]
 
     @property
     def chosen(self) -> PresetFile | None:
@@ -368,9 +379,9 @@ def _resolved(path: Path) -> Found:
         return fault
 
 
-def _fits(file: PresetFile, words: list[str]) -> bool:
-    text = f"{file.name} {file.text} {file.path if file.group == 'recent' else ''}".lower()
-    return all(word in text for word in words)
+def _texts(file: PresetFile) -> tuple[Place, ...]:
+    """Return the texts in which words are searched: the name, then the description or, of a recent file, the folder."""
+    return place(file.name), place(file.text, 1, False, "description")
 
 
 Found = Preset | PresetError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
@@ -22,7 +23,9 @@ from ...base.themes import colour
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, waiting_first, when_text
+from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
+from ...word_search import Hit, best_first
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
 
@@ -122,7 +125,8 @@ class _Names(OptionList, inherit_bindings=False):
 MARK = 2  # cells of the mark before the first column
 LEAST, USEFUL = 17, 28  # of a column whose width is not fixed; titles get the second before less important columns
 MOST_CHOSEN = 48  # if columns were chosen, the table may scroll
-ASCENDING = ("run", "id", "state", "tags", "note", "description")  # words begin with A
+SEARCHED = ("run", "id", "state", "tags", "note", "description")
+ASCENDING = SEARCHED  # words begin with A
 
 
 class Order(NamedTuple):
@@ -156,26 +160,37 @@ class RunsTable(OpeningTable):
         self.order = order or Order()
         self.names: list[str] = []
         self._rows: dict[str, _Row] = {}
+        self._sorted: Sequence[Entry] = ()  # `_sorted_of` in the order `_sorted_by`
+        self._sorted_of: Sequence[Entry] = ()
+        self._sorted_by: Order | None = None
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
 
     def show(
-        self, entries: Sequence[Entry], words: str, marked: Mapping[str, object], columns: int
+        self, entries: Sequence[Entry], words: str, marked: Mapping[str, object], columns: int, most: int
     ) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter. Return their entries by id, in the order of the table.
+        """Show the runs that match the words of the filter, at most the first `most`. Return the entries of all that
+        match, by id, in the order of the table.
 
         `marked` has the ids of the marked runs as keys. `columns` is the width of the table in columns of the terminal.
         """
-        listed = waiting_first(ordered(entries, *self.order))
-        shown = {entry.run.id: entry for entry in folded(matching(listed, words))}
-        self._times = _times(shown.values())
+        if self._sorted_of is not entries or self._sorted_by != self.order:
+            self._sorted_of, self._sorted_by = entries, self.order
+            self._sorted = waiting_first(ordered(entries, *self.order))
+        hits = matching(self._sorted, words)
+        if self.order == Order():  # nobody has asked for another order
+            hits = best_first(hits)
+        shown = {entry.run.id: entry for entry in folded(hit.item for hit in hits)}
+        rows = dict(islice(shown.items(), most))  # thousands of rows take a second
+        by_id = {hit.item.run.id: hit for hit in hits[: most + len(hits) - len(shown)]}
+        self._times = _times(rows.values())
         scrolls = len(shown) > self.size.height - self.header_height
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
-        longest = max((len(entry.title.whole) for entry in entries), default=0)
+        longest = max((len(entry.title.whole) for entry in rows.values()), default=0)
         self.names = list(self.chosen) or usual(entries, width, max(LEAST, min(USEFUL, longest)))
-        widths = _widths([COLUMNS[name] for name in self.names], entries, width, bool(self.chosen))
+        widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
         heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
         made_of = tuple(widths.items())
-        self._rows = {key: self._row(entry, key in marked, made_of) for key, entry in shown.items()}
+        self._rows = {key: self._row(by_id[key], key in marked, made_of) for key in rows}
         self.fill(heads, {key: row.cells for key, row in self._rows.items()})
         return shown
 
@@ -206,17 +221,21 @@ class RunsTable(OpeningTable):
         label = f"{head:>{width}}" if COLUMNS[name].right else head
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
-    def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
-        """Return the row of a run. The former row is returned if nothing in it has changed, as there may be thousands
-        of runs.
+    def _row(self, hit: Hit[Entry], marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
+        """Return the row of a run, with the words of the filter marked. The former row is returned if nothing in it has
+        changed, as there may be thousands of runs.
 
         `widths` has name and width of each column.
         """
-        made_of = (entry, marked, widths, self._times.get(entry.run.id))
+        entry = hit.item
+        made_of = (entry, marked, widths, self._times.get(entry.run.id), hit.words)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
             return former
         cells = [self._cell(name, entry, width) for name, width in widths]
+        for name, cell in zip((name for name, _ in widths), cells, strict=True):
+            if hit.words and name in SEARCHED:
+                mark_cell(cell, hit, colour(self.app, "warning"))
         if cells:
             cells[0] = Text.assemble((("*" if marked else " ") + " "), cells[0], no_wrap=True)
         if marked:

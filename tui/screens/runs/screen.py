@@ -82,7 +82,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         super().__init__()
         self._list = RunList()
         self._most: int | None = None  # runs to read; None: all, as a filter or an order needs them
-        self.shown: dict[str, Entry] = {}
+        self._rows = FIRST  # of the table, at most
+        self.shown: dict[str, Entry] = {}  # the runs that match the filter
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
         self._offered: tuple[object, ...] = (False, False)
@@ -169,13 +170,18 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
                 leaving.wait(REFRESH_SECONDS)
 
     def show_latest(self) -> None:
-        self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
+        if self.marked:
+            self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
         side_width = side_view.width_in(self.size.width, self.app.settings.runs.side_view)
         self.query_one(SideView).place(side_width)
         words, room = self.query_one("#filter", Input).value, self.size.width - side_width
-        self.shown = self.table.show(self.entries, words, self.marked, room)
+        self.shown = self.table.show(self.entries, words, self.marked, room, self._rows)
         if self._go_to in self.shown:
-            self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
+            at = list(self.shown).index(self._go_to)
+            if at >= self._rows:
+                self._rows = at + FIRST
+                self.table.show(self.entries, words, self.marked, room, self._rows)
+            self.table.move_cursor(row=at, animate=False)
             self._go_to = ""
         panel = self.query_one("#status", Panel)
         width = panel.content_size.width or self.size.width
@@ -249,7 +255,11 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.action_open()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        if self._unread and event.cursor_row + FIRST // 2 >= len(self.shown):
+        near = event.cursor_row + FIRST // 2
+        if near >= self._rows and len(self.shown) > self._rows:
+            self._rows *= 4
+            self.call_after_refresh(self.rearrange)
+        if self._unread and near >= len(self.shown):
             self._read_more(4 * len(self.entries))
         self._show_current()
 
@@ -355,6 +365,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         line.focus()
 
     def on_input_changed(self) -> None:
+        self._rows = FIRST
         self.rearrange()
 
     def on_input_submitted(self) -> None:

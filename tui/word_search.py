@@ -1,0 +1,221 @@
+"""Searches by words: options, commands, presets and runs are all searched, ordered and marked by the rules here.
+
+A word must match the beginning of a word of an item. If no item has such a match for each word, any part of the texts
+may match, and at last the letters of a word in their order, as `mxp` in `mixed_precision`. Ten thousand runs are
+searched at each key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+NAME = "name"
+LEAST_LETTERS = 2
+_PART, _LETTERS = 1000, 2000  # the least ranks of a match with a part of a text, and with single letters
+
+
+class Place(NamedTuple):
+    """A text of an item that is searched, made by `place`. `order` is 0 for the most important text of the item. Only
+    names are searched by letters. `label` says what the text is.
+    """
+
+    text: str
+    lower: str
+    order: int
+    is_name: bool
+    label: str
+
+
+def place(text: str, order: int = 0, is_name: bool = True, label: str = NAME) -> Place:
+    """Return the text as a place to search."""
+    return Place(text, _lower(text), order, is_name, label)
+
+
+class Match(NamedTuple):
+    """The best place at which a word was found in an item: its rank (the least is best), its label and its text."""
+
+    rank: int
+    place: str
+    text: str
+
+
+class Hit(NamedTuple, Generic[Item]):
+    """An item that matches all words of a search, with the best match of each word. `rank` is that of the worst
+    match.
+    """
+
+    item: Item
+    words: tuple[str, ...] = ()
+    matches: tuple[Match, ...] = ()
+    rank: int = 0
+
+    @property
+    def elsewhere(self) -> Match | None:
+        """The worst match, if it is in another place than a name; None if all words are in names."""
+        worst = max(self.matches, key=lambda match: match.rank, default=None)
+        return worst if worst is not None and worst.place != NAME else None
+
+    def marks(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each part of `text` to mark as found."""
+        return marked(text, self.words, by_letters=self.rank >= _LETTERS)
+
+
+def search(
+    text: str, items: Iterable[Item], places: Callable[[Item], Sequence[Place]], with_parts: bool = False
+) -> list[Hit[Item]]:
+    """Return the items that match all words of `text`, in the order of `items`. Without words, return all of them.
+
+    `places` returns the texts of an item. Weaker matches count only if no item has a stronger one. With `with_parts`,
+    parts of the texts always count, so that an item does not vanish from a list when another one is added.
+    """
+    words = tuple(_lower(text).split())
+    if not words:
+        return [Hit(item) for item in items]
+    items = list(items)
+    for match in (_by_parts, _by_letters) if with_parts else (_by_words, _by_parts, _by_letters):
+        if hits := [hit for item in items if (hit := _hit(item, words, places(item), match)) is not None]:
+            return hits
+    return []
+
+
+def best_first(hits: Iterable[Hit[Item]]) -> list[Hit[Item]]:
+    """Return the hits, the best first. Equal hits keep their order."""
+    return sorted(hits, key=attrgetter("rank"))
+
+
+def _hit(
+    item: Item, words: tuple[str, ...], places: Sequence[Place], match: Callable[[str, Sequence[Place]], Match | None]
+) -> Hit[Item] | None:
+    matches, rank = [], 0
+    for word in words:
+        best = match(word, places)
+        if best is None:
+            return None
+        matches.append(best)
+        rank = max(rank, best.rank)
+    return Hit(item, words, tuple(matches), rank)
+
+
+def marked(text: str, words: Iterable[str], *, by_letters: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each place in the text at which one of the words stands, as positions from 0. Beginnings
+    of words are preferred to other parts. Upper and lower case are not distinguished.
+
+    With `by_letters`, the single letters of a word that does not stand in the text are yielded.
+    """
+    lower = _lower(text)
+    for word in words:
+        places = list(_places(word, lower))
+        begins = [at for at in places if _begins(text, at)]
+        yield from ((at, at + len(word)) for at in begins or places)
+        if not places and by_letters:
+            yield from ((at, at + 1) for at in letters(word, text))
+
+
+@lru_cache(maxsize=4096)
+def letters(word: str, name: str) -> tuple[int, ...]:
+    """Return the positions in `name` of the letters of `word`, in their order; empty if they are not all there.
+
+    The first letter begins a word. Each other letter is in the same word as the letter before it, or begins a word.
+    """
+    lower, lost = _lower(name), set[tuple[int, int]]()
+
+    def rest(number: int, last: int) -> tuple[int, ...] | None:
+        if number == len(word):
+            return ()
+        if (number, last) in lost:
+            return None
+        same = True
+        for at in range(last + 1, len(lower)):
+            same = same and (at == last + 1 or lower[at - 1].isalnum())
+            if lower[at] == word[number] and (same or _begins(name, at)):
+                following = rest(number + 1, at)
+                if following is not None:
+                    return (at, *following)
+        lost.add((number, last))
+        return None
+
+    for at in _places(word[0], lower):
+        if _begins(name, at) and (following := rest(1, at)) is not None:
+            return (at, *following)
+    return ()
+
+
+@lru_cache(maxsize=64)
+def _in_order(word: str) -> re.Pattern[str]:
+    """Return a pattern of texts with the letters of `word` in their order, which excludes most texts quickly."""
+    first, *others = map(re.escape, word)
+    return re.compile(first + "".join(f"[^{letter}]*{letter}" for letter in others), re.DOTALL)
+
+
+def _lower(text: str) -> str:
+    """Return the text in lower case. Its positions are those of `text`, as the few letters whose small form is longer
+    stay.
+    """
+    lower = text.lower()
+    return lower if len(lower) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
+def _places(word: str, lower: str) -> Iterator[int]:
+    at = lower.find(word)
+    while at >= 0:
+        yield at
+        at = lower.find(word, at + 1)
+
+
+def _begins(text: str, at: int) -> bool:
+    """Return True if a word begins at this position of the text. `MirroredStrategy` is two words."""
+    return at == 0 or not text[at - 1].isalnum() or (text[at].isupper() and text[at - 1].islower())
+
+
+@lru_cache(maxsize=64)
+def _forms(word: str) -> tuple[str, ...]:
+    """Return the forms of a word that are searched: as it was typed, and as names are written, with _ in place of -."""
+    return tuple(dict.fromkeys((word, word.strip("-").replace("-", "_") or word)))
+
+
+def _by_words(word: str, places: Sequence[Place], with_parts: bool = False) -> Match | None:
+    """Return the best match of `word` with the beginning of a word or, `with_parts`, with any part; None without one.
+
+    A whole name is better than the beginning of a name, and that is better than a later word of it. Equal matches in
+    names come before others.
+    """
+    best: Match | None = None
+    forms, highest = _forms(word), 2 * _PART  # the rank from which on a place cannot be better than `best`
+    for text, lower, order, is_name, label in places:
+        if is_name and lower in forms:
+            return Match(int(label != NAME), label, text)
+        least = 1 + 4 * order + (label != NAME)
+        if highest <= least:
+            continue
+        for form in forms:
+            at = lower.find(form)
+            if at < 0:
+                continue
+            if at == 0 or any(_begins(text, at) for at in _places(form, lower)):
+                rank = least + 2 * (is_name and at > 0)
+            elif with_parts:
+                rank = _PART + order
+            else:
+                continue
+            if rank < highest:
+                best, highest = Match(rank, label, text), rank
+    return best
+
+
+def _by_parts(word: str, places: Sequence[Place]) -> Match | None:
+    return _by_words(word, places, with_parts=True)
+
+
+def _by_letters(word: str, places: Sequence[Place]) -> Match | None:
+    if (best := _by_parts(word, places)) is not None or len(word) < LEAST_LETTERS:
+        return best
+    in_order = _in_order(word)
+    for text, lower, order, is_name, label in places:
+        if is_name and in_order.search(lower) and letters(word, text):
+            return Match(_LETTERS + order, label, text)
+    return None
