@@ -1,6 +1,6 @@
-"""How much the screen costs: first paint, CPU and bytes while watching, opening a long run.
+"""How much the screen costs: first paint, CPU and bytes of a live view, opening a long run, going back and forth.
 
-    python benchmarks/tui.py [--seconds 20]
+    python benchmarks/tui.py [--seconds 20] [--only screens]
 
 Everything is measured in this one run, on recorded run folders, in a real pseudo-terminal of 120x40 or 200x60.
 """
@@ -8,6 +8,7 @@ Everything is measured in this one run, on recorded run folders, in a real pseud
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import pty
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import termios
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,9 @@ from tests.support import recorded
 
 SIZE, LARGE = (40, 120), (60, 200)
 SCREENFUL = 2000  # bytes that only a painted screen has
+STILL_SECONDS = 0.05  # without output: a screen has been painted
+BACK_AND_FORTH = {"live": "\x1bOR", "runs": "\x1bOS", "live again": "\x1bOR", "form": "\x1bOQ"}  # F3, F4, F3, F2
+KEYS, BURNERS = 20, 8
 WATCH = """
 import sys
 from pathlib import Path
@@ -121,6 +126,19 @@ class Terminal:
                 break
         return last
 
+    def painted_seconds(self, key: str) -> float:
+        """Return the seconds from pressing `key` until the last byte of the screen that it opens. Raises
+        AssertionError if none is painted within 20 s.
+        """
+        began, last, seen = time.perf_counter(), 0.0, 0
+        os.write(self._fd, key.encode())
+        while seen < SCREENFUL or select.select([self._fd], [], [], STILL_SECONDS)[0]:
+            assert time.perf_counter() - began < 20, f"{key!r} has painted {seen} bytes"
+            if select.select([self._fd], [], [], 1.0)[0]:
+                seen += len(os.read(self._fd, 65536))
+                last = time.perf_counter() - began
+        return last
+
     def close(self) -> None:
         self.process.kill()
         os.waitpid(self.pid, 0)
@@ -205,6 +223,40 @@ def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
     return ours, bare, ours / bare
 
 
+def back_and_forth(home: Path, burners: int) -> tuple[float, float]:
+    """Return the median and the greatest time in seconds from a key to the painted screen, of 20 keys that go from the
+    form to the live view of a running run with 8 GPUs, to the runs, and back.
+
+    Each screen has been opened once before. `burners` processes use all the CPU that they can get.
+    """
+    kind: dict[str, Any] = {"gpus": 8, "seconds": 600, "readings_a_second": 1.0, "epoch_seconds": 20}
+    recorded.write(home, name="20260921-100000-cnn", outcome=None, engine_pid=os.getpid(), **kind)
+    for number in range(10):
+        recorded.write(home, name=f"20260920-10000{number}-cnn", gpus=1, seconds=20)
+    terminal, seconds = Terminal(FORM, home=home), []
+    with burning(burners):
+        assert terminal.first_paint_seconds()
+        terminal.read(3)
+        keys = [*BACK_AND_FORTH.values()] * (1 + KEYS // len(BACK_AND_FORTH))
+        for key in keys:
+            seconds.append(terminal.painted_seconds(key))
+            terminal.read(0.7)
+    terminal.close()
+    counted = seconds[len(BACK_AND_FORTH) :]
+    return statistics.median(counted), max(counted)
+
+
+@contextlib.contextmanager
+def burning(count: int) -> Iterator[None]:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
 def opening(home: Path, events: int) -> tuple[float, float, int]:
     """Return the seconds and the megabytes of memory to open a finished run with eight GPUs, and the number of its
     events.
@@ -225,23 +277,48 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to watch")
     parser.add_argument("--repeats", type=int, default=5, help="of the first paint")
     parser.add_argument("--events", type=int, default=100_000, help="of the long run")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        for readings in (1.0, 5.0):
-            cpu, rate = watching(home, given.seconds, readings)
-            what = f"watching a replay, 8 GPUs read {readings:g} times a second"
-            print(Goal(f"{what}: CPU", 100 * cpu, "%", 6), flush=True)
-            print(Goal(f"{what}: to the terminal", rate / 1000, "kB/s", 2), flush=True)
-        for what, (cpu, rate) in large(home, given.seconds).items():
-            print(Goal(f"{what}: CPU", 100 * cpu, "%", 6), flush=True)
-            print(f"{what}: {rate / 1000:.2f} kB/s to the terminal", flush=True)
-        seconds, grown, count = opening(home, given.events)
-        print(Goal(f"opening a finished run of {count:,} events", seconds, "s", 1), flush=True)
-        print(Goal("memory that this took", grown, "MB", 64), flush=True)
-        ours, bare, ratio = first_paint_ratio(Path(folder) / "empty", given.repeats)
-        print(f"first paint: gputui {1000 * ours:.0f} ms, bare Textual {1000 * bare:.0f} ms")
-        print(Goal("first paint against a bare Textual of as many widgets", ratio, "times", 1.3), flush=True)
+        for name, part in PARTS.items():
+            if given.only in (None, name):
+                home = Path(folder) / name
+                home.mkdir()
+                part(home, given)
+
+
+def watch(home: Path, given: argparse.Namespace) -> None:
+    for readings in (1.0, 5.0):
+        cpu, rate = watching(home, given.seconds, readings)
+        what = f"watching a replay, 8 GPUs read {readings:g} times a second"
+        print(Goal(f"{what}: CPU", 100 * cpu, "%", 4), flush=True)
+        print(Goal(f"{what}: to the terminal", rate / 1000, "kB/s", 2), flush=True)
+    for what, (cpu, rate) in large(home, given.seconds).items():
+        print(Goal(f"{what}: CPU", 100 * cpu, "%", 5), flush=True)
+        print(f"{what}: {rate / 1000:.2f} kB/s to the terminal", flush=True)
+
+
+def open_long(home: Path, given: argparse.Namespace) -> None:
+    seconds, grown, count = opening(home, given.events)
+    print(Goal(f"opening a finished run of {count:,} events", seconds, "s", 0.5), flush=True)
+    print(Goal("memory that this took", grown, "MB", 64), flush=True)
+
+
+def go_back_and_forth(home: Path, _given: argparse.Namespace) -> None:
+    for burners in (0, BURNERS):
+        median, worst = back_and_forth(home / str(burners), burners)
+        what = f"from screen to screen and back, {burners} burners"
+        print(Goal(f"{what}: median", 1000 * median, "ms", 100), flush=True)
+        print(Goal(f"{what}: worst of {KEYS}", 1000 * worst, "ms", 100), flush=True)
+
+
+def paint_first(home: Path, given: argparse.Namespace) -> None:
+    ours, bare, ratio = first_paint_ratio(home, given.repeats)
+    print(f"first paint: gputui {1000 * ours:.0f} ms, bare Textual {1000 * bare:.0f} ms")
+    print(Goal("first paint against a bare Textual of as many widgets", ratio, "times", 1.15), flush=True)
+
+
+PARTS = {"watch": watch, "open": open_long, "screens": go_back_and_forth, "first": paint_first}
 
 
 if __name__ == "__main__":

@@ -272,11 +272,7 @@ class GputuiApp(BaseApp):
         `opened_with` are the arguments of the screen's class.
         """
         screen_class = catalogue.entry(name).screen_class
-        screen = screen_class(*opened_with)
-        if isinstance(self.screen, screen_class):
-            self.switch_screen(screen)
-        else:
-            self.push_screen(screen)
+        self.open_screen(screen_class(*opened_with), instead=isinstance(self.screen, screen_class))
 
     def action_show(self, name: str) -> None:
         """Show the screen `name` of the catalogue: close the screens over it if it is open, else open it. The live view
@@ -288,7 +284,7 @@ class GputuiApp(BaseApp):
         if name == "live":
             self._open_latest()
         else:
-            self.push_screen(entry.screen_class())
+            self.open_screen(entry.screen_class())
 
     async def hand_over(self, event: events.Event) -> None:
         """Pass an event to Textual. If a dialog is open, the key of a screen in the header closes the dialog and opens

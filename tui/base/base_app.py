@@ -21,6 +21,7 @@ from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from ...engine.files import places
 from ...engine.files.writing import write_atomically
+from ..upstream.kept_screens import KeptScreens
 from ..upstream.textual_app import UpstreamApp
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
@@ -34,6 +35,7 @@ from .unexpected_errors import Faults
 if TYPE_CHECKING:
     from textual.driver import Driver
     from textual.message_pump import MessagePump
+    from textual.screen import Screen
     from textual.theme import Theme
 
     from ...engine.options import Options
@@ -78,11 +80,13 @@ class BaseApp(UpstreamApp):
 
     def __init__(self) -> None:
         import_one_at_a_time()
-        self.faults = Faults(self)
+        self.kept = KeptScreens(self)
+        self.faults = Faults(self, self.kept.remove)
         self.settings = Settings()  # Textual asks for the theme, which they name
         self.deleted_presets: list[Deleted] = []  # the latest last
         super().__init__()
-        self.typeahead = Typeahead(self, self.hand_over, partial(keys.opens_place, self), self._name_unused)
+        opens_place = partial(keys.opens_place, self)
+        self.typeahead = Typeahead(self, self.hand_over, opens_place, self._name_unused, self.keys_answered)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
 
     @cached_property
@@ -172,6 +176,12 @@ class BaseApp(UpstreamApp):
     def form_state(self) -> FormState:
         """The content of the form, with its values and errors."""
         raise NotImplementedError
+
+    def open_screen(self, screen: Screen[Any], *, instead: bool = False) -> None:
+        """Open the screen over the present one or, with `instead`, in its place. If such a screen was opened before and
+        has stayed built, that one is opened, as it was left.
+        """
+        self.kept.open(screen, instead)
 
     def open_run(self, run: Run) -> None:
         """Open the live view of a run, which may be running or finished."""

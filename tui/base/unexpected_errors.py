@@ -16,6 +16,7 @@ import contextlib
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -40,8 +41,9 @@ class Faults:
 
     tolerated = True  # tests set it to False
 
-    def __init__(self, app: App[Any]) -> None:
-        self._app = app
+    def __init__(self, app: App[Any], remove: Callable[[Screen[Any]], None]) -> None:
+        """`remove` removes a closed screen that the application would keep."""
+        self._app, self._remove = app, remove
         self._recent: WeakKeyDictionary[MessagePump, deque[float]] = WeakKeyDictionary()
         self._ended_by: Exception | None = None
         self.lines: list[str] = []  # shown so far
@@ -115,6 +117,7 @@ class Faults:
                 above.dismiss(None)
             else:
                 self._app.pop_screen()
+        self._remove(screen)
 
 
 def _screen_of(node: MessagePump) -> Screen[Any] | None:

@@ -7,6 +7,7 @@ the reactive `latest`, and is shown. No screen ever waits for a disk or a driver
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,11 +23,13 @@ from textual.widgets import Static
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of
+from ..upstream.kept_screens import Keepable
 from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
 from . import catalogue
 
 LEAST_TITLE = 20  # columns of a title, before the queue is named
+STALE_SECONDS = 1.0  # a screen that was hidden for longer says that it is catching up
 
 
 class QueueCount(Static):
@@ -97,7 +100,7 @@ class Header(Horizontal):
 Reading = TypeVar("Reading")
 
 
-class AppScreen(StyledOnce):
+class AppScreen(StyledOnce, Keepable):
     """The base of all screens of this application."""
 
     app: BaseApp
@@ -145,6 +148,8 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._leaving = threading.Event()
         self._leaving.set()  # nothing is read before the screen is seen
         self._one_at_a_time = threading.Lock()
+        self._hidden_since: float | None = None
+        self.is_stale = False  # the newest reading is from before the screen was hidden
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
         """Yield readings until nothing more can change or `leaving` is set. This runs in a thread and may wait for a
@@ -187,6 +192,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
                 self.post_message(self.Read(reading))
 
     def on_following_screen_read(self, message: FollowingScreen.Read) -> None:
+        self.is_stale = False
         self.latest = message.reading
 
     def watch_latest(self) -> None:
@@ -194,14 +200,21 @@ class FollowingScreen(AppScreen, Generic[Reading]):
             self.show_latest()
 
     def on_screen_resume(self) -> None:
+        if not self.in_front:  # several screens were closed at once, and this was one of them
+            return
+        paused = self._leaving.is_set()  # else it only returned from a dialog or the help
+        hidden_seconds = time.monotonic() - self._hidden_since if self._hidden_since is not None else 0.0
+        self.is_stale = paused and self.latest is not None and hidden_seconds > STALE_SECONDS
+        self._hidden_since = None
         if self.latest is not None:
             self.show_again()
-        if self._leaving.is_set():  # else it only returned from a dialog or the help
+        if paused:
             self.read_again()
 
     def on_screen_suspend(self) -> None:
         if not self.is_followed:
             self._leaving.set()
+            self._hidden_since = self._hidden_since or time.monotonic()
 
     def on_unmount(self) -> None:
         self._leaving.set()

@@ -83,6 +83,7 @@ class ChartScreen(AppScreen):
     """
 
     CSS_PATH = "chart.tcss"
+    KEPT = 3
     HELP_SECTIONS = (LOSS,)
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("cursor_right", "move(1)", "Cursor", meaning="the cursor to the right"),
@@ -107,6 +108,7 @@ class ChartScreen(AppScreen):
         send_changed_cells(self)
         self.source: ChartSource = source
         self.key = key
+        self.kept_as = getattr(source, "kept_as", "")
         self._values_height = 0
 
     def compose(self) -> ComposeResult:
@@ -118,6 +120,13 @@ class ChartScreen(AppScreen):
 
     def on_mount(self) -> None:
         self.watch(self.source, "latest", self._show_new)  # type: ignore[arg-type]
+
+    def opened_again(self, other: ChartScreen) -> None:
+        self.key = other.key or self.key
+
+    def on_screen_resume(self) -> None:
+        if self.is_mounted:
+            self._show_new()
 
     @property
     def chart(self) -> BigChart:
@@ -135,7 +144,7 @@ class ChartScreen(AppScreen):
         """Show the chart `key` with its newest points, or the first chart if there is no such chart any more. Without
         charts, nothing changes.
         """
-        charts = self._all
+        charts = self._all if self.in_front else []
         if not charts:
             return
         plot = next((chart for chart in charts if chart.key == self.key), charts[0])

@@ -11,12 +11,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.constants import ESCAPE_DELAY
 from textual.drivers import linux_driver
 from textual.message import Message
+
+from .busy_mark import BusyMark
 
 ESC = "\x1b"
 PASTE, PASTE_END = f"{ESC}[200~", f"{ESC}[201~"
@@ -125,7 +129,28 @@ class TerminalInput(XTermParser):
 
 
 class TerminalDriver(linux_driver.LinuxDriver):
-    """Textual's driver, which is made to use `TerminalInput` as its parser."""
+    """Textual's driver, which is made to use `TerminalInput` as its parser, and shows that keys wait for an answer."""
+
+    def __init__(self, app: App[Any], **given: Any) -> None:
+        super().__init__(app, **given)
+        self.busy_mark = BusyMark(self._write_now, lambda: (app.size.width, app.size.height))
+
+    def _write_now(self, sequence: str) -> None:
+        self.write(sequence)
+        self.flush()
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.busy_mark.start()
+
+    def stop_application_mode(self) -> None:
+        self.busy_mark.stop()
+        super().stop_application_mode()
+
+    def process_message(self, message: Message) -> None:
+        if isinstance(message, events.Key | events.Paste):
+            self.busy_mark.key_came()
+        super().process_message(message)
 
     def run_input_thread(self) -> None:
         vars(linux_driver)["XTermParser"] = TerminalInput

@@ -21,6 +21,7 @@ from rich.text import Text
 from textual._context import active_message_pump
 from textual.app import App
 from textual.dom import DOMNode
+from textual.geometry import Region
 from textual.keys import _character_to_key
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -96,6 +97,12 @@ class UpstreamApp(App[None]):
         for notification in list(self._notifications):
             if notification.severity == "information":
                 self._unnotify(notification)
+
+    def keys_answered(self) -> None:
+        """Remove the mark "busy", if it is shown: all keys have had their effect."""
+        busy_mark = getattr(self._driver, "busy_mark", None)
+        if busy_mark is not None and busy_mark.answered() and self.screen_stack:
+            self.screen.refresh(Region(0, self.size.height - 1, self.size.width, 1))
 
     def write_sequence(self, sequence: str) -> None:
         """Write a control sequence to the terminal, in the same way as Textual's bell and clipboard."""

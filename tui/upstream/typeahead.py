@@ -75,15 +75,17 @@ class Typeahead:
     """Holds keys back until the effects of earlier keys are complete.
 
     `hand_over` is the application's handler for an event from its terminal. `opens_place` returns True if a key opens
-    one of the screens that the header lists. `name_unused` shows the keys that had no effect.
+    one of the screens that the header lists. `name_unused` shows the keys that had no effect. `answered` is called if
+    no key waits any more, and what the keys have changed is painted.
     """
 
     def __init__(
         self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]],
         opens_place: Callable[[str], bool], name_unused: Callable[[list[events.Key]], None],
+        answered: Callable[[], None],
     ) -> None:  # fmt: skip
         self._app, self._hand_over = app, hand_over
-        self._is_place_key, self._name = opens_place, name_unused
+        self._is_place_key, self._name, self._answered = opens_place, name_unused, answered
         self._held: deque[Held] = deque()
         self._opens_place = False  # whether the latest key is that of a place
         self._settling: asyncio.Task[None] | None = None
@@ -137,6 +139,8 @@ class Typeahead:
             ahead = held.changes != self._changes or held.event.time < self._in_front_since
             if self._meant(held.event, ahead=ahead and not self._for_this_place(held)):
                 await self._watched(held.event)
+        if not self._held and self._settling is None and self._app.screen_stack:
+            self._app.screen.call_after_refresh(self._answered)
 
     async def _watched(self, event: events.Event) -> None:
         """Pass the event to the application, and hold back the next keys until it has taken effect."""

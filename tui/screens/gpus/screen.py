@@ -28,6 +28,7 @@ from ...drawing.gpu_details import doing
 from ...drawing.host import host, host_line
 from ...drawing.live import head
 from ...drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ...drawing.live.phases import CATCHING_UP
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
 from ...drawing.rows import Row, fitting, length, spread, whole_words
@@ -201,6 +202,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     """Shows all GPUs and the host. It reads while it is in front, also if a dialog or the help lies over it."""
 
     CSS_PATH = "gpus.tcss"
+    KEPT, kept_as = 1, "gpus"
     HELP_SECTIONS = (
         ("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
         (
@@ -246,13 +248,13 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Snapshot]:
+        """Yield snapshots of the machine. If the screen has shown GPUs before, the first one is yielded when the driver
+        has answered, so that they do not vanish meanwhile.
+        """
         self.reader = MachineReader()
-        yield from self.reader.follow(leaving)
-
-    def read_again(self) -> None:
-        """Begin new readings and forget the old ones, which would be out of date when the screen is in front again."""
-        self.latest = None
-        super().read_again()
+        for now in self.reader.follow(leaving):
+            if now.gpus or now.no_gpu_reason or not self.now.gpus or self.reader.stuck_seconds > STUCK_SECONDS:
+                yield now
 
     def show_latest(self) -> None:
         self.show_now()
@@ -310,6 +312,8 @@ class GpusScreen(FollowingScreen[Snapshot]):
         """Return in words how often the GPUs are read, or that the driver does not answer. Empty if there is no GPU."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
+        if self.is_stale:
+            return CATCHING_UP
         if self.now.gpu_seconds is not None:
             run = f"{clean(self.reader.run.id)} is running, " if self.reader.run else ""
             return f"{run}read every {self.now.gpu_seconds:.1f} s"

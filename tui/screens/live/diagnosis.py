@@ -37,6 +37,7 @@ class DiagnosisScreen(AppScreen):
     """Shows the diagnosis of a run from the readings of the live view, which is the screen below it."""
 
     CSS_PATH = "diagnosis.tcss"
+    KEPT = 3
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("prove", meaning="measure whether the remedies help"),
         *keys.numbered("remedy"),
@@ -46,18 +47,19 @@ class DiagnosisScreen(AppScreen):
 
     def __init__(self, live: LiveView) -> None:
         super().__init__()
-        self.live, self.run_folder = live, live.run_folder
+        self.source, self.run_folder = live, live.run_folder
+        self.kept_as = live.kept_as
         self._of_folder: Mapping[str, Any] = EMPTY  # of a run that has ended
         self._folder_read = False
         self._shown: tuple[object, ...] = ()
 
     @property
     def now(self) -> Snapshot:
-        return self.live.now
+        return self.source.now
 
     @property
     def diagnosis(self) -> Mapping[str, Any]:
-        return self.now.diagnosis or self._of_folder
+        return self.now.diagnosis or (self._of_folder if self.now.outcome is not None else EMPTY)
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class DiagnosisScreen(AppScreen):
 
     def on_mount(self) -> None:
         self.query_one(Page).focus()
-        self.watch(self.live, "latest", self._show_new)
+        self.watch(self.source, "latest", self._show_new)
 
     def _show_new(self) -> None:
         """Show the newest reading. If the run has ended without a diagnosis, make one from its folder, in a thread."""

@@ -127,6 +127,7 @@ class LiveScreen(LiveView, QueueActions):
     def acted(self, run: Run, resumed: bool = False) -> None:
         self.stopping = run.id in self.stopping_runs
         if resumed:
+            self.reader = None
             self.read_again()
         self._name_anew()
 
@@ -182,7 +183,7 @@ class LiveScreen(LiveView, QueueActions):
     def action_diagnosis(self) -> None:
         from .diagnosis import DiagnosisScreen
 
-        self.app.push_screen(DiagnosisScreen(self))
+        self.app.open_screen(DiagnosisScreen(self))
 
     def action_page(self, by: int) -> None:
         self.page = (self.page + by) % self.pages

@@ -47,6 +47,7 @@ FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures 
 LINES_OF_HOST = 2  # more rows show its history too
 PANELS = ("head", "messages", "summary", "host")
 NOTHING_READ = Picture(Snapshot(phase=phases.READING))
+NOT_GIVEN = Picture()
 
 
 class LiveView(FollowingScreen[Picture]):
@@ -57,7 +58,7 @@ class LiveView(FollowingScreen[Picture]):
     """
 
     CSS_PATH = "live.tcss"
-    FOLLOWS_COVERED = True  # its diagnosis lies over it
+    KEPT = 3  # each has the curves of its run
 
     def __init__(
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
@@ -65,6 +66,8 @@ class LiveView(FollowingScreen[Picture]):
         super().__init__()
         send_changed_cells(self)
         self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
+        self.kept_as = "" if replay_speed else run.id
+        self.reader: RunReader | None = None  # made by the first reading
         self.title_now, self.description, self.stopping = "", "", False
         self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
         self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
@@ -105,12 +108,12 @@ class LiveView(FollowingScreen[Picture]):
         """Yield a picture of the run several times a second while it runs, every 2.5 s after its end.
 
         While many unread events wait, no new picture is yielded, so that a past state is not shown as the present
-        state.
+        state. A screen that was hidden reads on from the last event that it had read.
         """
         self.read_names()
         self.goes_on_at_first = self.run_folder.is_active
-        reader = RunReader(self.run_folder, self.replay_speed, self._clock)
-        picture, given, queue_due = reader.picture, NOTHING_READ, 0.0
+        reader = self.reader = self.reader or RunReader(self.run_folder, self.replay_speed, self._clock)
+        picture, given, queue_due = NOT_GIVEN, self.latest or NOTHING_READ, 0.0
         while not leaving.is_set():
             behind = reader.poll()
             if time.monotonic() >= queue_due and not self.replay_speed:
@@ -167,6 +170,7 @@ class LiveView(FollowingScreen[Picture]):
             self.show_now(self._times_shown // FULL_EVERY)
 
     def show_again(self) -> None:
+        self._times_shown = -1  # the next picture is painted whole
         self.show_now()
 
     def on_resize(self) -> None:
@@ -225,13 +229,14 @@ class LiveView(FollowingScreen[Picture]):
         """Show the chart `key` alone on a chart screen."""
         from ..chart import ChartScreen  # only when it is asked for
 
-        self.app.push_screen(ChartScreen(self, key))
+        self.app.open_screen(ChartScreen(self, key))
 
     # ---- the rows of the panels -----------------------------------------------------------------
 
     def _head(self, width: int, height: int) -> list[Row]:
         note = "stopping" if self.stopping and self.now.outcome is None else ""
-        if self.picture.reading and self.now.phase != phases.READING:  # the phase says so itself
+        behind = self.is_stale and self.now.outcome is None
+        if (self.picture.reading or behind) and self.now.phase != phases.READING:  # the phase says so itself
             note = phases.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"

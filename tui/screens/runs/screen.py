@@ -22,6 +22,7 @@ from ....engine.runs.run import WAITING
 from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
+from ...drawing.live.phases import CATCHING_UP
 from ...drawing.rows import Row, fitting, length, spread
 from ...reading.run_columns import COLUMNS, ordered
 from ...reading.run_list import Entry, RunList, folded
@@ -49,6 +50,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
 
     CSS_PATH = "runs.tcss"
+    KEPT, kept_as = 1, "runs"
     AUTO_FOCUS = "DataTable"
     DELETES = "runs"
     HELP_SECTIONS = (QUEUE, LOSS)
@@ -86,6 +88,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.shown: dict[str, Entry] = {}  # the runs that match the filter
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
+        self._to_newest = False  # the cursor goes to the first row after the next reading
         self._offered: tuple[object, ...] = (False, False)
 
     def compose(self) -> ComposeResult:
@@ -169,6 +172,15 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             if not self._list.measure():
                 leaving.wait(REFRESH_SECONDS)
 
+    def opened_again(self, _other: RunsScreen) -> None:
+        self._to_newest = self.table.cursor_row == 0  # a cursor that was left there does not stay with its run
+
+    def watch_latest(self) -> None:
+        super().watch_latest()
+        if self._to_newest:
+            self._to_newest = False
+            self.table.move_cursor(row=0, animate=False)
+
     def show_latest(self) -> None:
         if self.marked:
             self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
@@ -230,7 +242,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         if self.latest is None:
             return [[("reading the runs ...", "label")]]
         total = self._list.total if self._unread else len(folded(self.entries))
-        count = f"{marked}{len(self.shown)} of {counted(total, 'runs')}"
+        reading = f"{CATCHING_UP}  " if self.is_stale else ""
+        count = f"{reading}{marked}{len(self.shown)} of {counted(total, 'runs')}"
         if self._list.closed:
             count += f", {self._list.closed} not readable"
         start, form = self.app.key("start"), self.app.key("form")
