@@ -28,12 +28,11 @@ from typing import Any
 
 from gputui.engine import presets
 from gputui.engine.job import this_machine
-from gputui.engine.trials import proof_sentences, significance
+from gputui.engine.trials import SCREENING_SECONDS, proof_sentences, significance
 from gputui.engine.trials.comparing import Comparing
 from gputui.engine.trials.record import Comparison
 from gputui.engine.trials.trial_preset import with_changes
 from gputui.engine.trials.trial_runner import Stop, TrialRunner
-from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0
 MINUTES = 10

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from .. import diagnosis, plan, runs
 from ..runs import Run, run_cluster
-from ..trials.record import Record
+from ..runs.titles import title_of
+from ..system.identity import Place
+from ..trials import SCREENING_SECONDS
+from ..trials.record import Record, search_of
+from ..trials.trial import place
+from .folder import proofs
 from .request import Request
 
 # The time of a trial without start-up and measured time: the engine's start, the warm-up, the end of TensorFlow. On
@@ -15,36 +23,105 @@ BESIDE_SECONDS = 1.5
 # The start-up of the first run on a machine; later runs have recorded their start-up times.
 STARTUP_SECONDS = 8.0
 LATEST = 5
+OF_FIRST = 0.5  # share of the time of the first trial, which imports TensorFlow, that other trials take at least
+NEWEST_PROOFS, NEWEST_RUNS = 10, 50  # that are searched for those of the preset
 LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
+
+
+@dataclass(frozen=True)
+class TrialTimes:
+    """The usual times of the trials of a preset: that of a trial without its steps (`start`) and that of a step, in
+    seconds. `source` says in words where they are from.
+    """
+
+    start: float
+    step: float
+    source: str
+
+    def seconds(self, measure_seconds: float) -> float:
+        """Return the expected time in seconds of a trial with `measure_seconds` of measured time."""
+        return self.start + plan.WARMUP_STEPS * self.step + plan.expected_seconds(measure_seconds, self.step)
+
+
+def trial_times(preset_name: str) -> TrialTimes:
+    """Return the times of the trials of a preset on this machine: those of its newest measurement, or else by the start
+    and the steps of its newest run. If there is neither, they are assumed, by the starts of other runs if possible.
+    """
+    return _measured(preset_name) or _of_run(preset_name) or _assumed(preset_name)
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
     """Return the expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
 
     `measure_seconds` is its measured time. If `step_seconds`, the time of one step, is above 0, the time of the warm-up
-    steps is added. Runs whose workers are on several machines do not count, as their workers have waited for each other
-    at the start. Without other runs STARTUP_SECONDS is used.
+    steps is added. Without other runs STARTUP_SECONDS is used.
     """
-    startups = [
-        run.result["startup_seconds"]
-        for run in runs.all_runs()[:LATEST]
-        if run.result and run.result.get("startup_seconds") and run_cluster.of_run(run) is None
-    ]
-    started = statistics.median(startups) if startups else STARTUP_SECONDS
-    measured = plan.expected_seconds(measure_seconds, step_seconds)
-    return started + BESIDE_SECONDS + plan.WARMUP_STEPS * step_seconds + measured
+    return replace(_assumed(""), step=step_seconds).seconds(measure_seconds)
 
 
-def of_request(request: Request) -> float:
-    """Return the expected time of one trial of `request` in seconds.
+def _measured(preset_name: str) -> TrialTimes | None:
+    """Return the medians of the successful trials of the newest measurement of the preset. None without one."""
+    for proof in proofs()[:NEWEST_PROOFS]:
+        record = proof.record
+        if record.preset_name != preset_name or record.host not in (None, Place.here().host):
+            continue
+        screened = [trial for candidate in search_of(record).candidates for trial in candidate.trials]
+        compared = [trial for comparison in record.comparisons for trial in comparison.trials]
+        of_rounds = record.scaling.trials if record.scaling else []
+        timed = [(trial, SCREENING_SECONDS) for trial in screened]
+        timed += [(trial, record.measure_seconds) for trial in (*record.baseline_trials, *compared, *of_rounds)]
+        good = {trial.run: (trial, measured) for trial, measured in reversed(timed) if trial.good and trial.step_ms}
+        if good:
+            steps = [(trial.step_ms or 0.0) / 1000 for trial, _ in good.values()]
+            starts = [
+                trial.seconds - TrialTimes(0.0, step, "").seconds(measured)
+                for (trial, measured), step in zip(good.values(), steps, strict=True)
+            ]
+            start = max(0.0, statistics.median(starts))
+            return TrialTimes(start, statistics.median(steps), f"as in {proof.id}")
+    return None
 
-    If the request is about a run, the step time of that run is included.
+
+def _of_run(preset_name: str) -> TrialTimes | None:
+    """Return the times by the newest run of the preset that has a result. None without one."""
+    for run, started in _starts():
+        if title_of(run).preset == preset_name:
+            step_ms = ((run.result or {}).get("step_ms") or {}).get("p50") or 0.0
+            return TrialTimes(started + BESIDE_SECONDS, step_ms / 1000, f"by the start and the steps of {run.id}")
+    return None
+
+
+def _assumed(preset_name: str) -> TrialTimes:
+    starts = [started for _, started in islice(_starts(), LATEST)]
+    by = " by the starts of other presets" if starts else ""
+    started = statistics.median(starts) if starts else STARTUP_SECONDS
+    return TrialTimes(started + BESIDE_SECONDS, 0.0, f"assumed{by}: {preset_name} has not been trained here")
+
+
+def _starts() -> Iterator[tuple[Run, float]]:
+    """Yield the newest runs with their start-up times in seconds. Runs whose workers are on several machines are left
+    out, as their workers have waited for each other at the start.
     """
-    step_ms = 0.0
+    for run in runs.all_runs()[:NEWEST_RUNS]:
+        started = (run.result or {}).get("startup_seconds")
+        if started and run_cluster.of_run(run) is None:
+            yield run, started
+
+
+def times_of(request: Request) -> TrialTimes:
+    """Return the times of the trials of a request. If it is about a run, they are by the start and the steps of that
+    run.
+    """
     if request.run is not None:
         result = Run(runs.runs_folder() / request.run).result or {}
         step_ms = (result.get("step_ms") or {}).get("p50") or 0.0
-    return trial_seconds(request.measure_seconds, step_ms / 1000)
+        return replace(_assumed(""), step=step_ms / 1000, source=f"by the steps of {request.run}")
+    return trial_times(request.preset_name)
+
+
+def of_request(request: Request) -> float:
+    """Return the expected time of one trial of `request` in seconds."""
+    return times_of(request).seconds(request.measure_seconds)
 
 
 def sure_trials(request: Request) -> int:
@@ -74,11 +151,21 @@ def most_trials(request: Request) -> int:
     return sure_trials(request) + 2 * request.repeats * (count - 1)
 
 
-def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
-    """Return the expected time in seconds of `trials_left` further trials.
+def usual_seconds(seconds: Sequence[float], before_any: float) -> float:
+    """Return the expected time of the next trial in seconds: the median of the times so far, without the first.
 
-    It uses the mean time of the successful trials of this proof, without a profiled trial. If there is none yet, it
-    uses `before_any`, the expected time of one trial in seconds.
+    The first trial also imports TensorFlow, and the later trainers are forked from the process that has imported it. If
+    there is only the first, it counts in part. If there is none, it is `before_any`.
     """
-    seconds = [trial.seconds for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
-    return trials_left * (statistics.fmean(seconds) if seconds else before_any)
+    if len(seconds) == 1:
+        return min(seconds[0], max(before_any, OF_FIRST * seconds[0]))
+    return statistics.median(seconds[1:]) if seconds else before_any
+
+
+def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
+    """Return the expected time in seconds of `trials_left` further trials, by the successful trials of this proof
+    without a profiled trial. `before_any` is the expected time of one trial if there is none yet.
+    """
+    good = [trial for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
+    seconds = [trial.seconds for trial in sorted(good, key=lambda trial: place(trial.run))]
+    return trials_left * usual_seconds(seconds, before_any)

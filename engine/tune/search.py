@@ -15,7 +15,7 @@ from ..proof import duration
 from ..proof.request import Request, conflict
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
-from ..trials import proof_sentences
+from ..trials import SCREENING_SECONDS, proof_sentences
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Record, medians
 from ..trials.search_record import Candidate, Limits, Search
@@ -30,7 +30,6 @@ from .memory_model import MemoryModel
 from .stages.device import DeviceStages
 from .stages.input import InputStage
 from .stages.recheck import Recheck
-from .time_plan import SCREENING_SECONDS
 from .wide import storage
 from .wide.storage import StudyError
 from .wide.wide_search import Member, WideSearch

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from .. import units
-from ..trials import STAGES
+from ..trials import SCREENING_SECONDS, STAGES
 from ..trials.search_record import Limits
 from ..trials.significance import FEW
 
@@ -20,9 +20,13 @@ LEARNING_SHARE = 0.2  # share of the minutes for comparing losses
 SLACK = 1.1  # of the time of the pairs: some of their trials take longer than others
 GRACE_SHARE = 0.1  # of the minutes, by which pairs may take longer than planned
 LEARNT = {"batch_size", "precision", "strategy"}  # stages whose options change what is learnt
-SCREENING_SECONDS = 2.0  # measured in a trial before the pairs
 FIRST_TRIALS = 2  # the preset, and the preset without its input
 SOME_CHANGES = 8  # a search with time for these is long enough
+# Changes that a search usually tries in each stage: it ends when all were tried (searches of quickstart on two cores
+# tried 10 and 14 in all; one that is input-bound tries more of the input).
+USUAL_CHANGES = {
+    "batch_size": 4, "steps_per_execution": 2, "precision": 2, "xla": 1, "strategy": 1, "input": 3, "threads": 2,
+}  # fmt: skip
 LONGEST_MINUTES = 24 * 60
 
 
@@ -32,6 +36,8 @@ class TimePlan:
 
     `trial` is the time of a trial of the search and `pair_trial` the time of a trial of a pair, in seconds. `repeats`
     is the number of pairs that are requested. `compares_losses`: some options may change what the model learns.
+    `source` says in words where the times are from; empty if they are the search's own. `all_changes` is the usual
+    number of changes that there are to try; None for a wide search, which uses all its time.
     """
 
     limit: float
@@ -39,6 +45,8 @@ class TimePlan:
     pair_trial: float
     repeats: int
     compares_losses: bool = True
+    source: str = ""
+    all_changes: int | None = None
 
     @classmethod
     def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:
@@ -48,11 +56,13 @@ class TimePlan:
         `repeats` is the number of pairs that are requested.
         """
         longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
-        return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))
+        return cls(0.0, trial, longer, repeats).with_limits(limits)
 
     def with_limits(self, limits: Limits) -> TimePlan:
         """Return the plan of a search with other limits whose trials take the same time."""
-        return replace(self, limit=60 * limits.minutes, compares_losses=changes_learning(limits.only))
+        every = None if limits.wide else sum(USUAL_CHANGES[stage] for stage in limits.only or STAGES)
+        learning = changes_learning(limits.only)
+        return replace(self, limit=60 * limits.minutes, compares_losses=learning, all_changes=every)
 
     @property
     def pairs(self) -> int:
@@ -95,20 +105,26 @@ class TimePlan:
         return max(0, trials - (FIRST_TRIALS if trials > FIRST_TRIALS else 1))
 
     @property
+    def _tries_all(self) -> bool:
+        return self.all_changes is not None and self.changes >= self.all_changes
+
+    @property
     def is_whole(self) -> bool:
         """True if there is time for SOME_CHANGES changes, for the losses and for all pairs."""
         losses = bool(self.learning_seconds) or not self.compares_losses
-        return self.changes >= SOME_CHANGES and self.pairs == self.repeats and losses
+        return (self._tries_all or self.changes >= SOME_CHANGES) and self.pairs == self.repeats and losses
 
     def in_words(self) -> str:
-        """Return the plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`.
+        """Return the plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof
+        (trials of 12 s, as in 20260921-100000-cnn)`.
 
         The second part is the shortest plan with time for everything. It is left out if this plan has time for
-        everything, or if a day is not enough.
+        everything, or if a day is not enough. The last is the time of a trial and its source.
         """
         text = self._alone()
         longer = None if self.is_whole else self._longer()
-        return text if longer is None else f"{text}; {longer._alone()}"
+        text += "" if longer is None else f"; {longer._alone()}"
+        return f"{text} (trials of {units.seconds(self.trial)}, {self.source})" if self.source else text
 
     def longer_in_words(self) -> str:
         """Return the plan with the fewest minutes that have time for everything, in words.
@@ -120,6 +136,8 @@ class TimePlan:
     def _alone(self) -> str:
         minutes = self.limit / units.MINUTE
         changes = f"about {units.counted(self.changes, 'changes')}"
+        if self._tries_all:
+            changes = f"all changes (about {self.all_changes})"
         proof = {0: ", no proof", self.repeats: " and the proof"}.get(self.pairs)
         if proof is None:
             large = ", which prove only a large gain" if self.pairs == FEW else ""

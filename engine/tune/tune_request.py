@@ -17,11 +17,11 @@ from ..presets import Preset
 from ..proof import duration, proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..trials import LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS
 from ..trials.search_record import Limits
 from ..units import MINUTE
 from .report.search_sentences import nothing_to_measure
-from .time_plan import SCREENING_SECONDS, TimePlan
+from .time_plan import TimePlan
 from .wide import storage
 from .wide.wide_search import Member
 
@@ -124,13 +124,17 @@ def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
 LEAST_TRIALS = 2  # the preset, and one change
 
 
-def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
-    """Return the plan for the limits of a search. The start-up times of the latest runs on this machine give the time
-    of a trial.
+def plan_of(
+    limits: Limits, preset_name: str, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS
+) -> TimePlan:
+    """Return the plan for the limits of a search of the preset. The time of a trial is that of earlier measurements or
+    runs of this preset on this machine, or else assumed.
 
     `repeats` is the number of pairs, and `measure_seconds` the measured time in a trial of a pair.
     """
-    return TimePlan.of(limits, duration.trial_seconds(SCREENING_SECONDS), measure_seconds, repeats)
+    times = duration.trial_times(preset_name)
+    plan = TimePlan.of(limits, times.seconds(SCREENING_SECONDS), measure_seconds, repeats)
+    return replace(plan, pair_trial=max(plan.trial, times.seconds(measure_seconds)), source=times.source)
 
 
 def refuse(asked: Request) -> Request:
@@ -139,7 +143,7 @@ def refuse(asked: Request) -> Request:
     """
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
-    plan = plan_of(limits, asked.repeats, asked.measure_seconds)
+    plan = plan_of(limits, asked.preset_name, asked.repeats, asked.measure_seconds)
     needed = LEAST_TRIALS * plan.trial
     if plan.limit < needed and not limits.dry_run:
         raise ProofError(

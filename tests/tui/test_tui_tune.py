@@ -302,7 +302,14 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         assert isinstance(pilot.app.screen, TuneDialog)
         assert not started  # nobody can have read the dialog yet
         monkeypatch.setattr(TuneDialog, "seen_after_seconds", 0.0)  # from here on it is read at once
-        await wait_for(pilot, "10 minutes: about")
+        shown = await wait_for(pilot, "10 minutes: all changes (about 15) and the proof")
+        assert "assumed: quickstart has not been trained here" in " ".join(shown.replace("│", " ").split())
+        await pilot.press("down", "space", "right", "right", "space", "right", "right", "space")
+        await wait_for(
+            pilot, "10 minutes: all changes (about 8) and the proof"
+        )  # without the options whose losses are compared
+        await pilot.press("space", "left", "left", "space", "left", "left", "space", "up")
+        await wait_for(pilot, "10 minutes: all changes (about 15) and the proof")
         await burst(pilot, "x", ENTER)
         await wait_for(pilot, "the time must be a number above 0, not 'x'")
         await burst(pilot, "\x7f", "0.01", ENTER)

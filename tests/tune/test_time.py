@@ -55,8 +55,11 @@ def test_what_the_minutes_buy_is_said_with_a_length_that_works() -> None:
     assert words(1) == (
         "1 minute: about 3 changes, no proof, no comparison of losses; 5 minutes: about 10 changes and the proof"
     )
-    assert words(10) == "10 minutes: about 29 changes and the proof"
-    assert words(10, only=["xla"]) == "10 minutes: about 39 changes and the proof"
+    assert words(6) == "6 minutes: about 13 changes and the proof"
+    assert words(10) == "10 minutes: all changes (about 15) and the proof"
+    assert words(10, wide="after") == "10 minutes: about 29 changes and the proof"
+    assert words(10, only=["xla"]) == "10 minutes: all changes (about 1) and the proof"
+    assert words(0.5, only=["xla"]).endswith("; 4 minutes: all changes (about 1) and the proof")
     assert "2 pairs of trials, which prove only a large gain" in words(2.6)
 
 
@@ -128,7 +131,7 @@ def test_two_minutes_try_something_on_a_busy_machine_that_needs_most_of_them_for
     searcher.run()
     assert [one.stage for one in searcher.search.candidates][:2] == ["baseline", "batch_size"]
     assert searcher.search.candidates[1].decision == "kept"
-    assert searcher.search.unproved == {"input.batch_size": 64}
+    assert searcher.search.unproved == {"input.batch_size": 100}
 
 
 def test_two_minutes_try_something_and_claim_nothing(tmp_path: Path) -> None:

@@ -237,14 +237,15 @@ def budget(asked: Request) -> str:
     if asked.rate is not None:
         trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
         return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
-    if asked.search is not None and asked.search.dry_run:
-        return f"at most 2 trials of about {duration.of_request(asked):.0f} s"
     if asked.search is not None:
-        buys = tune_request.plan_of(asked.search, asked.repeats, asked.measure_seconds).in_words()
+        buys = tune_request.plan_of(asked.search, asked.preset_name, asked.repeats, asked.measure_seconds).in_words()
+        if asked.search.dry_run:
+            return f"at most 2 trials of about {duration.of_request(asked):.0f} s; a whole search: {buys}"
         return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
-    count, each = duration.sure_trials(asked), duration.of_request(asked)
-    text = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
-    if asked.run is None:
+    times = duration.times_of(asked)
+    count, each = duration.sure_trials(asked), times.seconds(asked.measure_seconds)
+    text = f"{counted(count, 'trials')} of about {each:.0f} s ({times.source}): about {_minutes(count * each)}"
+    if not times.step:
         text += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":
         more = 2 * asked.repeats

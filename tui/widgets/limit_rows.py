@@ -46,6 +46,17 @@ class Words(Static, can_focus=True):
 
     app: BaseApp
 
+    class Switched(Message):
+        """The words `control` have changed."""
+
+        def __init__(self, control: Words) -> None:
+            super().__init__()
+            self._control = control
+
+        @property
+        def control(self) -> Words:
+            return self._control
+
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),
         keys.bind("previous_choice", "move(-1)", show=False),
@@ -113,6 +124,7 @@ class Words(Static, can_focus=True):
         word = self._words[self._at][0]
         self.chosen = {word} if self._single else self.chosen ^ {word}
         self._show()
+        self.post_message(self.Switched(self))
 
     def on_click(self, event: events.Click) -> None:
         for at, (line, first, last) in enumerate(self._places):

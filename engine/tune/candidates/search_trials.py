@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from ... import checks, plan
 from ...job.machine_gpus import Machine
 from ...presets import Preset
+from ...proof import duration
 from ...runs import Run
 from ...trials.comparing import Stopped
 from ...trials.trial import Trial
@@ -21,7 +21,6 @@ from ...trials.trial_runner import Judge, Stop, TrialRunner
 
 LEAST_SECONDS = 3.0  # no trial takes less time
 SLOWEST = 6.0  # times the time of other trials: the most that a trial may take, without its measured time
-OF_FIRST = 0.5  # share of the time of the first trial that other trials take at least
 LATE = 2.0  # times the expected time: the most that a training for the loss may take
 
 
@@ -73,14 +72,8 @@ class Trials:
 
     @property
     def trial_seconds(self) -> float:
-        """The expected time of a trial in seconds: the median of the trials so far.
-
-        The first trial also imports TensorFlow, and the later trainers are forked from the process that has imported
-        it. So the time of the first trial alone counts only in part. The guess is returned if there is no trial yet.
-        """
-        if len(self._seconds) == 1:
-            return min(self._seconds[0], max(self._guess, OF_FIRST * self._seconds[0]))
-        return statistics.median(self._seconds) if self._seconds else self._guess
+        """The expected time of a trial in seconds, by the trials so far. The guess if there is no trial yet."""
+        return duration.usual_seconds(self._seconds, self._guess)
 
     @property
     def most_seconds(self) -> float:

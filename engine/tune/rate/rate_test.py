@@ -23,7 +23,7 @@ from ...trials.record import Record
 from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import TrialRunner
-from ..candidates.search_trials import OF_FIRST, OutOfTime, Trials
+from ..candidates.search_trials import OutOfTime, Trials
 from ..losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, events_of, loss_of
 from .suggestion import rate_at, suggest
 
@@ -126,7 +126,7 @@ class RangeTest:
         reports = events_of(self._trials.run_of(test.ramp[-1]), Progress)
         steps = max(1, reports[-1].step - reports[0].step)
         per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
-        start = OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
+        start = duration.OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
         each = self._trials.seconds_left / (2 * self._repeats * SLACK) - start
         length = affordable(data, data.batch, max(0.0, each), per_step / data.batch)
         if length is None:

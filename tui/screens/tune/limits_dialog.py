@@ -137,15 +137,17 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     @work(thread=True, group="reading")
     def _read_plan(self) -> None:
         """Read from the latest runs how long trials take on this machine. This runs in a thread."""
-        self.app.call_from_thread(self._take_plan, time_plan())
+        self.app.call_from_thread(self._take_plan, time_plan(self.state.preset.name))
 
     def _take_plan(self, plan: TimePlan) -> None:
         self._plan = plan
         self._show_what_it_buys()
 
     @on(Input.Changed, "#minutes")
+    @on(Words.Switched, "#only")
     def _show_what_it_buys(self) -> None:
-        """Show what the search can do in the typed minutes. Nothing is shown if the text is no number."""
+        """Show what the search can do in the typed minutes. Nothing is shown if the text is no number or nothing is
+        searched."""
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -260,14 +262,14 @@ def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request
     return requested
 
 
-def time_plan() -> TimePlan:
-    """Return the plan by which the minutes of a search are divided on this machine. It is made from the latest runs,
-    which are read here.
+def time_plan(preset_name: str) -> TimePlan:
+    """Return the plan by which the minutes of a search of the preset are divided on this machine. It is made from
+    earlier measurements and runs, which are read here.
     """
     from ....engine.trials.search_record import Limits
     from ....engine.tune import tune_request
 
-    return tune_request.plan_of(Limits())
+    return tune_request.plan_of(Limits(), preset_name)
 
 
 def buys(plan: TimePlan, limits: Limits) -> str:

@@ -1,0 +1,55 @@
+"""What a measurement is expected to take: as earlier ones took, or by an assumption that is named as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gputui.engine.proof import duration, request
+from gputui.engine.trials.record import UNREAD, Comparison
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import tune_request
+from gputui.tui.commands.proof import budget
+
+from tests.support import recorded
+from tests.support.recorded_proof import PROOF, write_proof
+from tests.support.recorded_search import write_search
+
+
+def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_assumed(home: Path) -> None:
+    def said() -> str:
+        return budget(request.of_change("input-heavy", ["steps_per_execution=16"]))
+
+    start = "6 trials of about 14 s (assumed: input-heavy has not been trained here): about 1:27"
+    assert said().startswith(start)
+    assert "longer where 20 steps take more than 5 s" in said(), "the time of a step is not known"
+    recorded.write(home, name="20260921-100000-other", seconds=30, gpus=0)  # took 12 s to start
+    assert "of about 18 s (assumed by the starts of other presets: input-heavy has not been trained here)" in said()
+    run = recorded.write(home, name="20260921-110000-input-heavy", seconds=30, gpus=0)
+    assert f"(by the start and the steps of {run.id})" in said()
+    write_proof(home)  # each of its trials took 12.4 s, with 5 s measured
+    assert said().startswith(f"6 trials of about 12 s (as in {PROOF['id']}): about 1:1")
+    assert "longer where" not in said()
+    plan = tune_request.plan_of(Limits(minutes=2), "input-heavy").in_words()
+    assert plan.endswith(f"(trials of 9.4 s, as in {PROOF['id']})"), "2 s are measured in place of 5 s"
+
+
+def test_the_times_of_a_search_come_from_its_trials(home: Path) -> None:
+    search = write_search(home)  # trials of 12.4 s before the pairs, with 2 s measured
+    times = duration.trial_times("cnn")
+    assert times.source == f"as in {search.id}"
+    assert times.seconds(2.0) == pytest.approx(12.4, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [((), 14.0), ((100.0,), 50.0), ((12.0,), 12.0), ((100.0, 8.0), 8.0), ((99, 8, 9, 30), 9)]
+)
+def test_the_first_trial_which_imports_tensorflow_is_not_taken_for_the_others(
+    seconds: tuple[float, ...], expected: float
+) -> None:
+    trials = [Trial(side="ab"[n % 2], repeat=1, run=f"{n + 1:02}-x", outcome="ok", seconds=each)
+              for n, each in enumerate(seconds)]  # fmt: skip
+    record = replace(UNREAD, comparisons=[Comparison(changes={}, trials=trials)])
+    assert duration.remaining_seconds(record, 3, before_any=14.0) == 3 * expected
