@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import struct
+import sys
 import tempfile
 import zlib
 from collections import Counter
@@ -202,10 +203,23 @@ def main() -> None:
     parser.add_argument("--fonts", type=Path, default=Path("/usr/share/fonts/truetype/firacode"))
     parser.add_argument("--anyway", action="store_true", help="measure although other trainings run on this machine")
     parser.add_argument("--home", type=Path, help="keep the runs and the proof there, and draw those that are there")
+    parser.add_argument("--every", type=Path, metavar="FOLDER", help="draw all screens in all sizes and themes there")
+    parser.add_argument("--only", default="", help="with --every: a regular expression that the pictures' names have")
     given = parser.parse_args()
     fonts = given.fonts
     if not list(fonts.glob("*.ttf")):
         raise SystemExit(f"no fonts in {fonts}; on Debian: apt-get install fonts-firacode, elsewhere --fonts FOLDER")
+    if given.every:
+        sys.path.insert(0, str(FOLDER.parent))
+        from docs.every_screen import draw as draw_every  # needs the tests' folder and a C compiler
+
+        given.every.mkdir(parents=True, exist_ok=True)
+
+        def save(name: str, svg: str, width: int) -> None:
+            (given.every / f"{name}.png").write_bytes(as_png(svg, fonts, width))
+
+        asyncio.run(draw_every(save, given.only))
+        return
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["GPUTUI_HOME"] = str(given.home or temporary)
         recorded, found = runs.all_runs()[::-1], folder.proofs()

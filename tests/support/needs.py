@@ -38,6 +38,7 @@ def _module(name: str) -> Callable[[], bool]:
 _MAY_MOUNT = "run the tests as root, in a container with the capability SYS_ADMIN"
 NEEDS = {
     "tmux": Need(_command("tmux"), "install the package tmux"),
+    "chromium": Need(_command("chromium", "chromium-browser", "google-chrome"), "install the package chromium"),
     "cc": Need(_command("cc", "gcc", "clang"), "install the package gcc"),
     "c++": Need(_command("c++"), "install the package g++"),
     "setpriv": Need(_command("setpriv"), "install the package util-linux"),

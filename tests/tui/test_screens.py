@@ -25,6 +25,7 @@ from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.actions import DeletingScreen, RunActions
 from gputui.tui.screens.runs.queue_actions import QueueActions
 from gputui.tui.widgets.key_footer import ScreenTabs
+from textual.events import AppBlur
 from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
@@ -84,6 +85,16 @@ async def test_the_keys_below_a_screen_change_with_what_they_do_and_are_not_made
         await pilot.press("escape")
         shown = await wait_for(pilot, "Change")
         assert "Accept" not in shown
+
+
+async def test_a_terminal_without_the_focus_at_the_start_shows_the_keys_too(home: Path) -> None:
+    class Behind(GputuiApp):
+        def on_load(self) -> None:  # as a browser's driver and some terminals do
+            self.call_later(self.post_message, AppBlur())
+
+    async with Behind().run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "? Help")
+        assert not pilot.app.app_focus
 
 
 PLACES = ("Form", "Live ▶1", "Runs", "GPUs", "Doctor")

@@ -9,7 +9,9 @@ Deferred imports: textual-serve is imported only by this command.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import re
 import secrets
 import shlex
 import socket
@@ -20,6 +22,19 @@ from ..base.errors import DONE, Refused
 
 REQUIREMENT = "textual-serve>=1.1"
 HOST = "127.0.0.1"
+# The page of textual-serve takes a font from the internet, and has no focus: keys would need a click first.
+OUTSIDE = re.compile(r"<link[^>]*fonts\.googleapis\.com[^>]*>")
+INSTEAD = """\
+<style>@font-face { font-family: "Roboto Mono"; src: url("static/fonts/RobotoMono-VariableFont_wght.ttf"); }</style>
+<script>
+addEventListener("load", () => new MutationObserver((_, painting) => {
+  if (document.body.classList.contains("-first-byte")) {
+    painting.disconnect();
+    document.querySelector("textarea").focus();
+  }
+}).observe(document.body, {attributeFilter: ["class"]}));
+</script>"""
+SECONDS_TO_END = 10.0
 FORBIDDEN = "This page needs the whole address that `gputui serve` has printed, with its token.\n"
 
 
@@ -63,18 +78,41 @@ def _server(port: int, token: str) -> Any:
         given = request.query.get("token", "")
         if request.path == "/" and secrets.compare_digest(given.encode(), token.encode()):
             entered = web.HTTPFound("/")
-            entered.set_cookie(cookie, session, httponly=True, samesite="Strict")
+            entered.set_cookie(cookie, session, httponly=True, samesite="Lax")  # strict: no link elsewhere leads here
             return entered
         foreign = request.headers.get("Origin", _address(port)) != _address(port)
         if foreign or not secrets.compare_digest(request.cookies.get(cookie, "").encode(), session.encode()):
             return web.Response(text=FORBIDDEN, status=403)
-        return await handler(request)
+        answer = await handler(request)
+        if request.path == "/" and isinstance(answer, web.Response) and answer.text:
+            answer.text = OUTSIDE.sub(INSTEAD, answer.text)
+        return answer
+
+    pages: set[asyncio.Task[Any]] = set()
 
     class LocalServer(Server):  # type: ignore[misc]
         async def _make_app(self) -> web.Application:
             app: web.Application = await super()._make_app()
             app.middlewares.append(only_with_token)
             return app
+
+        async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+            page = asyncio.current_task()
+            assert page is not None
+            pages.add(page)
+            try:
+                response: web.WebSocketResponse = await super().handle_websocket(request)
+            finally:
+                pages.discard(page)
+            return response
+
+        async def on_shutdown(self, _app: web.Application) -> None:
+            """End the screens of all pages while the event loop can still wait for their processes."""
+            ending = list(pages)
+            for page in ending:
+                page.cancel()
+            if ending:
+                await asyncio.wait(ending, timeout=SECONDS_TO_END)
 
         async def on_startup(self, _app: web.Application) -> None:
             """Print nothing: the server does not listen yet."""

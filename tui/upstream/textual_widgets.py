@@ -74,7 +74,7 @@ class ChosenKeys(Footer):
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
         self._bindings_ready = True
-        if screen.app.app_focus and self.is_attached and screen is self.screen:
+        if (screen.app.app_focus or self._made is None) and self.is_attached and screen is self.screen:
             self.choose_again()
 
     def on_resize(self) -> None:

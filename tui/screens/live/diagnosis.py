@@ -19,7 +19,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...drawing.diagnosis import changing, rows
 from ...drawing.live.head import MEASURING, is_due
-from ...drawing.rows import Row, spread
+from ...drawing.rows import Row, length, spread
 from ...reading.run.snapshot import Snapshot
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Page, Panel
@@ -106,7 +106,8 @@ class DiagnosisScreen(AppScreen):
     def _title(self, width: int, _height: int) -> list[Row]:
         left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]
         right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
-        return [spread(left, right, width)]
+        fits = length(left) + 2 + length(right) <= width
+        return [spread(left, right if fits else [], width)]
 
     def _rows(self, width: int) -> list[Row]:
         now = self.now
