@@ -90,8 +90,8 @@ def _method(data: Record) -> str:
     )
     if data.kind == "scaling":
         return (
-            f"{counted(data.repeats, 'rounds')} of trials, one for each number of replicas, up and down in "
-            f"turn, {each}; {scaling_sentences.kept(data)}; {scaling_sentences.ABOUT}"
+            f"{counted(data.repeats, 'rounds')} of trials, one for each number of {scaling_sentences.head(data)[0]}, "
+            f"up and down in turn, {each}; {scaling_sentences.kept(data)}; {scaling_sentences.about(data)}"
         )
     if data.kind == "rate":
         return (
@@ -125,7 +125,7 @@ def _question(data: Record) -> str:
     if data.kind == "tune":
         return "the fastest settings of this training that this machine allows"
     if data.kind == "scaling":
-        return "how the speed grows with the number of replicas"
+        return f"how the speed grows with the number of {scaling_sentences.head(data)[0]}"
     if data.kind == "rate":
         return "with which learning rate the training learns best (`--learning-rate-test`)"
     if data.kind == "diagnosis":
@@ -186,11 +186,12 @@ def _scaling(data: Record) -> Iterator[str]:
     points = scaling_sentences.points(data)
     if not points:
         return
-    yield "## Replicas"
+    of_copies = scaling_sentences.is_of_copies(data)
+    yield f"## {capital(scaling_sentences.head(data)[0])}"
     yield trial_tables.scaling(data).markdown()
     if remarks := list(scaling_sentences.remarks(data)):
         yield "\n".join(f"- {escaped(capital(line))}." for line in remarks)
-    names = {str(point.replicas): scaling_sentences.replicas(point.replicas) for point in points}
+    names = {trial.side: scaling_sentences.what(point, of_copies) for point in points for trial in point.trials}
     yield "## Trials"
     yield trials_table([trial for point in points for trial in point.trials], names)
 

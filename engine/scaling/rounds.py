@@ -1,8 +1,9 @@
-"""The measurement: rounds of one trial for each number of replicas, up and down in turn, so that drift hits all alike.
+"""The measurement: rounds of one trial for each number of replicas or copies, up and down in turn, so that drift hits
+all alike.
 
-A number of replicas that runs out of memory or ends with an error would fail again and is not repeated. Any other
-failure of a trial may be chance: the trial is repeated once, and a second failure ends the trials with that number. If
-one replica alone fails, the proof ends, as there is nothing to compare with.
+A number that runs out of memory or ends with an error would fail again and is not repeated. Any other failure of a
+trial may be chance: the trial is repeated once, and a second failure ends the trials with that number. If one replica
+or copy alone fails, the proof ends, as there is nothing to compare with.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..trials.scaling_sentences import efficiency
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
 from ..trials.trial_runner import Measures
+from . import copies
 
 
 class Rounds:
@@ -35,12 +37,13 @@ class Rounds:
         self._guessed_seconds = duration.of_request(request)
         self._preset = request.baseline()
         asked = request.scaling or ScalingSettings(settings=())
-        points = [Point(replicas=setting.replicas, changes=dict(setting.changes)) for setting in asked.settings]
+        points = [Point(replicas=setting.replicas, copies=setting.copies, changes=dict(setting.changes))
+                  for setting in asked.settings]  # fmt: skip
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 
     def measure(self) -> None:
         """Measure all rounds for which there is time. Raises Stopped and BaselineFailed."""
-        self.record.write("measuring one replica")
+        self.record.write(f"measuring {self._what(self.scaling.points[0])}")
         try:
             for number in range(1, self.request.repeats + 1):
                 if not self._time_left(number):
@@ -97,7 +100,7 @@ class Rounds:
                 break
         why = proof_sentences.outcome(trial)
         if point is self.scaling.points[0]:
-            raise BaselineFailed(f"one replica could not be measured, with which all are compared: {why}")
+            raise BaselineFailed(f"{self._what(point)} could not be measured, with which all are compared: {why}")
         point.decision, point.why = "failed", why
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
@@ -110,10 +113,17 @@ class Rounds:
             return self._known[key]
         if self.bench.stop.count:
             raise Stopped
-        self._report(f"round {number} of {self.request.repeats}: {scaling_sentences.replicas(point.replicas)}")
-        trial = self.bench.measure(with_changes(self._preset, point.changes), str(point.replicas), number)
+        self._report(f"round {number} of {self.request.repeats}: {self._what(point)}")
+        preset = with_changes(self._preset, point.changes)
+        if self.scaling.is_of_copies:
+            trial = copies.measure(self.bench, preset, point.copies, number, self.request.measure_seconds)
+        else:
+            trial = self.bench.measure(preset, str(point.replicas), number)
         trial.key = key
         return trial
+
+    def _what(self, point: Point) -> str:
+        return scaling_sentences.what(point, self.scaling.is_of_copies)
 
     def _note(self, point: Point, trial: Trial) -> None:
         """Record the batch size and the compiler that a trial's trainer has used, and the versions if they are not yet
@@ -149,24 +159,22 @@ class Rounds:
 def work_out(point: Point, first: Point) -> None:
     """Store in `point` its medians, speed-up, efficiency and spread of efficiency (standard deviation).
 
-    Each trial is compared with the trial of `first` (one replica) in the same round. Only successful trials count. If
-    no round has both, only the medians are stored. The spread needs two such rounds. It is None for `first` itself.
+    Each trial is compared with the trial of `first` (one replica or copy) in the same round. Only successful trials
+    count. If no round has both, only the medians are stored. The spread needs two such rounds. It is None for `first`
+    itself.
     """
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)
     point.samples_per_second, point.step_ms, point.input_wait = (
         figures[name] for name in ("samples_per_second", "step_ms", "input_wait")
     )
-    alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
-    ratios = [trial.samples_per_second / beside for trial in good
-              if trial.samples_per_second and (beside := alone.get(trial.repeat))]  # fmt: skip
-    if not ratios:
+    if not (ratios := point.ratios(first)):
         return
     point.speedup = statistics.median(ratios)
-    efficiencies = [efficiency(ratio, point.replicas) for ratio in ratios]
+    efficiencies = [efficiency(ratio, point.number) for ratio in ratios]
     point.efficiency = statistics.median(efficiencies)
     point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)
 
 
 def _key(point: Point, number: int, attempt: int) -> str:
-    return f"{point.replicas} {number} {attempt}"
+    return f"{point.number} {number} {attempt}"

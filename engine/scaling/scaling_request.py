@@ -19,21 +19,29 @@ from ..proof.request import ProofError, Request
 from ..trials import KEEPS
 from ..trials.record import ScalingSettings, Setting
 from ..trials.trial_preset import with_changes
+from .copies import copies_settings
 
 REHEARSE = "device.logical_devices=2"
 
 
 def of_preset(
-    name: str, settings: Sequence[str], replicas: Sequence[int], keep: str, minutes: float | None, **more: Any
+    name: str,
+    settings: Sequence[str],
+    replicas: Sequence[int],
+    keep: str,
+    minutes: float | None,
+    copies: Sequence[int] = (),
+    **more: Any,
 ) -> Request:
     """Return the request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
 
     `replicas` are the numbers to measure. If it is empty, these are 1, 2, 4 ... and the number of devices. `keep` is
-    the batch size that stays the same: `per-replica` or `global`. `minutes` is the time limit, None for none. `more`
-    are further fields of Request. Raises PresetError and ProofError.
+    the batch size that stays the same: `per-replica` or `global`. If `copies` has numbers, so many trainings at once on
+    one device are measured instead. `minutes` is the time limit, None for none. `more` are further fields of Request.
+    Raises PresetError and ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
-    asked = scaling_settings(preset, here, replicas, keep)
+    asked = copies_settings(preset, here, copies) if copies else scaling_settings(preset, here, replicas, keep)
     limit = None if minutes is None else 60 * minutes
     made = request.of_preset("scaling", name, settings, scaling=asked, limit_seconds=limit, **more)
     return _in_time(made, minutes)
@@ -165,7 +173,7 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
     if minutes is not None and minutes < needed:
         raise ProofError(
             f"{minutes:g} min are too few: {asked.repeats} rounds, {count} trials in all, take about {needed:.1f} min "
-            f"here; give {int(needed) + 1} minutes or more, or fewer --replicas"
+            f"here; give {int(needed) + 1} minutes or more, or fewer numbers"
         )
     return asked
 

@@ -34,15 +34,16 @@ SCALING_DECISIONS = ("measured", "failed", "running")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The changes against the preset with which `replicas` replicas are measured."""
+    """The changes against the preset with which `replicas` replicas, or `copies` trainings at once, are measured."""
 
     replicas: int
     changes: Mapping[str, Any]
+    copies: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingSettings:
-    """The settings to measure, one for each number of replicas, in rising order. The first has one replica.
+    """The settings to measure, one for each number of replicas or of copies, in rising order. The first has one.
 
     `keep` is the batch size that stays the same: `per-replica` or `global`. `shared` says in words what the replicas
     share if they have no device of their own. Otherwise it is empty.
@@ -55,14 +56,14 @@ class ScalingSettings:
 
 @dataclass(kw_only=True)
 class Point:
-    """The result with one number of replicas: its trials, and medians over them (`samples_per_second`, `step_ms`,
-    `input_wait`).
+    """The result with one number of replicas or of copies (trainings at once): its trials, and medians over them
+    (`samples_per_second`, `step_ms`, `input_wait`).
 
-    `changes` are the changes against the preset. `speedup` is the median over the rounds of the samples per second
-    divided by those of one replica in the same round. `efficiency` is the median over the rounds of that quotient
-    divided by the number of replicas, and `spread` its sample standard deviation over the rounds. `xla`: whether XLA
-    compiled the step. None: not known. `decision` is `running`, `measured` or `failed`, and `why` the reason of a
-    failure.
+    `changes` are the changes against the preset. A trial of several copies has the samples per second of all of them.
+    `speedup` is the median over the rounds of the samples per second divided by those of one replica or copy in the
+    same round. `efficiency` is the median over the rounds of that quotient divided by the number of replicas or copies,
+    and `spread` its sample standard deviation over the rounds. `xla`: whether XLA compiled the step. None: not known.
+    `decision` is `running`, `measured` or `failed`, and `why` the reason of a failure.
     """
 
     replicas: int
@@ -78,11 +79,25 @@ class Point:
     xla: bool | None = None
     decision: str = "running"
     why: str = ""
+    copies: int = 1
+
+    @property
+    def number(self) -> int:
+        """The number of replicas or, if copies were measured, of copies."""
+        return self.replicas * self.copies
+
+    def ratios(self, first: Point) -> list[float]:
+        """Return for each round the samples per second divided by those of `first` in the same round, of successful
+        trials.
+        """
+        alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
+        return [trial.samples_per_second / speed for trial in self.trials
+                if trial.good and trial.samples_per_second and (speed := alone.get(trial.repeat))]  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class Scaling:
-    """The results of a measurement of scaling: a point for each number of replicas, in rising order.
+    """The results of a measurement of scaling: a point for each number of replicas or of copies, in rising order.
 
     `rounds` is the number of rounds that have been measured completely.
     """
@@ -96,10 +111,14 @@ class Scaling:
     def trials(self) -> list[Trial]:
         return [trial for point in self.points for trial in point.trials]
 
+    @property
+    def is_of_copies(self) -> bool:
+        return any(point.copies > 1 for point in self.points)
+
 
 def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
     """Return the settings to measure, made from their plain values in a file."""
-    settings = [Setting(replicas=setting["replicas"], changes=setting["changes"]) for setting in plain["settings"]]
+    settings = [Setting(**setting) for setting in plain["settings"]]
     return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
 

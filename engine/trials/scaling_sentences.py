@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from .. import figures, units
 from ..units import count, counted, share, spread, times
+from . import significance
 from .record import Comparison, Point, Record
 from .trial import Trial
 
@@ -13,10 +14,33 @@ GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's ow
 HALF = 0.5
 _SPEED, _STEP, _WAIT = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
 HEAD = ("replicas", "global batch", _SPEED.head, "speed-up", "efficiency", "spread", _STEP.head, _WAIT.head)
-ABOUT = (
+_ABOUT = (
     "efficiency: samples per second over n times those of one replica in the same round; spread: its standard "
     "deviation over the rounds"
 )
+_ABOUT_COPIES = (
+    "samples per second: of all copies, in the seconds in which all of them trained; speed-up: over those of one copy "
+    "in the same round; efficiency: speed-up over the number of copies; spread: its standard deviation over the rounds"
+)
+
+
+def is_of_copies(data: Record) -> bool:
+    return data.scaling is not None and data.scaling.is_of_copies
+
+
+def head(data: Record) -> tuple[str, ...]:
+    """Return the heads of the columns of `row`."""
+    return ("copies", "batch of each", *HEAD[2:]) if is_of_copies(data) else HEAD
+
+
+def about(data: Record) -> str:
+    """Return how the columns are computed."""
+    return _ABOUT_COPIES if is_of_copies(data) else _ABOUT
+
+
+def what(point: Point, of_copies: bool) -> str:
+    """Return the number of a point in words, such as `2 replicas` or `2 copies`."""
+    return counted(point.number, "copies") if of_copies else replicas(point.replicas)
 
 
 def points(data: Record) -> list[Point]:
@@ -25,9 +49,9 @@ def points(data: Record) -> list[Point]:
 
 
 def row(point: Point) -> list[str]:
-    """Return the cells of a point, one text for each column of HEAD."""
+    """Return the cells of a point, one text for each column of `head`."""
     return [
-        count(point.replicas), count(point.global_batch_size),
+        count(point.number), count(point.global_batch_size),
         _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
         share(point.efficiency), spread(point.spread), _STEP.bare(point.step_ms),
         _WAIT.bare(point.input_wait),
@@ -45,8 +69,10 @@ def replicas(number: int) -> str:
 
 def kept(data: Record) -> str:
     """Return a text that says which batch size is the same for all numbers of replicas: that of each replica or the
-    global one.
+    global one. For copies, that of each copy.
     """
+    if is_of_copies(data):
+        return "each copy keeps its batch"
     if _is_strong(data):
         return "the global batch is kept (strong scaling)"
     return "the batch of each replica is kept (weak scaling)"
@@ -57,18 +83,20 @@ def _is_strong(data: Record) -> bool:
 
 
 def conclusion(data: Record) -> str:
-    """Return a sentence with the efficiency of the largest number of replicas that was measured, or why there is
-    none.
+    """Return a sentence with the efficiency of the largest number of replicas that was measured, or with the number of
+    copies that pays most, or why there is none.
     """
     measured = [point for point in points(data) if point.efficiency is not None]
-    more = [point for point in measured if point.replicas != 1]
+    more = [point for point in measured if point.number != 1]
     if not more:
         failed = [point for point in points(data) if outcome(point)]
         return (
-            f"{replicas(failed[-1].replicas)} could not be measured: {outcome(failed[-1])}"
+            f"{what(failed[-1], is_of_copies(data))} could not be measured: {outcome(failed[-1])}"
             if failed
-            else "stopped before several replicas were measured"
+            else f"stopped before several {head(data)[0]} were measured"
         )
+    if is_of_copies(data):
+        return _of_copies(data, more)
     most = more[-1]
     beside = "" if most.spread is None else f" (spread {spread(most.spread)})"
     return (
@@ -77,15 +105,50 @@ def conclusion(data: Record) -> str:
     )
 
 
+def _of_copies(data: Record, more: Sequence[Point]) -> str:
+    """Return the sentence about the number of copies that pays most. `more` are the measured points of several."""
+    best = best_copies(data)
+    if best is not None:
+        where = "one CPU" if data.scaling and data.scaling.shared else "one GPU"
+        return (
+            f"{counted(best.number, 'copies')} at once on {where} train {times(best.speedup)} as many samples per "
+            f"second as 1 ({_verdict(data, best)[1]}); each copy alone is slower, {share(best.efficiency)} of its speed"
+        )
+    text = "; ".join(f"{point.number} train {times(point.speedup)} as many samples per second as 1, "
+                     f"{': '.join(_verdict(data, point))}" for point in more)  # fmt: skip
+    if any(_verdict(data, point)[0] == "undecided" for point in more):
+        return f"it is undecided whether several copies at once pay: {text}"
+    return f"several copies at once do not pay: {text}"
+
+
+def best_copies(data: Record) -> Point | None:
+    """Return the point of the number of copies that trains the most samples per second, of those that are faster than
+    one copy beyond chance (significance.py). None if no number is.
+
+    More copies count only if they are also faster beyond chance than the best of fewer copies.
+    """
+    best = points(data)[0] if points(data) else None
+    for point in points(data)[1:]:
+        ratios = point.ratios(best) if best is not None else []
+        if significance.verdict([ratio - 1 for ratio in ratios])[0] == "faster":
+            best = point
+    return best if best is not None and best.number > 1 else None
+
+
+def _verdict(data: Record, point: Point) -> tuple[str, str]:
+    return significance.verdict([ratio - 1 for ratio in point.ratios(points(data)[0])])
+
+
 def in_brief(data: Record) -> str:
     """Return a short text for a list, such as `scaling: 4 at 88 %, 2 at 96 %`: each number of replicas with its
-    efficiency, the largest first.
+    efficiency, the largest first; for copies `copies: 3 at 1.52 times, 2 at 1.40 times`.
 
     If no efficiency is known, it says so.
     """
-    parts = [f"{count(point.replicas)} at {share(point.efficiency)}" for point in reversed(points(data))
-             if point.replicas != 1 and point.efficiency is not None]  # fmt: skip
-    return f"scaling: {', '.join(parts) or 'nothing measured so far'}"
+    of_copies = is_of_copies(data)
+    parts = [f"{count(point.number)} at {times(point.speedup) if of_copies else share(point.efficiency)}"
+             for point in reversed(points(data)) if point.number != 1 and point.efficiency is not None]  # fmt: skip
+    return f"{'copies' if of_copies else 'scaling'}: {', '.join(parts) or 'nothing measured so far'}"
 
 
 def remarks(data: Record) -> Iterator[str]:
@@ -93,6 +156,9 @@ def remarks(data: Record) -> Iterator[str]:
 
     Figures that were not measured are not mentioned.
     """
+    if is_of_copies(data):
+        yield from _remarks_on_copies(data)
+        return
     if data.scaling and (shared := data.scaling.shared):
         yield f"a rehearsal: {shared}, so that no speed-up can be expected; what it shows is that the strategy works"
     all_points = points(data)
@@ -115,6 +181,19 @@ def remarks(data: Record) -> Iterator[str]:
             yield limited
         if point.decision == "failed":
             yield f"{replicas(point.replicas)} could not be measured: {outcome(point)}"
+
+
+def _remarks_on_copies(data: Record) -> Iterator[str]:
+    if data.scaling and data.scaling.shared:
+        yield f"{data.scaling.shared}: on a GPU the result may be another"
+    best = best_copies(data)
+    for point in points(data):
+        if point.decision == "failed":
+            yield f"{what(point, True)} could not be measured: {outcome(point)}"
+        elif best is not None and point.number > best.number and point.efficiency is not None:
+            ratios = [ratio - 1 for ratio in point.ratios(best)]
+            verdict, why = significance.verdict(ratios)
+            yield f"{what(point, True)} instead of {best.number}: {verdict}: {why}"
 
 
 def trial(row: Trial) -> str:

@@ -85,8 +85,10 @@ def before_and_after(data: Record, names: tuple[str, str] = ("before", "after"))
 
 
 def scaling(data: Record) -> Table:
-    """Return a table with a row for each number of replicas. If one has failed, there is a column for the outcome."""
-    points, head = scaling_sentences.points(data), list(scaling_sentences.HEAD)
+    """Return a table with a row for each number of replicas or copies. If one has failed, the last column is the
+    outcome.
+    """
+    points, head = scaling_sentences.points(data), list(scaling_sentences.head(data))
     rows = [scaling_sentences.row(point) for point in points]
     figures_at = range(len(head))
     if any(map(scaling_sentences.outcome, points)):

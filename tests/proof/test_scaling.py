@@ -163,7 +163,7 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         assert proof_sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
         for text in (as_markdown(typed(Record, data)), "\n".join(scaling_sentences.remarks(typed(Record, data)))):
             assert f"4 replicas could not be measured: {outcome}" in text
-    with pytest.raises(BaselineFailed, match="one replica could not be measured"):
+    with pytest.raises(BaselineFailed, match="1 replica could not be measured"):
         measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
 
 

@@ -202,6 +202,11 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).",
 )
 @click.option(
+    "--copies",
+    metavar="1,2,3",
+    help="Train so many copies at once on one GPU instead: whether several runs on it pay. 1 is always measured.",
+)
+@click.option(
     "--keep",
     type=click.Choice(KEEPS),
     default=KEEPS[0],
@@ -214,7 +219,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     metavar="N",
     default=LEAST_REPEATS,
     show_default=True,
-    help="Rounds of one trial for each number of replicas.",
+    help="Rounds of one trial for each number.",
 )
 @click.option(
     "--seconds",
@@ -246,11 +251,13 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Measure how the speed grows with the number of GPUs.
 
-    Each GPU trains one replica of the model. Shows the speed-up and the efficiency with 1, 2, 4 ... replicas.
+    Each GPU trains one replica of the model. Shows the speed-up and the efficiency with 1, 2, 4 ... replicas. With
+    --copies, whether several trainings on one GPU at once get more done than one after the other.
 
     \b
     gputui scaling --preset mine.yaml --replicas 1,2,4,8
     gputui scaling --preset mine.yaml --keep global                strong scaling
+    gputui scaling --preset mine.yaml --copies 1,2,3               several runs on one GPU
     gputui scaling --preset quickstart --set logical_devices=2     a test on the CPU
     """
     from ..commands import scaling as scaling_command

@@ -10,6 +10,7 @@ from ...engine.scaling import scaling_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
+MOST_REPLICAS, MOST_COPIES = 1024, 16
 ENDED = ("done", "running", "waiting")
 RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options that are allowed together with --resume
 
@@ -31,22 +32,24 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
     seconds = options.pop("seconds")
-    asked = scaling_request.of_preset(
-        preset, settings, counts(options.pop("replicas")), measure_seconds=seconds, **options
-    )
+    replicas, copies = (counts(options.pop(name), name) for name in ("replicas", "copies"))
+    if copies and {"replicas", "keep"} & set(given):
+        raise Refused("--copies trains several copies of one training on one device: leave out --replicas and --keep")
+    asked = scaling_request.of_preset(preset, settings, replicas, measure_seconds=seconds, copies=copies, **options)
     return proof_command.run_proof(asked, **following)
 
 
-def counts(text: str | None) -> list[int]:
-    """Return the numbers of replicas in a text such as `1,2,4`. The list is empty without a text. Raises Refused for
-    other texts, and for numbers outside 1 to 1024.
+def counts(text: str | None, name: str = "replicas") -> list[int]:
+    """Return the numbers in a text such as `1,2,4`, the value of the option `name`: of replicas or copies. The list is
+    empty without a text. Raises Refused for other texts, and for numbers outside 1 to 1024 (copies: 16).
     """
     try:
         numbers = [int(word) for word in text.split(",")] if text else []
     except ValueError:
         numbers = [0]
-    if any(count < 1 or count > 1024 for count in numbers):
-        raise Refused(f"--replicas takes numbers of replicas such as 1,2,4, not {text!r}")
+    most = MOST_COPIES if name == "copies" else MOST_REPLICAS
+    if any(count < 1 or count > most for count in numbers):
+        raise Refused(f"--{name} takes numbers of {name} from 1 to {most}, such as 1,2,4, not {text!r}")
     return numbers
 
 

@@ -96,7 +96,7 @@ def _show_scaling(data: Record) -> None:
     table = trial_tables.scaling(data)
     if table.rows:
         show_table(table)
-        say(scaling_sentences.ABOUT)
+        say(scaling_sentences.about(data))
         print()
     for line in scaling_sentences.remarks(data):
         say(line)
@@ -221,7 +221,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
         titled[trial.run] = (title, trial)
     for point in scaling_sentences.points(data):
         for trial in point.trials:
-            titled[trial.run] = (scaling_sentences.replicas(point.replicas), trial)
+            titled[trial.run] = (scaling_sentences.what(point, scaling_sentences.is_of_copies(data)), trial)
     for comparison in data.comparisons:
         what = proof_sentences.changes(comparison.changes)
         for trial in comparison.trials:

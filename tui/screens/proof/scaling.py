@@ -1,4 +1,6 @@
-"""The screen of a measurement of scaling: a row for each number of replicas, what limits the speed, its trials."""
+"""The screen of a measurement of scaling: a row for each number of replicas or copies, what
+limits the speed, its trials.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from ...widgets.table import Column
 from . import actions
 from .screen import ProofScreen
 
-WIDTHS = dict(zip(scaling_sentences.HEAD, (10, 14, 12, 10, 12, 9, 10, 12), strict=True))
+WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
 LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
 
 
 class ScalingScreen(ProofScreen):
-    """Shows a measurement of scaling. Each row of its table is a number of replicas, not a comparison."""
+    """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
 
     EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,24 +39,25 @@ class ScalingScreen(ProofScreen):
 
     def _widths(self) -> dict[str, int]:
         """Return the columns with their widths in cells. The last column is left out if there is no room."""
-        if self.size.width >= sum(WIDTHS.values()) + 3:
-            return WIDTHS
-        return {name: WIDTHS[name] for name in scaling_sentences.HEAD[:-1]}
+        widths = dict(zip(scaling_sentences.head(self.data), WIDTHS, strict=True))
+        if self.size.width < sum(WIDTHS) + 3:
+            widths.popitem()
+        return widths
 
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right"), width)
 
     def _row(self, point: Point) -> list[Text]:
-        cells = dict(zip(scaling_sentences.HEAD, scaling_sentences.row(point), strict=True))
+        cells = dict(zip(scaling_sentences.head(self.data), scaling_sentences.row(point), strict=True))
         return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows: what limits the scaling, then the trials with the number of replicas under the
+        """Return at most `height` rows: what limits the scaling, then the trials with the number under the
         cursor.
 
         If not all rows fit, trials are shortened first, then the text about what limits the scaling.
         """
-        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.ABOUT] if self.compared else []
+        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.compared else []
         trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
         rows: list[Row] = []
         for most, of_a_trial in LINES:

@@ -1,0 +1,156 @@
+"""Several copies of one training at once on one device: the settings of each number of copies, and one trial of it.
+
+A number of copies pays if all of them together train more samples per second than one copy alone. All copies are
+measured in the same seconds: from the moment at which the last of them has warmed up to the end of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+from ..checks import training_gpus
+from ..checks.gpu_checks import on_cpu
+from ..job.machine_gpus import Machine
+from ..leases.memory_needs import CONTEXT_BYTES
+from ..options import Options
+from ..presets import Preset
+from ..proof.request import ProofError
+from ..runs import Run
+from ..runs.event_reading import read_events
+from ..runs.events import EVENTS_FILE, Progress
+from ..trials.record import ScalingSettings, Setting
+from ..trials.trial import Trial
+from ..trials.trial_runner import Measures
+from ..units import seconds
+
+LONGER = 1.5  # times the measured seconds for which each copy trains, as they do not start at the same moment
+LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
+USABLE = 0.95  # share of a GPU's memory; the driver and the display take some
+MIB = 1024**2
+LEAST_MEMORY_MB = 64  # that device.memory_limit_mb takes
+
+
+def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:
+    """Return the settings to measure, for one copy and for each number of copies in `counts` (empty: 2 and 3).
+
+    With several copies, each gets its part of the GPU's memory and of the cores, unless the preset sets them. Raises
+    ProofError if the preset cannot be measured in this way.
+    """
+    options = preset.options
+    _refuse(options, here)
+    counts = sorted({1, *(counts or (2, 3))})
+    if counts == [1]:
+        raise ProofError("one copy alone has nothing to compare with: name more, such as --copies 1,2")
+    settings = [Setting(replicas=1, copies=count, changes=_parts(options, here, count)) for count in counts]
+    shared = "the copies share the cores of one CPU" if on_cpu(options, here) else ""
+    return ScalingSettings(settings=settings, shared=shared)
+
+
+def _refuse(options: Options, here: Machine) -> None:
+    """Raise ProofError if copies of a training with these options cannot share one device."""
+    if options.strategy.kind not in ("single", "one_device"):
+        raise ProofError(
+            f"copies share one device, and the preset has strategy.kind={options.strategy.kind}; give --set "
+            "strategy.kind=single"
+        )
+    if options.device.logical_devices > 1:
+        raise ProofError("copies share one whole device; give --set device.logical_devices=1")
+    if on_cpu(options, here):
+        return
+    if options.device.allocator != "default":
+        raise ProofError(
+            "copies limit the memory of each, which device.allocator=cuda_malloc_async cannot do; give --set "
+            "device.allocator=default"
+        )
+    if options.device.memory_growth is True and options.device.memory_limit_mb is None:
+        raise ProofError(
+            "copies limit the memory of each, which TensorFlow cannot combine with memory growth; give --set "
+            "device.memory_growth=auto"
+        )
+
+
+def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
+    """Return the changes with which each of `count` copies trains: its threads and, on a GPU, its memory. Empty for
+    one copy.
+    """
+    if count == 1:
+        return {}
+    device, threads = options.device, max(1, (here.cpus or 1) // count)
+    changes: dict[str, Any] = {
+        f"device.{name}": threads
+        for name in ("intra_op_threads", "inter_op_threads")
+        if getattr(device, name) == "auto"
+    }
+    gpus = training_gpus(options, here)
+    total = gpus[0].memory_total_bytes if gpus else None
+    if total is None or device.memory_limit_mb is not None:
+        return changes
+    limit = int((USABLE * total / count - CONTEXT_BYTES) / MIB)
+    if limit < LEAST_MEMORY_MB:
+        raise ProofError(f"{count} copies leave each less than {LEAST_MEMORY_MB} MB of {gpus[0]}: name fewer")
+    return changes | {"device.memory_limit_mb": limit}
+
+
+def measure(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
+    """Train `count` copies of `preset` at once, and return one row about them: the first copy's, with the samples per
+    second of all of them in the seconds in which all trained, and the mean of their steps and waits.
+
+    `number` is the round, and `measure_seconds` the measured time. If a copy fails, the row is that of the failed copy.
+    Other programs on the device cannot be distinguished from the other copies and are not reported.
+    """
+    each_seconds = measure_seconds * (LONGER if count > 1 else 1.0)
+    with ThreadPoolExecutor(count) as pool:
+        rows = list(pool.map(lambda _: bench.measure(preset, f"c{count}", number, seconds=each_seconds), range(count)))
+    rows.sort(key=lambda row: row.run)
+    row = next((row for row in rows if not row.good), rows[0])
+    if count == 1 or not row.good:
+        return row
+    begin, end, speed = together([bench.run_of(each) for each in rows], row.global_batch_size or 0)
+    row.seconds, row.disturbed = max(each.seconds for each in rows), ""
+    if end - begin < LEAST_COMMON * measure_seconds:
+        row.outcome = "error"
+        row.error = (
+            f"all copies trained at the same time for only {seconds(max(0.0, end - begin))} of "
+            f"{seconds(measure_seconds)}; give more --seconds"
+        )
+        return row
+    row.samples_per_second = speed
+    row.step_ms = 1000 * count * (row.global_batch_size or 0) / speed if speed else None
+    waits = [each.input_wait for each in rows if each.input_wait is not None]
+    row.input_wait = sum(waits) / len(waits) if waits else None
+    return row
+
+
+def together(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
+    """Return the begin and the end (Unix time) of the seconds in which all runs trained after their warm-up, and the
+    samples per second of all of them in these seconds.
+
+    `batch` is the number of samples in a step of one run. The end is not after the begin if there are no such seconds;
+    the speed is then 0.
+    """
+    curves = [_steps(run) for run in runs]
+    if not all(len(curve) > 1 for curve in curves):
+        return 0.0, 0.0, 0.0
+    begin, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    if end <= begin:
+        return begin, end, 0.0
+    steps = sum(_at(curve, end) - _at(curve, begin) for curve in curves)
+    return begin, end, steps * batch / (end - begin)
+
+
+def _steps(run: Run) -> list[tuple[float, float]]:
+    """Return the times and steps that a run has reported since its warm-up, in their order."""
+    reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
+    return [(report.t, float(report.step)) for report in reports if report.samples_per_second]
+
+
+def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:
+    """Return the step at a moment within a curve of times and steps, on the straight line between two reports."""
+    for (before, step), (after, next_step) in pairwise(curve):
+        if moment <= after:
+            share = (moment - before) / (after - before) if after > before else 1.0
+            return step + share * (next_step - step)
+    return curve[-1][1]

@@ -1,0 +1,169 @@
+"""Whether several copies of a training on one device pay: their settings, the seconds that count, and the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.options import Options
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.markdown import as_markdown
+from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.runs import Run, events
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.scaling import copies
+from gputui.engine.scaling.rounds import Rounds
+from gputui.engine.trials import proof_sentences, scaling_sentences
+from gputui.engine.trials.record import Record
+from gputui.tui import cli
+
+from tests.support.front_door import gputui
+from tests.support.proving import HERE, Planted, PlantedBench
+from tests.support.proving import forked_trials as forked_trials
+
+SMALL = "workload: {model: mlp, width: 0.1}\ninput: {batch_size: 32}\n"
+
+
+def with_gpu(gigabytes: int = 24) -> Machine:
+    return dataclasses.replace(HERE, cpus=8, gpus=(Gpu(0, "GPU-0", "a GPU", (9, 0), gigabytes * 2**30),))
+
+
+def test_each_copy_gets_its_part_of_memory_and_cores_and_one_copy_all() -> None:
+    one, two, four = copies.copies_settings(presets.defaults(), with_gpu(), [4, 2]).settings
+    assert (one.copies, two.copies, four.copies) == (1, 2, 4)
+    assert one.changes == {}
+    assert two.changes["device.intra_op_threads"] == two.changes["device.inter_op_threads"] == 4
+    assert four.changes["device.memory_limit_mb"] == pytest.approx(0.95 * 24 * 1024 / 4 - 768, abs=1)
+    own = presets.defaults(["memory_limit_mb=2000", "intra_op_threads=1", "inter_op_threads=1"])
+    assert copies.copies_settings(own, with_gpu(), [2]).settings[1].changes == {}, "what the preset sets stays"
+    on_cpu = copies.copies_settings(presets.defaults(), HERE, ())
+    assert [each.copies for each in on_cpu.settings] == [1, 2, 3]
+    assert "device.memory_limit_mb" not in on_cpu.settings[1].changes
+    assert on_cpu.shared == "the copies share the cores of one CPU"
+
+
+@pytest.mark.parametrize(
+    ("settings", "here", "counts", "message"),
+    [
+        (["strategy.kind=mirrored"], HERE, [2], "give --set strategy.kind=single"),
+        (["logical_devices=2"], HERE, [2], "give --set device.logical_devices=1"),
+        (["allocator=cuda_malloc_async"], with_gpu(), [2], "device.allocator=default"),
+        (["memory_growth=true"], with_gpu(), [2], "device.memory_growth=auto"),
+        ([], with_gpu(1), [2], "2 copies leave each less than 64 MB"),
+        ([], HERE, [1], "one copy alone has nothing to compare with"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    settings: Sequence[str], here: Machine, counts: Sequence[int], message: str
+) -> None:
+    with pytest.raises(ProofError, match=message):
+        copies.copies_settings(presets.defaults(settings), here, counts)
+
+
+def test_only_the_seconds_count_in_which_all_copies_trained(tmp_path: Path) -> None:
+    """The first trains alone at 100 steps/s until the second has warmed up; then each makes 40 steps/s."""
+    first = reported(tmp_path / "1", {0: (0, None), 1: (90, 1.0), 2: (190, 1.0), 4: (270, 1.0), 6: (350, 1.0)})
+    second = reported(tmp_path / "2", {1: (0, None), 2: (10, 1.0), 4: (90, 1.0), 8: (250, 1.0)})
+    assert copies.together([first, second], batch=32) == (1002.0, 1006.0, 80 * 32)
+    alone = reported(tmp_path / "3", {7: (0, 1.0), 9: (90, 1.0)})
+    begin, end, speed = copies.together([first, alone], batch=32)
+    assert end < begin
+    assert speed == 0
+    assert copies.together([first, reported(tmp_path / "4", {0: (1, None)})], batch=32) == (0, 0, 0)
+
+
+def reported(path: Path, steps: Mapping[int, tuple[int, float | None]]) -> Run:
+    """The run that has reported these steps and speeds, by seconds after 1,000."""
+    path.mkdir()
+    writer = EventWriter(path / "events.jsonl", path.name)
+    for seconds, (step, speed) in steps.items():
+        writer.emit(
+            events.Progress(
+                epoch=1, epochs=1, step=step, steps=9999, samples_per_second=speed, step_ms_p50=None,
+                step_ms_p95=None, input_wait=None, loss=None, metrics={}, eta_seconds=None,
+            ),
+            1000.0 + seconds,
+        )  # fmt: skip
+    writer.close()
+    return Run(path)
+
+
+Speeds = Callable[[int], float]  # of all copies, by their number
+
+
+def measured(
+    path: Path, monkeypatch: pytest.MonkeyPatch, speeds: Speeds, common_seconds: float = 5.0, oom_from: int = 99
+) -> Record:
+    def as_planted(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
+        return 0.0, common_seconds, speeds(len(runs))
+
+    def figures(options: Options, before: int) -> Planted:
+        count = HERE.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1
+        return Planted(speeds(1), outcome="oom" if count >= oom_from else "ok")
+
+    monkeypatch.setattr(copies, "together", as_planted)
+    asked = copies.copies_settings(presets.defaults(), HERE, [2, 3])
+    made = request.of_opened("scaling", presets.defaults(), None, scaling=asked)
+    made = Request.read(written(path, made))
+    record, bench = folder.empty_record(path, made), PlantedBench(path / "trials", figures)
+    Rounds(made, record, bench).measure()
+    record.state = "done"
+    record.write()
+    return record
+
+
+def written(path: Path, made: Request) -> Path:
+    path.mkdir()
+    (path / "request.json").write_text(made.to_json())
+    return path / "request.json"
+
+
+def test_the_number_that_pays_is_named_and_one_more_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = measured(tmp_path / "p", monkeypatch, lambda count: {1: 1000.0, 2: 1500.0, 3: 1505.0}[count])
+    two = scaling_sentences.points(record)[1]
+    assert (two.number, len(two.trials)) == (2, 3)
+    assert two.speedup == pytest.approx(1.5)
+    assert scaling_sentences.best_copies(record) is two
+    assert proof_sentences.result(record).startswith("2 copies at once on one CPU train 1.50 times as many samples")
+    assert "3 copies instead of 2: no difference" in "\n".join(scaling_sentences.remarks(record))
+    assert scaling_sentences.in_brief(record) == "copies: 3 at 1.50 times, 2 at 1.50 times"
+    report = as_markdown(record)
+    assert "## Copies" in report
+    assert "| copies | batch of each |" in report
+
+
+def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = measured(tmp_path / "slower", monkeypatch, lambda count: 1000.0 / count)
+    assert scaling_sentences.best_copies(record) is None
+    assert proof_sentences.result(record).startswith("several copies at once do not pay: 2 train 0.50 times")
+    record = measured(tmp_path / "oom", monkeypatch, lambda count: 1000.0, oom_from=2)
+    assert "could not be measured: oom" in proof_sentences.result(record)
+    record = measured(tmp_path / "apart", monkeypatch, lambda count: 2000.0, common_seconds=1.0)
+    assert "all copies trained at the same time for only 1.0 s of 5.0 s" in proof_sentences.result(record)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_trials")
+def test_copies_are_measured_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real trainings at once; how fast they are is not looked at."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    given = ("--preset", "small.yaml", "--copies", "2", "--seconds", "1", "--anyway", "--json")
+    done = gputui("scaling", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout)["scaling"]["points"]
+    assert (one["copies"], two["copies"]) == (1, 2)
+    good: list[dict[str, Any]] = [trial for trial in two["trials"] if trial["outcome"] == "ok"]
+    assert good, two
+    assert all(trial["samples_per_second"] > 0 for trial in good)
+    trials = next(iter(folder.proofs())).trials
+    assert len(trials) >= 9, "each copy has a run of its own"
+    assert cli.run(["scaling", "--preset", "quickstart", "--copies", "2", "--keep", "global"]) == 2
+    assert "leave out --replicas and --keep" in capsys.readouterr().err
