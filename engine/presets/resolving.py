@@ -67,10 +67,14 @@ def defaults(settings: Iterable[str] = ()) -> Preset:
     return _validated("default", layers)
 
 
-def resolve_text(text: str, path: Path) -> Preset:
-    """Return the preset that the file `path` would have with the content `text`. Raises PresetError."""
+def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
+    """Return the preset that the file `path` would have with the content `text`; `settings` are as for `resolve`.
+
+    Raises PresetError.
+    """
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
+    _add_settings(layers, settings)
     return _validated(name_of(path), layers)
 
 

@@ -198,14 +198,25 @@ def _cluster_of(preset: Preset) -> Cluster | None:
     return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
-def create(settled: Preset, record: str = "", joins: Cluster | None = None, chosen: Options | None = None) -> Run:
+def create(
+    settled: Preset,
+    record: str = "",
+    joins: Cluster | None = None,
+    chosen: Options | None = None,
+    path: Path | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Run:
     """Create a new run folder with all files that a trainer reads, and with a copy of the user's own code.
 
     `record` is the record of the preset's origin, and `joins` the run's cluster. `chosen` are the options with the
-    chosen GPUs, which the trainer gets instead of those of the preset.
+    chosen GPUs, which the trainer gets instead of those of the preset. `path` is the folder, by default one with a new
+    name. `more` has the texts of further files.
     """
-    files = {options_json.FILE: options_json.to_json(chosen or settled.options)}
-    run = runs.create(settled.name, settled.to_yaml(), record, files, joins)
+    files = {options_json.FILE: options_json.to_json(chosen or settled.options), **(more or {})}
+    if path is None:
+        run = runs.create(settled.name, settled.to_yaml(), record, files, joins)
+    else:
+        run = runs.create_at(path, settled.to_yaml(), record, files)
     try:
         code_copy.make(run, settled.options)
     except BaseException:
@@ -214,15 +225,19 @@ def create(settled: Preset, record: str = "", joins: Cluster | None = None, chos
     return run
 
 
-def create_queued(preset: Preset) -> Run:
+def create_queued(
+    preset: Preset, folder: Path | None = None, path: Path | None = None, more: Mapping[str, str] | None = None
+) -> Run:
     """Create the run folder of a preset that the queue starts later. The user's own code is trained from the copy in
     it.
+
+    Relative paths are resolved from `folder`, by default the current one. `path` and `more` are those of `create`.
     """
-    settled = settle(preset, Path.cwd())
+    settled = settle(preset, folder or Path.cwd())
     if settled.options.workload.entry is not None:
         options = settled.options
         settled = replace(settled, options=replace(options, run=replace(options.run, code="copy")))
-    return create(settled, origin_of(preset))
+    return create(settled, origin_of(preset), path=path, more=more)
 
 
 def create_at(path: Path, settled: Preset) -> Run:

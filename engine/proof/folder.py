@@ -44,7 +44,12 @@ from ..trials.record import UNREAD, Record, of_plain
 from .request import ProofError, Request
 
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
-PROCESSES = {"tune": "gputui.engine.tune", "rate": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
+PROCESSES = {
+    "tune": "gputui.engine.tune",
+    "rate": "gputui.engine.tune",
+    "scaling": "gputui.engine.scaling",
+    "sweep": "gputui.engine.sweep",
+}
 ALL_GPUS = ("tune", "scaling")  # kinds that may use every visible GPU
 
 
@@ -239,6 +244,9 @@ def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices
     try:
         options = request.baseline().options
     except PresetError:  # the proof's process reports it
+        yield Devices(Options(), ())
+        return
+    if request.sweep is not None:  # the queue leases the devices of its trials
         yield Devices(Options(), ())
         return
     try:

@@ -16,7 +16,7 @@ from .. import units
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..trials import proof_sentences, rate_sentences
+from ..trials import proof_sentences, rate_sentences, sweep_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_record import Candidate, Search
 from ..trials.trial_preset import with_changes
@@ -111,6 +111,8 @@ def in_total(data: Record) -> str:
         return f"{proof_sentences.changes(settings)}: {proof_sentences.not_proved(data)}"
     if data.rate is not None:
         return rate_sentences.result(data.rate)
+    if data.sweep is not None:
+        return sweep_sentences.result(data.sweep)
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
     proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]

@@ -10,9 +10,10 @@ from ..options import PRIVATE
 from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Table, escaped
-from ..trials import proof_sentences, rate_sentences, scaling_sentences, trial_tables
+from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
 from ..trials.record import Comparison, Record
 from ..trials.significance import LEAST_GAIN, SPREADS, spreads
+from ..trials.sweep_record import PROOF
 from ..trials.trial import Trial
 from ..units import amount, counted, seconds, share, size, times
 
@@ -21,6 +22,7 @@ _TITLES = {
     "scaling": "How well it scales",
     "ab": "Before and after",
     "rate": "Which learning rate",
+    "sweep": "Which settings learn best",
     "loop": "Faster, one change at a time",
     "diagnosis": "What the input costs",
 }
@@ -41,6 +43,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
         *searched,
         *_scaling(data),
         *_rate(data),
+        *_sweep(data),
         *(
             part
             for number, comparison in enumerate(data.comparisons, 1)
@@ -99,6 +102,8 @@ def _method(data: Record) -> str:
             "and with the suggestion, each pair with a new seed and on the same number of samples; the ratio of the "
             f"losses counts beyond {share(LEAST_GAIN)} and {_spreads(data.repeats)} its spread"
         )
+    if data.sweep is not None:
+        return "; ".join(filter(None, (sweep_sentences.ABOUT, sweep_sentences.saved(data.sweep))))
     if data.kind == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (
@@ -128,6 +133,8 @@ def _question(data: Record) -> str:
         return f"how the speed grows with the number of {scaling_sentences.head(data)[0]}"
     if data.kind == "rate":
         return "with which learning rate the training learns best (`--learning-rate-test`)"
+    if data.sweep is not None:
+        return f"with which settings the training learns best: {sweep_sentences.swept(data.sweep.settings)}"
     if data.kind == "diagnosis":
         return "what limits the speed, and what its input costs"
     return "what makes the training faster: the remedies of the diagnosis, one by one"
@@ -205,6 +212,21 @@ def _rate(data: Record) -> Iterator[str]:
     if table := rate_sentences.trial_rows(test):
         yield "## Trainings"
         yield Table(list(rate_sentences.HEAD), table).markdown()
+
+
+def _sweep(data: Record) -> Iterator[str]:
+    sweep = data.sweep
+    if sweep is None:
+        return
+    if text := sweep_sentences.luck(sweep):
+        yield f"{escaped(capital(text))}."
+    if sweep.rivals:
+        yield "## On fresh seeds"
+        yield sweep_sentences.groups_table(sweep, PROOF).markdown(aligned=True)
+    yield "## In the search"
+    yield sweep_sentences.groups_table(sweep).markdown(aligned=True)
+    yield "## All trials"
+    yield sweep_sentences.trials_table(sweep).markdown(aligned=True)
 
 
 # ---- what was compared --------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     for run in Proof(path).trials:  # several may still run, if they were measured at once
         _end(run)
     record.started_t, record.started_mark = before.started_t, steady() - before.seconds
-    record.earlier = before.all_trials
+    record.earlier, record.sweep = before.all_trials, before.sweep
     if before.state == "failed":  # the cause may be repaired, so that failed trials do not count
         record.earlier = [trial for trial in record.earlier if trial.outcome in STAND]
     return record.earlier

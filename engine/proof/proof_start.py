@@ -79,6 +79,8 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
     another training or proof on its devices. `but` is the folder of the caller's own run or proof, which does not
     count.
     """
+    if request.sweep is not None:  # its trials wait in the queue
+        return ""
     if request.chooses_gpus:
         return start_devices.why_not(request.baseline().options, here)
     return other_training(of_request(request, here), here, but)
@@ -148,6 +150,8 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
             yield f"the run {run.name} is {state}", _of_run(run, here)
     for proof in proofs():
         record = proof.record
+        if record.kind == "sweep":  # its runs use the devices
+            continue
         if proof.path != but and record.state == "running" and not proof.liveness(record).host:
             yield f"the {_kind(record)} {proof.id} is running", _of_proof(proof, here)
 

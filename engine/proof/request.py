@@ -16,7 +16,7 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..runs import Run, RunError
 from ..runs.launched_with import options_of
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, rate_record, record
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, rate_record, record, sweep_record
 from ..trials.search_record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
@@ -36,8 +36,8 @@ class Request:
     `group.name` to compare with the preset. `repeats` is the number of pairs in a comparison, and `measure_seconds` the
     measured time of a trial. `ablation_repeats` is the number of pairs with and without input at the beginning, 0 for
     none. `profile`: a further trial is profiled. `limit_seconds` is the time limit: no comparison is started that would
-    end after it; None: no limit. `run` is the id of the run whose remedies are tried. `search`, `scaling` and `rate`
-    are what such a measurement needs.
+    end after it; None: no limit. `run` is the id of the run whose remedies are tried. `search`, `scaling`, `rate`
+    and `sweep` are what such a measurement needs.
     """
 
     kind: str
@@ -56,6 +56,7 @@ class Request:
     search: Limits | None = None  # of a `tune`
     scaling: record.ScalingSettings | None = None  # of a `scaling`
     rate: rate_record.RateSettings | None = None  # of a range test
+    sweep: sweep_record.SweepSettings | None = None  # of a sweep
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -74,6 +75,7 @@ class Request:
                 "search": fields["search"] and limits(fields["search"]),
                 "scaling": fields["scaling"] and record.scaling_settings(fields["scaling"]),
                 "rate": fields["rate"] and rate_record.settings(fields["rate"]),
+                "sweep": fields["sweep"] and sweep_record.settings(fields["sweep"]),
             }
         )
 

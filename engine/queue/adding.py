@@ -41,6 +41,15 @@ def queue_preset(preset: Preset, after: str | None = None) -> Entry:
         raise
 
 
+def queue_trial(run: Run) -> Entry:
+    """Put the run of a trial, whose folder exists, in the queue, from which it begins or is resumed. Return its entry.
+
+    It is alone in its group: its sweep counts the failures itself. Raises RunError if it cannot be queued.
+    """
+    refuse_here("gputui sweep ...")
+    return _put(replace(entries.entry_of(run, code="copy"), group=run.id))
+
+
 def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
     """Put a run that has ended in the queue, from which it is resumed. Return its entry.
 

@@ -1,9 +1,10 @@
-"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune and scaling.
+"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune, sweep and scaling.
 
 The records:
     trial.py              one measured training
     record.py             proof.json: all results so far, replaced after every change, with the part about scaling
     search_record.py      the part of it about a search (engine/tune)
+    sweep_record.py       the part of it about a sweep (engine/sweep); sweep_groups.py: its trials by setting
 
 The measurement:
     trial_runner.py       one training of a few measured seconds, which is ended early if it is clearly slower
@@ -13,7 +14,8 @@ The measurement:
 
 The report:
     proof_sentences.py    each result in a sentence, shared by all views
-    scaling_sentences.py  a measurement of scaling in words
+    scaling_sentences.py  a measurement of scaling in words; sweep_sentences.py: a sweep
+    change_texts.py       changes of options as text
     trial_tables.py       the tables of all of them, for a terminal and in Markdown
 """
 
@@ -24,3 +26,4 @@ RESUMABLE = ("stopped", "crashed", "failed")  # states of a search or a measurem
 KEEPS = ("per-replica", "global")  # which batch size stays the same with more replicas: weak and strong scaling
 # The stages of a search (engine/tune), in their order.
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads")
+SAMPLERS = ("grid", "random")  # how the settings of a sweep are chosen

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from .. import units
-from ..options import OPTIONS
 from ..profile import reports
 from ..profile.reports import ProfileReport
-from . import rate_sentences, scaling_sentences
+from . import rate_sentences, scaling_sentences, sweep_sentences
+from .change_texts import changes as changes
+from .change_texts import settings as settings
+from .change_texts import value as value
 from .record import Ablation, Comparison, Learning, Record, search_of
 from .trial import Trial
 
-_NAMES = [info.name for info in OPTIONS]
 OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
 DECIDED = ("kept", "rejected", "failed")
-
-
-def value(of: Any) -> str:
-    """Return the text of a value in the form that --set and YAML accept."""
-    return of if isinstance(of, str) else json.dumps(of)
-
-
-def changes(changed: Mapping[str, Any]) -> str:
-    """Return the options and values in `changed` as text: `steps_per_execution=16, cache=memory`. Return `nothing` if
-    there are none.
-
-    The group is left out of a key if the name is unique.
-    """
-    return ", ".join(f"{_short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
-
-
-def settings(changed: Mapping[str, Any]) -> str:
-    """Return the options and values in `changed` as on a command line: `--set compile.steps_per_execution=16 --set
-    ...`.
-    """
-    return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
-
-
-def _short(key: str) -> str:
-    name = key.split(".", 1)[-1]
-    return name if _NAMES.count(name) == 1 else key
 
 
 def verdict(comparison: Comparison) -> str:
@@ -131,7 +105,7 @@ def result(proof: Record) -> str:
     """Return the result of the whole proof in one sentence, without the disturbed trials. The sentence depends on the
     kind and the state of the proof.
     """
-    what = {"tune": "search", "rate": "range test"}.get(proof.kind, "proof")
+    what = {"tune": "search", "rate": "range test", "sweep": "sweep"}.get(proof.kind, "proof")
     if proof.state == "waiting":
         return f"the {what} waits in the queue; gputui queue shows why"
     if proof.state == "failed":
@@ -144,6 +118,8 @@ def result(proof: Record) -> str:
         return scaling_sentences.conclusion(proof)
     if proof.kind == "rate":
         return rate_sentences.result(proof.rate) if proof.rate else "stopped before there was a suggestion"
+    if proof.kind == "sweep":
+        return sweep_sentences.result(proof.sweep)
     if proof.kind == "ab" and proof.comparisons:
         return verdict(proof.comparisons[0])
     if proof.kind == "diagnosis":

@@ -27,6 +27,7 @@ from ..system.run_clock import steady
 from . import KEEPS
 from .rate_record import RateTest
 from .search_record import Limits, Search
+from .sweep_record import Sweep
 from .trial import FIGURES, Trial, place
 
 SCALING_DECISIONS = ("measured", "failed", "running")
@@ -122,7 +123,7 @@ def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
     return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
 
-KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate")
+KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate", "sweep")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
@@ -234,6 +235,7 @@ class Record:
     search: Search | None = None  # of a `tune`
     scaling: Scaling | None = None  # of a `scaling`
     rate: RateTest | None = None  # of a learning-rate range test
+    sweep: Sweep | None = None  # of a sweep, whose trials are runs
     earlier: list[Trial] = field(default_factory=list)  # trials from before the proof was resumed, until it has ended
     ended_because: str = ""
     error: str | None = None

@@ -161,7 +161,7 @@ assert isinstance(cli, PresetOrCommand)
 cli.opens = form_on
 cli.sections = {
     "Runs": ("runs", "watch", "logs", "stop", "resume", "queue", "compare", "history", "follow", "note", "tag"),
-    "Speed": ("diagnose", "ab", "tune", "fit-batch", "scaling", "prepare", "proof"),
+    "Speed": ("diagnose", "ab", "tune", "fit-batch", "sweep", "scaling", "prepare", "proof"),
     "Presets and your own code": ("presets", "options", "init", "guide", "export"),
     "gputui and this machine": ("doctor", "gpus", "lease", "serve", "completion"),
 }
@@ -170,7 +170,7 @@ cli.sections = {
 for command in (
     runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.queue, runs.compare, runs.history,
     runs.follow, runs.note, runs.tag,
-    speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.scaling, speed.prepare, speed.proof,
+    speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.sweep, speed.scaling, speed.prepare, speed.proof,
     presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
     machine.gpus, machine.lease, machine.serve,
 ):  # fmt: skip

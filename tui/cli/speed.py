@@ -1,5 +1,5 @@
-"""The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `scaling`
-and `proof`; and `prepare`, which makes their input faster.
+"""The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `sweep`,
+`scaling` and `proof`; and `prepare`, which makes their input faster.
 
 Deferred imports: a command pays only for what it uses.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ...engine.prepare.layout import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
-from ...engine.trials import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ...engine.trials import KEEPS, LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
 from ...engine.units import size
 from ..base.errors import Refused
 from . import completion
@@ -193,6 +193,99 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     context.exit(tune_command.tune(preset, settings, options | of_batch, given(context)))
 
 
+@click.command("sweep")
+@preset_option("The preset to train with many settings.")
+@settings_option()
+@click.option(
+    "--over",
+    metavar="KEY=VALUES",
+    multiple=True,
+    help="An option and its values: 1e-3,3e-3 or a range 0..0.1 (0..0.1:5: five values of it); may be repeated. "
+    "args.NAME is a value of your own code.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    default="val_loss",
+    show_default=True,
+    help="The figure of an epoch that decides; NAME:min or NAME:max if its name does not show which way is better.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), metavar="N", default=1, show_default=True, help="Seeds of each setting."
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    default=60.0,
+    show_default=True,
+    help="Time for everything, also the proof. With --resume: the additional minutes.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(SAMPLERS),
+    default=SAMPLERS[0],
+    show_default=True,
+    help="Train all combinations, or settings that are drawn from the ranges.",
+)
+@click.option(
+    "--trials", "most_trials", type=click.IntRange(2, 10_000), metavar="N", help="Settings that a sampler draws."
+)
+@click.option(
+    "--halving",
+    "halve_from",
+    type=click.IntRange(min=1),
+    metavar="EPOCH",
+    help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third goes on.",
+)
+@click.option(
+    "--proof-seeds",
+    type=click.IntRange(0, 100),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Fresh seeds with which the best settings are trained again; 0 for no proof.",
+)
+@click.option(
+    "--finalists",
+    type=click.IntRange(2, 20),
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="Settings in the proof: the best one and its rivals.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Trials at once (default: as many as this machine has GPUs for).",
+)
+@click.option(
+    "--resume",
+    metavar="[SWEEP]",
+    is_flag=False,
+    flag_value="latest",
+    help="Continue a sweep that was stopped or killed (default: the latest); with --minutes also one that has ended.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Save the preset with the best settings to FILE.")
+@click.option("--json", "form", flag_value="json", help="Print the sweep as one JSON object, at the end.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
+@click.pass_context
+def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
+    """Find the settings that learn best, and prove it.
+
+    Each trial is a run in the queue. The best setting and its rival are then trained again on fresh seeds.
+
+    \b
+    gputui sweep --preset mine.yaml --over learning_rate=1e-3,3e-3 --over weight_decay=0..0.1 --seeds 2
+    gputui sweep --preset mine.yaml --over args.units=64,128 --metric val_accuracy -o best.yaml
+    gputui sweep --resume                                continue after an interruption
+    """
+    from ..commands import sweep as sweep_command
+
+    context.exit(sweep_command.sweep(preset, settings, options, given(context)))
+
+
 @click.command("scaling")
 @preset_option("The preset whose scaling to measure.")
 @settings_option()
@@ -278,7 +371,7 @@ def proof(
 ) -> None:
     """List proofs, show one with all its trials, or delete some.
 
-    Proofs are what ab, tune, fit-batch, scaling and diagnose --preset have measured.
+    Proofs are what ab, tune, fit-batch, sweep, scaling and diagnose --preset have measured.
 
     \b
     gputui proof latest              show the latest

@@ -24,7 +24,7 @@ from ...engine.proof.markdown import as_markdown, without_private
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.runs.run import WAITING
-from ...engine.trials import proof_sentences
+from ...engine.trials import proof_sentences, sweep_sentences
 from ...engine.trials.record import Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
@@ -53,7 +53,7 @@ from .train import Presses
 
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
-NOUNS = {"tune": "search", "rate": "range test"}  # what a kind is called, if it is not a proof
+NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
 
 
 def measure_change(
@@ -237,6 +237,8 @@ def budget(asked: Request) -> str:
     if asked.rate is not None:
         trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
         return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
+    if asked.sweep is not None:
+        return sweep_sentences.plan(asked.sweep)
     if asked.search is not None:
         buys = tune_request.plan_of(asked.search, asked.preset_name, asked.repeats, asked.measure_seconds).in_words()
         if asked.search.dry_run:

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from ...engine.figures import Figure, shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, rate_sentences, scaling_sentences, trial_tables
+from ...engine.trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
 from ...engine.trials.rate_record import RateTest
 from ...engine.trials.record import Record, elapsed_of
+from ...engine.trials.sweep_record import PROOF, SEARCH, Sweep
 from ...engine.trials.trial import Trial
 from ...engine.units import seconds, size
 from ..base.errors import clean
@@ -40,7 +41,9 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 def show_trials(data: Record) -> None:
     """Print every trial, also trials that failed."""
-    table = trial_tables.trials(trials(data), head="")
+    table = (
+        trial_tables.trials(trials(data), head="") if data.sweep is None else sweep_sentences.trials_table(data.sweep)
+    )
     if table.rows:
         show_table(table)
         print()
@@ -71,6 +74,8 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         _show_scaling(data)
     if data.rate is not None:
         _show_rate(data.rate)
+    if data.sweep is not None:
+        _show_sweep(data.sweep)
     if data.kind not in ("diagnosis", "scaling") and data.before:
         show_table(_before_and_after(data))
         print()
@@ -109,6 +114,18 @@ def _show_rate(test: RateTest) -> None:
     if rows := rate_sentences.trial_rows(test):
         show_table(Table(list(rate_sentences.HEAD), rows))
         print()
+
+
+def _show_sweep(sweep: Sweep) -> None:
+    """Print the settings of the search and of the proof with their values, and what the selection has cost."""
+    for part, head in ((SEARCH, "in the search"), (PROOF, "on fresh seeds")):
+        table = sweep_sentences.groups_table(sweep, part)
+        if table.rows:
+            say(f"{head}:")
+            show_table(table)
+            print()
+    for text in filter(None, (sweep_sentences.saved(sweep), sweep_sentences.luck(sweep))):
+        say(text)
 
 
 def _profile(data: Record) -> list[str]:
@@ -197,6 +214,8 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
     """
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
+    if data.sweep is not None:
+        yield from sweep_sentences.news(data.sweep)
     if data.kind != "loop":
         return
     if data.diagnosis:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import plan
+from ...runs import part_of_sweep
 from ..checkpoint import object_graph
 from ..checkpoint.checkpoints import CheckpointSaver
 from ..cluster.exchange import Agreement, Wishes
@@ -84,6 +85,7 @@ class TrainingLoop:
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None
         self._epoch_end = EpochEnd(built, self.data)
+        self._pause_after = part_of_sweep.pause_after(report.run)
 
     # ---- the training as a whole --------------------------------------------------------------
 
@@ -465,6 +467,8 @@ class TrainingLoop:
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         if self._saver.take_due(epoch_ends=True):
             self.save()
+        if epoch + 1 == self._pause_after and self.step < self.steps and not self.built.model.stop_training:
+            self.built.stop.request("stopped")  # a trial of a sweep: the next execution, if any, comes when it goes on
         if self.agreement is not None:
             self._agree_at_epoch_end()
 

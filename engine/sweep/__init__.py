@@ -1,0 +1,13 @@
+"""Sweeps: trainings of a preset with many values of some options, and the proof which of them learns best.
+
+A sweep is a proof folder with a process of its own; its trials are ordinary runs that the queue starts.
+
+    swept_values.py     the values of --over: parsed, as a grid, drawn at random
+    sweep_request.py    the request, and what is refused before the first training
+    sweep_loop.py       the sweep: which trial is started next, the search, then the proof
+    halving.py          bad trials end early: who goes on after a rung
+    decision.py         means over seeds, the finalists, confidence intervals of their differences
+    trainings.py        a trial as a run: made once, queued, read
+
+Its record is trials/sweep_record.py, its sentences are trials/sweep_sentences.py.
+"""

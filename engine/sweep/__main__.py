@@ -1,0 +1,21 @@
+"""`python -P -m gputui.engine.sweep PROOF_DIR`: the process of one sweep."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ..proof.process import Site, main
+
+
+def sweep(site: Site) -> None:
+    """Carry out the sweep that `site` describes, from where an interrupted process has left it."""
+    from .sweep_loop import SweepLoop  # loaded after the first sign of life in proof.json
+    from .trainings import QueuedTrainings  # the same
+
+    trainings = QueuedTrainings(site.request, site.record.id)
+    SweepLoop(site.request, site.record, trainings, site.bench.stop).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sweep))

@@ -1,0 +1,71 @@
+"""Compares settings by a metric: means over seeds, and confidence intervals of differences on fresh seeds.
+
+The best of many settings is also the luckiest, so that its value in the search says too much. Nothing is concluded from
+it: the best setting and its rivals are trained again with seeds that the search has not seen, the same seeds for all.
+The differences of the pairs with one seed have the interval mean ± t * spread / sqrt(seeds), with Student's t for
+seeds - 1 degrees of freedom (NIST/SEMATECH e-Handbook 7.3.1.1). With several rivals the risk of 5 % is divided by their
+number (Bonferroni), so that all intervals together hold in 95 of 100 sweeps.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ..trials.sweep_record import Rival
+
+RISK = 0.05  # that at least one of the intervals does not contain the truth
+LEAST_SEEDS = 2  # a spread needs two
+
+
+def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float], higher: bool, rivals: int = 1) -> None:
+    """Store in `rival` the comparison of the best setting with it.
+
+    `best` and `other` are the metrics of both by seed; seeds that only one of them has do not count. `rivals` is the
+    number of rivals that are compared.
+    """
+    seeds = [seed for seed in best if seed in other]
+    sign = 1 if higher else -1
+    rival.differences = [sign * (best[seed] - other[seed]) for seed in seeds]
+    if len(seeds) < LEAST_SEEDS:
+        rival.why = f"only {len(seeds)} of the fresh seeds are complete with both"
+        return
+    rival.mean = statistics.fmean(rival.differences)
+    rival.mean_of_rival = statistics.fmean(other[seed] for seed in seeds)
+    rival.half_width = half_width(rival.differences, RISK / rivals)
+    if abs(rival.mean) > rival.half_width:
+        rival.decision = "better" if rival.mean > 0 else "worse"
+
+
+def half_width(differences: Sequence[float], risk: float) -> float:
+    """Return half of the confidence interval of the mean of at least two differences, in their unit."""
+    count = len(differences)
+    return student(count - 1, risk) * statistics.stdev(differences) / math.sqrt(count)
+
+
+def student(degrees: int, risk: float) -> float:
+    """Return the t that Student's t exceeds in absolute value with the probability `risk`, by bisection."""
+    low, high = 0.0, 1.0
+    while two_sided(high, degrees) > risk:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, degrees) > risk else (low, middle)
+    return (low + high) / 2
+
+
+def two_sided(t: float, degrees: int) -> float:
+    """Return the probability that Student's t exceeds `t` in absolute value, for whole degrees of freedom.
+
+    The finite series are 26.7.3 and 26.7.4 of Abramowitz and Stegun.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    square = math.cos(angle) ** 2
+    is_odd = degrees % 2
+    term = total = 0.0 if degrees == 1 else math.cos(angle) if is_odd else 1.0
+    for step in range(3 if is_odd else 2, degrees - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    inside = 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
+    return 1 - inside

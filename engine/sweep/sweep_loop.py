@@ -1,0 +1,308 @@
+"""The sweep: which trial is started next, when the search ends, and the proof on fresh seeds.
+
+All that it knows is in the record and in the runs, so that another process goes on after a kill at any moment: a trial
+is written into the record before its run is made, and its run has a name that only this trial has.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..proof.request import Request
+from ..runs import RunError
+from ..trials import sweep_groups, sweep_sentences
+from ..trials.comparing import BaselineFailed, Stopped
+from ..trials.record import Record
+from ..trials.sweep_record import (
+    DONE,
+    DROPPED,
+    FAILED,
+    IN_FLIGHT,
+    LEFT_OUT,
+    PAUSED,
+    PLANNED,
+    PROOF,
+    SEARCH,
+    STOPPED,
+    Rival,
+    Sweep,
+    SweepTrial,
+)
+from ..trials.trial_runner import Stop
+from . import decision, halving, swept_values
+from .trainings import ABSENT, HELD, NOT_FINITE, Look, Trainings, trial_preset
+
+POLL_SECONDS = 0.5
+AHEAD = 1  # trials that wait in the queue, so that no device waits for this process
+SAME_FAILURES = 3  # in a row, with one cause, hold the sweep
+SEEDS_BELOW = 2**31 - 1
+ENDED = (DONE, FAILED, STOPPED, PAUSED)
+
+
+class SweepLoop:
+    """Carries out one sweep with `trainings`, and writes its record. `wait` is called between two looks at them."""
+
+    def __init__(
+        self,
+        request: Request,
+        record: Record,
+        trainings: Trainings,
+        stop: Stop,
+        wait: Callable[[], None] = lambda: time.sleep(POLL_SECONDS),
+    ) -> None:
+        assert request.sweep is not None
+        self._request, self._record, self._trainings, self._stop = request, record, trainings, stop
+        self._settings, self._wait = request.sweep, wait
+        self._limit = 60 * self._settings.minutes
+        if record.sweep is None:
+            record.sweep = Sweep(settings=self._settings)
+        self._sweep = record.sweep
+
+    def run(self) -> None:
+        """Carry out the whole sweep. Raises Stopped, and BaselineFailed if it cannot go on."""
+        self._go_on()
+        if not self._sweep.trials:
+            self._plan_search()
+        self._train(SEARCH)
+        self._end_search()
+        self._plan_proof()
+        self._train(PROOF)
+        self._decide()
+
+    def _go_on(self) -> None:
+        """Take up an interrupted sweep: trials that were stopped or have failed are tried again, those of the search
+        only if the proof has not begun.
+        """
+        part = PROOF if any(trial.part == PROOF for trial in self._sweep.trials) else SEARCH
+        for trial in self._sweep.trials:
+            if trial.part == part and trial.state in (FAILED, STOPPED, LEFT_OUT, DROPPED):
+                again = PAUSED if trial.rungs and trial.state == DROPPED else PLANNED
+                trial.state, trial.error, trial.cause, trial.ended_t = again, "", "", None
+
+    # ---- the plan ------------------------------------------------------------------------------------
+
+    def _plan_search(self) -> None:
+        """Plan the trials of the search. With several seeds, all settings come first with the first seed."""
+        axes, most = self._settings.axes, self._settings.most_trials
+        if self._settings.sampler == "grid":
+            settings = list(swept_values.grid(axes))
+        else:
+            settings = [swept_values.drawn(axes, self._request.seed, number) for number in range(most or 0)]
+        for number in range(self._settings.seeds):
+            for changes in settings:
+                self._add(changes, self._request.seed + number, SEARCH)
+        self._record.write("the search begins")
+
+    def _add(self, changes: Mapping[str, Any], seed: int, part: str) -> None:
+        trials = self._sweep.trials
+        name = f"{self._record.id}-{len(trials) + 1:03d}"
+        trials.append(SweepTrial(run=name, changes=dict(changes), seed=seed % SEEDS_BELOW, part=part))
+
+    def _plan_proof(self) -> None:
+        """Choose the finalists, and plan their trainings on fresh seeds: the same seeds for all, in turn."""
+        sweep, settings = self._sweep, self._settings
+        if any(trial.part == PROOF for trial in sweep.trials):
+            return
+        finalists = [changes for changes, _ in sweep_groups.ranked(sweep.trials, settings.higher)][: settings.finalists]
+        if len(finalists) < 2 or not settings.proof_seeds:
+            return
+        source = random.Random(f"{self._request.seed} proof")
+        used = {trial.seed for trial in sweep.trials}
+        for number in range(settings.proof_seeds):
+            seed = next(s for s in iter(lambda: source.randrange(SEEDS_BELOW), None) if s not in used)
+            used.add(seed)
+            for changes in finalists if number % 2 == 0 else reversed(finalists):
+                self._add(changes, seed, PROOF)
+        self._record.write("the proof begins")
+
+    # ---- the trials ----------------------------------------------------------------------------------
+
+    def _train(self, part: str) -> None:
+        """Train the trials of a part of the sweep, until none is left or the time is used up."""
+        while True:
+            self._trainings.keep_going()
+            for trial in self._flying(part):
+                self._settle(trial, self._trainings.look(trial))
+            if self._stop.count:
+                self._leave()
+            self._refuse_to_go_on()
+            flying = self._flying(part)
+            following = self._next(part) if len(flying) < self._settings.parallel + AHEAD else None
+            if following is not None:
+                self._begin(following)
+                continue
+            if not flying:
+                break
+            self._record.write(self._doing(part))
+            self._wait()
+        self._record.write(self._doing(part))
+
+    def _flying(self, part: str) -> list[SweepTrial]:
+        return [trial for trial in self._sweep.trials if trial.part == part and trial.state in IN_FLIGHT]
+
+    def _next(self, part: str) -> SweepTrial | None:
+        """Return the trial to start now; None if there is none, or no time for it."""
+        rungs, trials = self._settings.rungs, self._sweep.trials
+        planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED][:1]
+        if part == SEARCH and rungs:
+            promoted = halving.to_go_on(trials, rungs, self._settings.factor, self._settings.higher)
+            if promoted is None and not planned and not self._flying(part) and not self._has_finalists():
+                promoted = halving.best_paused(trials, self._settings.higher)
+            planned = [promoted] if promoted else planned
+        return planned[0] if planned and self._has_time(part) else None
+
+    def _has_finalists(self) -> bool:
+        return len(sweep_groups.ranked(self._sweep.trials, self._settings.higher)) >= self._settings.finalists
+
+    def _has_time(self, part: str) -> bool:
+        """Return True if a further trial would end in time and, during the search, leave time for the proof."""
+        whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
+        each = statistics.fmean(whole) if whole else 0.0
+        settings = self._settings
+        of_proof = settings.finalists * settings.proof_seeds / settings.parallel if part == SEARCH else 0
+        queued = len(self._flying(part)) / settings.parallel
+        return self._record.elapsed + each * (1 + queued + of_proof) < self._limit
+
+    def _begin(self, trial: SweepTrial) -> None:
+        look = self._trainings.look(trial)
+        until = halving.next_pause(trial, self._settings.rungs) if trial.part == SEARCH else None
+        trial.until = until
+        if look.state == DONE or (look.state == STOPPED and until is not None and len(look.epochs) >= until):
+            self._settle(trial, look)  # it has trained while no process followed the sweep
+            return
+        self._record.write(f"{sweep_sentences.name(trial)} is queued")
+        try:
+            self._trainings.start(trial)
+        except RunError as fault:
+            raise BaselineFailed(str(fault)) from None
+        trial.state = "waiting"
+        self._record.write()
+
+    def _settle(self, trial: SweepTrial, look: Look) -> None:
+        """Store the state of a trial that was in the queue."""
+        if look.state == PLANNED:
+            trial.state = PLANNED
+            return
+        if look.state == ABSENT:
+            look = Look(FAILED, error="its run was deleted", cause="deleted")
+        if look.state == HELD:
+            raise BaselineFailed(f"{trial.run} is held in the queue: {look.error}; gputui queue release {trial.run}")
+        trial.state = look.state
+        if look.state not in ENDED:
+            return
+        trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
+        metric, ends = self._settings.metric, self._settings.rungs
+        values = [self._value(figures) for figures in look.epochs]
+        if trial.part == SEARCH:
+            trial.rungs = [values[end - 1] for end in ends if end <= len(values)]
+        if look.state == STOPPED and trial.until is not None and len(values) >= trial.until:
+            trial.state = PAUSED
+        if trial.state in (DONE, PAUSED) and (not values or values[-1] is None):
+            self._refuse_metric(look)
+            trial.state, trial.cause = FAILED, NOT_FINITE
+            trial.error = f"{metric} is not a finite number after the last epoch"
+        elif trial.state == DONE:
+            trial.value = values[-1]
+
+    def _value(self, figures: Mapping[str, float | None]) -> float | None:
+        return figures.get(self._settings.metric)
+
+    def _refuse_metric(self, look: Look) -> None:
+        figures = look.epochs[-1] if look.epochs else {}
+        if figures and self._settings.metric not in figures:
+            raise BaselineFailed(
+                f"the trials have no {self._settings.metric}: their figures of an epoch are {', '.join(figures)}; "
+                "name one of them with --metric"
+            )
+
+    def _refuse_to_go_on(self) -> None:
+        """Raise BaselineFailed if the latest trials have failed with one cause. A diverging training is no such
+        failure.
+        """
+        ended = sorted(
+            (trial for trial in self._sweep.trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0
+        )
+        latest = ended[-SAME_FAILURES:]
+        is_same = len({(trial.cause, trial.error) for trial in latest}) == 1
+        if len(latest) == SAME_FAILURES and is_same and latest[0].state == FAILED and latest[0].cause != NOT_FINITE:
+            raise BaselineFailed(
+                f"{SAME_FAILURES} trials in a row failed with one cause: {latest[-1].error}; "
+                f"gputui sweep --resume {self._record.id} tries them again"
+            )
+
+    def _leave(self) -> None:
+        """Stop the trials that wait or train, and raise Stopped when they have ended."""
+        flying = [trial for trial in self._sweep.trials if trial.state in IN_FLIGHT]
+        self._record.write("stopping its trials")
+        for trial in flying:
+            self._trainings.stop(trial)
+        count = self._stop.count
+        while flying and self._stop.count == count:
+            self._wait()
+            for trial in flying:
+                self._settle(trial, self._trainings.look(trial))
+            flying = [trial for trial in flying if trial.state in IN_FLIGHT]
+        raise Stopped
+
+    def _doing(self, part: str) -> str:
+        return sweep_sentences.doing(self._sweep, part)
+
+    # ---- the result ----------------------------------------------------------------------------------
+
+    def _end_search(self) -> None:
+        """Store the best setting of the search."""
+        sweep, settings = self._sweep, self._settings
+        for trial in sweep.trials:
+            if trial.part == SEARCH and trial.state in (PLANNED, PAUSED):
+                trial.state = LEFT_OUT if trial.state == PLANNED else DROPPED
+        left_out = sum(trial.state == LEFT_OUT for trial in sweep.trials)
+        if left_out:
+            self._record.ended_because = (
+                f"the time budget of {settings.minutes:g} min left {left_out} of "
+                f"{sum(trial.part == SEARCH for trial in sweep.trials)} trials untrained"
+            )
+        in_order = sweep_groups.ranked(sweep.trials, settings.higher)
+        if not in_order:
+            raise BaselineFailed(sweep_sentences.no_result(sweep))
+        sweep.best, sweep.searched = in_order[0]
+        sweep.compared = len(in_order)
+        if settings.rungs:
+            sweep.seconds_saved = self._saved_seconds()
+        self._record.write("the search has ended")
+
+    def _saved_seconds(self) -> float | None:
+        epochs = trial_preset(self._request, {}, None).options.train.epochs
+        whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
+        if not whole:
+            return None
+        skipped = halving.saved_epochs(self._sweep.trials, self._settings.rungs, epochs)
+        return skipped * statistics.fmean(whole) / epochs
+
+    def _decide(self) -> None:
+        """Compare the best setting with its rivals on the fresh seeds, and name the winner."""
+        sweep, settings = self._sweep, self._settings
+        proved = sweep_groups.groups(sweep.trials, PROOF)
+        for trial in sweep.trials:
+            if trial.part == PROOF and trial.state == PLANNED:
+                trial.state = LEFT_OUT
+        assert sweep.best is not None
+        best = _by_seed(proved.pop(sweep_groups.key_of(sweep.best), []))
+        sweep.proved = statistics.fmean(best.values()) if best else None
+        sweep.rivals = [Rival(changes=dict(group[0].changes)) for group in proved.values()]
+        for rival, group in zip(sweep.rivals, proved.values(), strict=True):
+            decision.compare(rival, best, _by_seed(group), settings.higher, len(sweep.rivals))
+        sweep.winner = dict(sweep.best)
+        ahead = [rival for rival in sweep.rivals if rival.decision == "worse" and rival.mean is not None]
+        if ahead:
+            sweep.winner = dict(min(ahead, key=lambda rival: rival.mean or 0.0).changes)
+        options = trial_preset(self._request, sweep.winner, None)
+        self._record.changes_kept = swept_values.as_changes(sweep.winner, options.options.workload.args)
+        self._record.preset_after = options.to_yaml()
+
+
+def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:
+    return {trial.seed: trial.value for trial in trials if trial.state == DONE and trial.value is not None}

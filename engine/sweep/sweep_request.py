@@ -1,0 +1,161 @@
+"""The request for a sweep, and what is refused before the first training."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from .. import checks, presets
+from ..job import slurm as slurm
+from ..job import this_machine
+from ..job.machine_gpus import Machine
+from ..options import gpu_choice
+from ..options.watched_figure import figure_of
+from ..presets import Preset
+from ..proof import proof_start, request
+from ..proof.folder import Proof
+from ..proof.request import ProofError, Request
+from ..queue import slurm_queue
+from ..trials.sweep_record import Axis, SweepSettings
+from . import decision, halving, swept_values
+from .trainings import trial_preset
+
+MOST_TRIALS = 10_000
+MOST_CHECKED = 50  # combinations that are checked before the start; the others fail one by one
+IN_SLURM = 8  # trials that are submitted at once if nothing else is asked for
+# Parts of the names of metrics, and whether the higher value is the better one.
+DIRECTIONS = {
+    "loss": False, "error": False, "perplexity": False, "mse": False, "mae": False, "acc": True, "auc": True,
+    "precision": True, "recall": True, "f1": True, "iou": True, "dice": True,
+}  # fmt: skip
+
+
+def of_preset(
+    name: str, settings: Sequence[str], over: Sequence[str], metric: str, halve_from: int | None, **more: Any
+) -> Request:
+    """Return the request for a sweep of the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
+    `settings`.
+
+    `over` are texts as --over takes them, `metric` is a figure of each epoch, and `halve_from` the epoch of the first
+    rung, None without halving. `more` are further fields of SweepSettings. Raises PresetError and ProofError.
+    """
+    preset = presets.resolve(name, settings)
+    sampler = more.get("sampler", "grid")
+    axes = [swept_values.axis(text, sampler == "grid") for text in over]
+    _refuse_axes(axes, sampler, more)
+    figure = figure_of(metric)
+    sweep = SweepSettings(
+        axes=axes,
+        metric=figure.name,
+        higher=_higher(figure.name, figure.direction),
+        rungs=_rungs(preset, halve_from, more.get("factor", SweepSettings.factor)),
+        **more | {"parallel": more.get("parallel") or _parallel(preset, this_machine.read())},
+    )
+    made = request.of_preset("sweep", name, settings, sweep=sweep, limit_seconds=60 * sweep.minutes)
+    made = replace(made, preset=_one_gpu_each(made.baseline()).to_yaml())
+    _refuse_combinations(made)
+    return made
+
+
+def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> None:
+    if not axes:
+        raise ProofError("say what to sweep, such as --over learning_rate=1e-3,3e-3")
+    keys = [axis.key for axis in axes]
+    if twice := next((key for key in keys if keys.count(key) > 1), ""):
+        raise ProofError(f"--over {twice} is given twice: write its values as one list")
+    if sampler == "grid":
+        if more.get("most_trials") is not None:
+            raise ProofError("--trials is for --sampler random; a grid has all combinations")
+        if (size := swept_values.size(axes)) > MOST_TRIALS:
+            raise ProofError(f"the grid has {size:,} settings; give fewer values, or --sampler random --trials N")
+        if size < 2:
+            raise ProofError(
+                "one setting is no sweep: give at least two values, such as --over learning_rate=1e-3,3e-3"
+            )
+    elif not more.get("most_trials"):
+        raise ProofError(f"--sampler {sampler} needs --trials N")
+    if 0 < more.get("proof_seeds", decision.LEAST_SEEDS) < decision.LEAST_SEEDS:
+        raise ProofError(f"--proof-seeds: at least {decision.LEAST_SEEDS} are needed for a spread, or 0 for no proof")
+
+
+def _higher(metric: str, direction: str) -> bool:
+    """Return True if the higher value of the metric is the better one. Raises ProofError if that is not known."""
+    if direction != "auto":
+        return direction == "max"
+    for word, higher in DIRECTIONS.items():
+        if word in metric.lower():
+            return higher
+    raise ProofError(f"--metric {metric}: say which way is better, as {metric}:min or {metric}:max")
+
+
+def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
+    if first is None:
+        return []
+    epochs = preset.options.train.epochs
+    if not 1 <= first < epochs:
+        raise ProofError(
+            f"--halving {first}: the first rung is an epoch from 1 to {epochs - 1}, as train.epochs={epochs}"
+        )
+    return halving.rungs(first, epochs, factor)
+
+
+def _parallel(preset: Preset, here: Machine) -> int:
+    """Return how many trials this machine can train at once, or how many are submitted to Slurm."""
+    if slurm_queue.is_used() and not slurm.job_of(os.environ):
+        return IN_SLURM
+    options = _one_gpu_each(preset).options
+    choice = gpu_choice.parse(options.device.visible)
+    if choice is None or not here.gpus:
+        return 1
+    return max(1, len(here.gpus) // choice.count)
+
+
+def _one_gpu_each(preset: Preset) -> Preset:
+    """Return the preset, with one free GPU for each trial if it trains on one GPU and names none."""
+    options = preset.options
+    if options.device.visible != "all" or options.strategy.kind not in ("single", "one_device"):
+        return preset
+    if len(this_machine.read().gpus) < 2:
+        return preset
+    return replace(preset, options=replace(options, device=replace(options.device, visible="free:1")))
+
+
+def _refuse_combinations(made: Request) -> None:
+    """Raise ProofError or PresetError for the first combination that cannot be trained on this machine."""
+    sweep, here = made.sweep, this_machine.read()
+    assert sweep is not None
+    settings = (
+        swept_values.grid(sweep.axes)
+        if sweep.sampler == "grid"
+        else (swept_values.drawn(sweep.axes, made.seed, number) for number in range(sweep.most_trials or 0))
+    )
+    for changes in itertools.islice(settings, MOST_CHECKED):
+        options = trial_preset(made, changes, made.seed).options
+        errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
+        if errors:
+            raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")
+
+
+def resume(proof: Proof, minutes: float | None = None) -> subprocess.Popen[bytes]:
+    """Resume a sweep that has ended early, and return its process. Raises ProofError.
+
+    `minutes` are added to its time, None for none.
+    """
+    return proof_start.start_again(proof, anyway=True, changed=resumed(proof, minutes))
+
+
+def resumed(proof: Proof, minutes: float | None = None) -> Request:
+    """Return the request with which a sweep is resumed. Raises ProofError if it cannot be resumed."""
+    more = minutes is not None
+    proof_start.refuse_to_resume(
+        proof, "sweep", "a sweep", "gputui sweep", "gputui sweep --resume ID --minutes N goes on with it", more
+    )
+    asked = proof.request
+    if minutes is None or asked.sweep is None:
+        return asked
+    sweep = replace(asked.sweep, minutes=asked.sweep.minutes + minutes)
+    return replace(asked, sweep=sweep, limit_seconds=60 * sweep.minutes)

@@ -1,0 +1,125 @@
+"""The values of swept options: `learning_rate=1e-3,3e-3` or `weight_decay=0..0.1`, as a grid or drawn at random."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .. import options
+from ..files import located_yaml
+from ..options import ARGUMENTS, OPTIONS, by_key, is_private
+from ..proof.request import ProofError
+from ..trials.change_texts import value
+from ..trials.sweep_record import Axis
+
+FEW = 3  # values of a range in a grid, unless `low..high:N` says how many
+MOST_VALUES = 1000
+FACTOR = 10.0  # from this quotient of its ends on, a range is divided by equal factors
+NOT_SWEPT = ("train.seed",)
+_RANGE = re.compile(r"([-+.\deE]+)\.\.([-+.\deE]+)(?::(\d+))?")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def axis(text: str, in_grid: bool = True) -> Axis:
+    """Return the swept option in a text such as `learning_rate=1e-3,3e-3`.
+
+    With `in_grid`, a range gets its values now. Raises ProofError.
+    """
+    name, equals, listed = (part.strip() for part in text.partition("="))
+    if not equals or not listed:
+        raise ProofError(f"--over {text}: write OPTION=VALUE,VALUE or OPTION=LOW..HIGH")
+    key = key_of(name)
+    if key in NOT_SWEPT:
+        raise ProofError(f"--over {text}: --seeds N trains each setting with N seeds")
+    if match := _RANGE.fullmatch(listed):
+        return _range(text, key, match, in_grid)
+    values = [_value(text, word) for word in listed.split(",")]
+    distinct = [value for number, value in enumerate(values) if value not in values[:number]]
+    return Axis(key=key, values=distinct)
+
+
+def key_of(name: str) -> str:
+    """Return the key of the option `name`: `group.name`, or `workload.args.NAME`. Raises ProofError."""
+    if names := options.argument_of(name):
+        return ".".join((ARGUMENTS, *names))
+    try:
+        key = options.resolve_key(name, OPTIONS)
+    except (KeyError, ValueError) as fault:
+        raise ProofError(f"--over {name}: {fault.args[0]}") from None
+    if key not in by_key(OPTIONS):
+        raise ProofError(f"--over {name}: there is no such option; gputui options lists them")
+    if is_private(key):
+        raise ProofError(f"--over {name}: {key} does not concern the training")
+    return key
+
+
+def _value(text: str, word: str) -> Any:
+    word = word.strip()
+    if not word:
+        raise ProofError(f"--over {text}: a value is missing next to a comma")
+    if meant := located_yaml.trap(word):
+        raise ProofError(f"--over {text}: {meant}")
+    return located_yaml.scalar(word)
+
+
+def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
+    low, high, count = match.groups()
+    if not (_NUMBER.fullmatch(low) and _NUMBER.fullmatch(high)) or not float(low) < float(high):
+        raise ProofError(f"--over {text}: a range is LOW..HIGH, two numbers of which the first is the lower one")
+    first, last = float(low), float(high)
+    whole = by_key(OPTIONS)[key].accepts.startswith("a whole number") if key in by_key(OPTIONS) else (
+        low.lstrip("+-").isdigit() and high.lstrip("+-").isdigit()
+    )  # fmt: skip
+    ranged = Axis(key=key, low=first, high=last, log=first > 0 and last / first >= FACTOR, whole=whole)
+    if not in_grid:
+        return ranged
+    number = int(count or FEW)
+    if not 2 <= number <= MOST_VALUES:
+        raise ProofError(f"--over {text}: a range has 2 to {MOST_VALUES:,} values")
+    places = [value_at(ranged, place / (number - 1)) for place in range(number)]
+    return Axis(key=key, values=list(dict.fromkeys(places)))
+
+
+def value_at(ranged: Axis, share: float) -> float | int:
+    """Return the value of a range at `share` (0 to 1) of its length; a number of at most 4 digits within its ends."""
+    assert ranged.low is not None
+    assert ranged.high is not None
+    if ranged.log:
+        value = math.exp(math.log(ranged.low) + share * math.log(ranged.high / ranged.low))
+    else:
+        value = ranged.low + share * (ranged.high - ranged.low)
+    value = ranged.low if share <= 0 else ranged.high if share >= 1 else float(f"{value:.4g}")
+    return round(value) if ranged.whole else value
+
+
+def grid(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
+    """Yield all combinations of the values, as changes by key. The values of the last option change fastest."""
+    for combined in itertools.product(*(each.values for each in axes)):
+        yield {each.key: value for each, value in zip(axes, combined, strict=True)}
+
+
+def size(axes: Sequence[Axis]) -> int:
+    """Return the number of combinations of the values."""
+    return math.prod(len(each.values) for each in axes)
+
+
+def drawn(axes: Sequence[Axis], seed: int, number: int) -> dict[str, Any]:
+    """Return the setting `number` (from 0) of a random search: the same for the same `seed`."""
+    source = random.Random(f"{seed} {number}")
+    return {each.key: source.choice(each.values) if each.values else value_at(each, source.random()) for each in axes}
+
+
+def as_settings(changes: Mapping[str, Any]) -> list[str]:
+    """Return the changes as texts `KEY=VALUE`, as --set takes them."""
+    return [f"{key}={value(of)}" for key, of in changes.items()]
+
+
+def as_changes(changes: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes by keys of options: those of own code's arguments as one, with all of its `arguments`."""
+    own = f"{ARGUMENTS}."
+    plain = {key: of for key, of in changes.items() if not key.startswith(own)}
+    return plain if len(plain) == len(changes) else plain | {ARGUMENTS: dict(arguments)}

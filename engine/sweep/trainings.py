@@ -1,0 +1,141 @@
+"""The trainings of a sweep as runs: each is made once under a name that its place in the sweep decides, and queued.
+
+A process that was killed at any moment leaves at most a run that is not queued yet. The next one queues it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from .. import presets, runs
+from ..files.values import mapping, text
+from ..presets import Preset
+from ..process import launch
+from ..proof.request import Request
+from ..queue import adding, entries, entry_changes
+from ..runs import ACTIVE_STATES, Run, RunError, part_of_sweep
+from ..runs.event_reading import read_events
+from ..runs.events import EVENTS_FILE, EpochEnd
+from ..runs.run import WAITING
+from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, SweepTrial
+from .swept_values import as_settings
+
+ABSENT, HELD = "absent", "held"
+NOT_FINITE = "nan"  # the kind of error of weights that are not finite
+
+
+@dataclass(frozen=True)
+class Look:
+    """A training as its files show it. `state` is a state of a trial, ABSENT if it has no folder, or HELD in the queue.
+
+    `epochs` has the figures of each epoch that has ended. `error` is its message if it has failed or is held, and
+    `cause` the kind of the error.
+    """
+
+    state: str
+    epochs: Sequence[Mapping[str, float | None]] = field(default=())
+    seconds: float | None = None
+    error: str = ""
+    cause: str = ""
+
+
+class Trainings(Protocol):
+    """What a sweep does with its trainings."""
+
+    def start(self, trial: SweepTrial) -> None:
+        """Make the run of a trial, or take the one that has ended, and put it in the queue."""
+
+    def look(self, trial: SweepTrial) -> Look:
+        """Return the present state of a trial."""
+
+    def stop(self, trial: SweepTrial) -> None:
+        """Stop a trial that waits or trains."""
+
+    def keep_going(self) -> None:
+        """Start the runner of the queue if none runs."""
+
+
+def trial_preset(request: Request, changes: Mapping[str, Any], seed: int | None) -> Preset:
+    """Return the preset of a trial: the sweep's preset with the changes and the seed. Raises PresetError."""
+    sweep = request.sweep
+    assert sweep is not None
+    given = as_settings(changes) + ([] if seed is None else [f"train.seed={seed}"])
+    file = Path(request.folder) / f"{request.preset_name}.yaml"
+    preset = presets.resolve_text(request.preset, file, given)
+    options = preset.options
+    if sweep.rungs and options.run.checkpoint == "off":
+        options = replace(options, run=replace(options.run, checkpoint="epoch"))
+    source = None if request.source is None else Path(request.source)
+    return Preset(request.preset_name, options, preset.description, file=source)
+
+
+class QueuedTrainings:
+    """The trainings of the sweep with the id `sweep`, as runs that the queue starts."""
+
+    def __init__(self, request: Request, sweep: str) -> None:
+        self._request, self._sweep = request, sweep
+
+    def start(self, trial: SweepTrial) -> None:
+        """Make and queue the run of a trial. Raises PresetError, RunError, and OSError if the disk is full."""
+        run = self._run(trial)
+        if not run.path.exists():
+            preset = trial_preset(self._request, trial.changes, trial.seed)
+            more = {part_of_sweep.FILE: part_of_sweep.content(self._sweep, trial.until)}
+            launch.create_queued(preset, Path(self._request.folder), run.path, more)
+        elif not self._is_in_flight(run):
+            part_of_sweep.set_pause(run, self._sweep, trial.until)
+        if not self._is_in_flight(run):
+            adding.queue_trial(run)
+
+    def _run(self, trial: SweepTrial) -> Run:
+        return Run(runs.runs_folder() / trial.run)
+
+    @staticmethod
+    def _is_in_flight(run: Run) -> bool:
+        return entries.file_of(run.id).exists() or run.state in ACTIVE_STATES
+
+    def look(self, trial: SweepTrial) -> Look:
+        """Return the present state of a trial. Its figures are read only if it has ended."""
+        run = self._run(trial)
+        if not run.path.exists():
+            return Look(ABSENT)
+        entry = entries.read(run.id)
+        if entry is not None and entry.state == "held":
+            return Look(HELD, error=entry.hold_reason)
+        if entry is not None and entry.state == "waiting":
+            return Look(WAITING)
+        if entry is not None or run.state in ACTIVE_STATES:
+            return Look(RUNNING)
+        result = run.result
+        if result is None and not run.status:
+            return Look(PLANNED)  # made, and not queued before the process was killed
+        return self._ended(run, result or {})
+
+    @staticmethod
+    def _ended(run: Run, result: Mapping[str, Any]) -> Look:
+        by_epoch = {event.epoch: event.metrics for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
+        figures = [by_epoch[epoch] for epoch in sorted(by_epoch)]
+        seconds = run.whole_result.get("seconds")
+        state, error = run.state, mapping(result.get("error"))
+        if state == "ok":
+            return Look(DONE, figures, seconds)
+        if state == "stopped":
+            return Look(STOPPED, figures, seconds)
+        message = (text(error.get("message")) or f"it has {state}").partition("\n")[0]
+        return Look(FAILED, figures, seconds, message, text(error.get("kind")) or state)
+
+    def stop(self, trial: SweepTrial) -> None:
+        """Take a waiting trial out of the queue, or ask a running one to stop."""
+        try:
+            entry_changes.remove(trial.run)
+        except RunError:  # it has begun
+            with contextlib.suppress(RunError):
+                runs.request_stop(self._run(trial))
+
+    def keep_going(self) -> None:
+        """Start the runner of the queue if none runs."""
+        entries.ensure_runner()

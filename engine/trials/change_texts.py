@@ -1,0 +1,38 @@
+"""Changes of options as text, as on a command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..options import ARGUMENTS, OPTIONS
+
+_NAMES = [info.name for info in OPTIONS]
+
+
+def value(of: Any) -> str:
+    """Return the text of a value in the form that --set and YAML accept."""
+    return of if isinstance(of, str) else json.dumps(of)
+
+
+def changes(changed: Mapping[str, Any]) -> str:
+    """Return the options and values in `changed` as text: `steps_per_execution=16, cache=memory`. Return `nothing` if
+    there are none.
+
+    The group is left out of a key if the name is unique.
+    """
+    return ", ".join(f"{short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
+
+
+def settings(changed: Mapping[str, Any]) -> str:
+    """Return the options and values in `changed` as on a command line: `--set compile.steps_per_execution=16 --set
+    ...`.
+    """
+    return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
+
+
+def short(key: str) -> str:
+    """Return the key of an option without its group if the name is unique."""
+    name = key.split(".", 1)[-1]
+    return name if _NAMES.count(name) == 1 or key.startswith(f"{ARGUMENTS}.") else key

@@ -1,0 +1,42 @@
+"""The trials of a sweep by their settings, and the settings in their order, the best first."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .sweep_record import DONE, FAILED, SEARCH, SweepTrial
+
+
+def key_of(changes: Mapping[str, Any]) -> str:
+    """Return a text that is the same for the same setting."""
+    return json.dumps(changes, sort_keys=True, default=str)
+
+
+def groups(trials: Iterable[SweepTrial], part: str = SEARCH) -> dict[str, list[SweepTrial]]:
+    """Return the trials of a part of the sweep by their setting, in the order of their plan."""
+    by_setting: dict[str, list[SweepTrial]] = {}
+    for trial in trials:
+        if trial.part == part:
+            by_setting.setdefault(key_of(trial.changes), []).append(trial)
+    return by_setting
+
+
+def values(trials: Iterable[SweepTrial]) -> list[float]:
+    """Return the metrics of the trials that have trained to their end."""
+    return [trial.value for trial in trials if trial.state == DONE and trial.value is not None]
+
+
+def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:
+    """Return the settings of the search with their mean metrics, the best first.
+
+    A setting with a failed trial is not among them, nor one without a complete training.
+    """
+    means = []
+    for group in groups(trials).values():
+        metrics = values(group)
+        if metrics and not any(trial.state == FAILED for trial in group):
+            means.append((dict(group[0].changes), statistics.fmean(metrics)))
+    return sorted(means, key=lambda each: -each[1] if higher else each[1])

@@ -1,0 +1,205 @@
+"""The results of a sweep in words and as tables, shared by all views and the report."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from .. import units
+from ..text_table import Table
+from ..units import amount, counted
+from . import sweep_groups
+from .change_texts import changes as changed
+from .change_texts import short, value
+from .sweep_record import (
+    DONE,
+    IN_FLIGHT,
+    PROOF,
+    RUNNING,
+    SEARCH,
+    WAITING,
+    Axis,
+    Rival,
+    Sweep,
+    SweepSettings,
+    SweepTrial,
+)
+
+ABOUT = (
+    "the metric is that after the last epoch; the best setting and its rivals were trained again with seeds that the "
+    "search has not used, the same for all; ± is the 95 % interval of the mean difference (Student's t, for all rivals "
+    "together by Bonferroni)"
+)
+
+
+def name(trial: SweepTrial) -> str:
+    """Return a trial in words: its setting and its seed."""
+    return f"{changed(trial.changes)} seed={trial.seed}"
+
+
+def plan(settings: SweepSettings) -> str:
+    """Return what a sweep will train, in words."""
+    count = math.prod(len(axis.values) for axis in settings.axes)
+    count = settings.most_trials or count
+    seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
+    proof = (
+        f", then the best {settings.finalists} with {settings.proof_seeds} fresh seeds" if settings.proof_seeds else ""
+    )
+    return (
+        f"{count} settings{seeds}, at most {settings.parallel} at once{proof}; at most {settings.minutes:g} min; "
+        "Ctrl-C ends it, gputui sweep --resume goes on with it"
+    )
+
+
+def doing(sweep: Sweep, part: str) -> str:
+    """Return the present work in words: how many trials of the part have ended, and how many train or wait."""
+    trials = [trial for trial in sweep.trials if trial.part == part]
+    flying = [trial for trial in trials if trial.state in IN_FLIGHT]
+    ended = sum(trial.ended_t is not None for trial in trials)
+    training = sum(trial.state == RUNNING for trial in flying)
+    waiting = sum(trial.state == WAITING for trial in flying)
+    what = "search" if part == SEARCH else "proof on fresh seeds"
+    return f"{what}: {ended} of {counted(len(trials), 'trials')} ended, {training} training, {waiting} in the queue"
+
+
+def no_result(sweep: Sweep) -> str:
+    """Return why no setting is the best."""
+    errors = [trial.error for trial in sweep.trials if trial.error]
+    why = f"; the last one: {errors[-1]}" if errors else ""
+    return f"no trial has trained to its end with a finite {sweep.settings.metric}{why}"
+
+
+def result(sweep: Sweep | None) -> str:
+    """Return the result of the sweep in one sentence."""
+    if sweep is None or sweep.best is None:
+        ended = 0 if sweep is None else sum(trial.state == DONE for trial in sweep.trials)
+        return f"stopped before the search had ended ({counted(ended, 'trials')} complete)"
+    if sweep.winner is None:
+        return f"stopped before the proof had ended; in the search {changed(sweep.best)} is the best, which is no proof"
+    decided = [rival for rival in sweep.rivals if rival.half_width is not None]
+    if not decided:
+        reason = "it was not trained on fresh seeds" if not sweep.rivals else sweep.rivals[0].why
+        return f"{changed(sweep.best)} is the best of {sweep.compared} in the search, which is no proof: {reason}"
+    return "; ".join(rival_sentence(sweep, rival) for rival in sweep.rivals)
+
+
+def rival_sentence(sweep: Sweep, rival: Rival) -> str:
+    """Return what the fresh seeds say about the best setting and a rival."""
+    best, other, seeds = changed(sweep.best or {}), changed(rival.changes), len(rival.differences)
+    if rival.mean is None or rival.half_width is None:
+        return f"{other} is not compared: {rival.why}"
+    by = difference(sweep, rival)
+    if rival.decision == "better":
+        return f"{best} beats {other} by {by} ({seeds} seeds)"
+    if rival.decision == "worse":
+        return f"{other} beats {best}, the best of the search, by {by} ({seeds} seeds)"
+    return f"{other} cannot be told apart from {best}: {by} ({seeds} seeds)"
+
+
+def difference(sweep: Sweep, rival: Rival) -> str:
+    """Return the mean difference with its interval, as a share of the loser's metric: `0.8 ± 0.3 % val_loss`."""
+    mean, half, metric = rival.mean or 0.0, rival.half_width or 0.0, sweep.settings.metric
+    mean = -mean if rival.decision == "worse" else mean
+    if not rival.mean_of_rival:
+        return f"{amount(mean)} ± {amount(half)} {metric}"
+    share = abs(rival.mean_of_rival) / 100
+    digits = 1 if half / share >= 0.1 else 2
+    return f"{mean / share:.{digits}f} ± {half / share:.{digits}f} % {metric}"
+
+
+def luck(sweep: Sweep) -> str:
+    """Return what the selection has cost the estimate: the best of many is lucky. Empty without a proof."""
+    if sweep.searched is None or sweep.proved is None:
+        return ""
+    metric, lucky = sweep.settings.metric, f"the best of {sweep.compared} is lucky"
+    fewer = sweep.searched < sweep.proved if not sweep.settings.higher else sweep.searched > sweep.proved
+    why = f": {lucky}" if fewer and sweep.compared > 1 else ""
+    both = f"in the search {amount(sweep.searched)}, on fresh seeds {amount(sweep.proved)}"
+    return f"{metric} of the best setting: {both}{why}"
+
+
+def saved(sweep: Sweep) -> str:
+    """Return the rule of the halving and the time that it has saved. Empty without halving."""
+    settings = sweep.settings
+    if not settings.rungs:
+        return ""
+    ends = ", ".join(map(str, settings.rungs))
+    text = f"halving: after epoch {ends} the best 1 of {settings.factor} goes on, the others end"
+    if sweep.seconds_saved is not None:
+        text += f"; about {units.seconds(sweep.seconds_saved)} of training saved against the whole grid"
+    return text
+
+
+def groups_table(sweep: Sweep, part: str = SEARCH) -> Table:
+    """Return a row for each setting of a part of the sweep, the best first: mean, spread, and each seed's value."""
+    grouped = sweep_groups.groups(sweep.trials, part)
+
+    def badness(group: list[SweepTrial]) -> tuple[bool, float]:
+        values = sweep_groups.values(group)
+        mean = statistics.fmean(values) if values else 0.0
+        return not values, -mean if sweep.settings.higher else mean
+
+    rows = []
+    for group in sorted(grouped.values(), key=badness):
+        values = sweep_groups.values(group)
+        mean = amount(statistics.fmean(values)) if values else units.NONE
+        spread = amount(statistics.stdev(values)) if len(values) > 1 else units.NONE
+        rows.append([changed(group[0].changes), mean, spread, "  ".join(map(_seed, group))])
+    return Table(["setting", sweep.settings.metric, "spread", "each seed"], rows, right=(1, 2))
+
+
+def _seed(trial: SweepTrial) -> str:
+    if trial.state == DONE:
+        return amount(trial.value)
+    if trial.rungs:
+        return f"{amount(trial.rungs[-1])} ({trial.state})"
+    return trial.state
+
+
+def trials_table(sweep: Sweep) -> Table:
+    """Return a row for each trial of the sweep, also for those that failed or were not trained."""
+    rows = [
+        [trial.run, trial.part, changed(trial.changes), str(trial.seed), outcome(trial), amount(last_value(trial)),
+         units.seconds(trial.seconds)]
+        for trial in sweep.trials
+    ]  # fmt: skip
+    return Table(["run", "part", "setting", "seed", "outcome", sweep.settings.metric, "time"], rows, right=(3, 5, 6))
+
+
+def last_value(trial: SweepTrial) -> float | None:
+    """Return the metric after the last epoch or, if the trial has ended early, after its last rung."""
+    return trial.value if trial.value is not None else next(iter(trial.rungs[-1:]), None)
+
+
+def outcome(trial: SweepTrial) -> str:
+    """Return the state of a trial, with its error if it has failed, or the rung after which it has ended."""
+    if trial.error:
+        return f"{trial.state}: {trial.error}"
+    return str(trial.state)
+
+
+def trial_line(sweep: Sweep, trial: SweepTrial) -> str:
+    """Return the line of a trial that has ended or paused."""
+    last = last_value(trial)
+    figure = f"{sweep.settings.metric} {amount(last)}" if last is not None else ""
+    part = "proof  " if trial.part == PROOF else ""
+    return "  ".join(filter(None, (f"{trial.run}  {part}{name(trial)}", outcome(trial), figure)))
+
+
+def news(sweep: Sweep) -> Iterator[tuple[str, str]]:
+    """Yield a key and a line for each end of a trial so far; one that has paused and gone on ends again."""
+    for trial in sweep.trials:
+        if trial.ended_t is not None:
+            yield f"{trial.run} {trial.ended_t}", trial_line(sweep, trial)
+
+
+def swept(settings: SweepSettings) -> str:
+    """Return the swept options with their values in words."""
+    return "; ".join(f"{short(axis.key)}: {_values(axis)}" for axis in settings.axes)
+
+
+def _values(axis: Axis) -> str:
+    if axis.values:
+        return ", ".join(map(value, axis.values))
+    return f"{axis.low:g} to {axis.high:g}{' by equal factors' if axis.log else ''}"

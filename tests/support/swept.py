@@ -1,0 +1,93 @@
+"""Sweeps with simulated trainings: each trial ends with a metric that a function of its setting and seed gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gputui.engine.proof import folder
+from gputui.engine.proof.request import Request
+from gputui.engine.sweep import swept_values
+from gputui.engine.sweep.sweep_loop import SweepLoop
+from gputui.engine.sweep.trainings import ABSENT, Look
+from gputui.engine.trials.record import Record
+from gputui.engine.trials.sweep_record import DONE, RUNNING, STOPPED, SweepSettings, SweepTrial
+from gputui.engine.trials.trial_runner import Stop
+
+Metric = Callable[[Mapping[str, Any], int, int], float | None]  # of changes, seed and epoch (from 1)
+
+
+class Killed(Exception):
+    """Raised where a kill is simulated."""
+
+
+class Simulated:
+    """Trainings that end at the next look. `trained` has each epoch that was trained, by run."""
+
+    def __init__(self, metric: Metric, epochs: int = 1, failing: Mapping[str, str] | None = None) -> None:
+        self.metric, self.epochs, self.failing = metric, epochs, dict(failing or {})
+        self.trained: dict[str, list[int]] = {}
+        self.kill_at = -1  # the call at which the process is killed
+        self.calls = 0
+        self._flying: set[str] = set()
+        self._stopped: set[str] = set()
+
+    def _count(self) -> None:
+        self.calls += 1
+        if self.calls == self.kill_at:
+            raise Killed
+
+    def start(self, trial: SweepTrial) -> None:
+        self._count()
+        if trial.run not in self._flying:
+            self._flying.add(trial.run)
+            done = self.trained.setdefault(trial.run, [])
+            done += range(len(done) + 1, (trial.until or self.epochs) + 1)
+        self._count()
+
+    def look(self, trial: SweepTrial) -> Look:
+        self._count()
+        if trial.run not in self.trained:
+            return Look(ABSENT)
+        if trial.run in self._flying:
+            self._flying.discard(trial.run)
+            return Look(RUNNING)
+        if trial.run in self._stopped:
+            return Look(STOPPED)
+        if error := self.failing.get(trial.run[-3:]):
+            return Look("failed", error=error, cause="error")
+        done = self.trained[trial.run]
+        figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
+        return Look(DONE if len(done) == self.epochs else STOPPED, figures, 10.0 * len(done))
+
+    def stop(self, trial: SweepTrial) -> None:
+        self._flying.discard(trial.run)
+        self._stopped.add(trial.run)
+
+    def keep_going(self) -> None:
+        self._count()
+
+
+def request_of(over: Sequence[str], epochs: int = 1, **more: Any) -> Request:
+    """The request for a sweep of a small preset, which is not checked against the machine."""
+    settings = SweepSettings(axes=[swept_values.axis(text) for text in over], metric="val_loss", **more)
+    preset = f"schema_version: 1\nworkload: {{model: mlp, data: digits}}\ntrain: {{epochs: {epochs}}}\n"
+    return Request(kind="sweep", preset_name="small", preset=preset, folder="/", seed=1, sweep=settings)
+
+
+def swept(request: Request, trainings: Simulated, path: Path, stop: Stop | None = None) -> Record:
+    """Carry out the sweep in the folder `path` from where its record is, and return the record as readers get it."""
+    before = folder.read_record(path) if (path / "proof.json").exists() else None
+    record = folder.empty_record(path, request)
+    record.sweep = before.sweep if before is not None else None
+    SweepLoop(request, record, trainings, stop or Stop(), wait=lambda: None).run()
+    record.put("ended")
+    return read_back(path)
+
+
+def read_back(path: Path) -> Record:
+    """The record in the folder `path`."""
+    assert json.loads((path / "proof.json").read_text())
+    return folder.read_record(path)

@@ -1,0 +1,210 @@
+"""Sweeps with simulated trainings: values, search, halving, failures, kills, the proof and its sentences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.proof import markdown
+from gputui.engine.proof.request import ProofError
+from gputui.engine.sweep import decision, sweep_request, swept_values
+from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis
+from gputui.engine.trials.trial_runner import Stop
+
+from tests.support.swept import Killed, Simulated, read_back, request_of, swept
+
+RATES = "learning_rate=1e-3,2e-3,3e-3"
+
+
+def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+    """The best rate is 3e-3. The noise belongs to the rate and the seed, and later epochs have lower losses."""
+    rate: float = changes["train.learning_rate"]
+    return 1 - 100 * rate + 0.5 / epoch + random.Random(f"{rate} {seed}").gauss(0, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("learning_rate=1e-3,3e-3,1e-3", [0.001, 0.003]),
+        ("optimizer=adam,sgd", ["adam", "sgd"]),
+        ("nesterov=true,false", [True, False]),
+        ("weight_decay=0..0.1", [0.0, 0.05, 0.1]),
+        ("learning_rate=1e-4..1e-2", [1e-4, 1e-3, 1e-2]),
+        ("batch_size=16..64:4", [16, 32, 48, 64]),
+        ("args.units=8..16:2", [8, 16]),
+    ],
+)
+def test_the_values_of_an_option_are_a_list_or_a_divided_range(text: str, values: list[Any]) -> None:
+    assert swept_values.axis(text).values == values
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("learning_rate", "write OPTION=VALUE,VALUE"),
+        ("lerning_rate=1,2", "did you mean learning_rate"),
+        ("learning_rate=1e-3,,2", "a value is missing"),
+        ("learning_rate=0.1..0.01", "the first is the lower one"),
+        ("learning_rate=1e-4..1e-2:1", "2 to 1,000 values"),
+        ("seed=1,2", "--seeds N"),
+        ("notify.url=a,b", "does not concern the training"),
+    ],
+)
+def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str) -> None:
+    with pytest.raises(ProofError, match=why):
+        swept_values.axis(text)
+
+
+def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
+    def refused(*over: str, metric: str = "val_loss", halve_from: int | None = None, **more: Any) -> str:
+        with pytest.raises(ProofError) as fault:
+            sweep_request.of_preset("quickstart", (), over, metric, halve_from, **more)
+        return str(fault.value)
+
+    assert "say what to sweep" in refused()
+    assert "one setting is no sweep" in refused("learning_rate=1e-3")
+    assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
+    assert "say which way is better" in refused(RATES, metric="size")
+    assert "needs --trials N" in refused(RATES, sampler="random")
+    assert "at least 2" in refused(RATES, proof_seeds=1)
+    assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
+    assert "nesterov" in refused("nesterov=true,false")  # without momentum
+    assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
+
+
+def test_students_t_is_that_of_the_tables() -> None:
+    table = {(1, 0.05): 12.706, (2, 0.05): 4.303, (4, 0.05): 2.776, (9, 0.01): 3.250, (30, 0.05): 2.042}
+    for (degrees, risk), t in table.items():
+        assert decision.student(degrees, risk) == pytest.approx(t, abs=6e-4)
+
+
+def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_path: Path) -> None:
+    data = swept(request_of([RATES], seeds=2, finalists=3), Simulated(loss), tmp_path)
+    sweep = data.sweep
+    assert sweep is not None
+    assert sweep.winner == {"train.learning_rate": 0.003} == data.changes_kept
+    searched, proved = ({t.seed for t in sweep.trials if t.part == part} for part in (SEARCH, PROOF))
+    assert (len(searched), len(proved)) == (2, 5)
+    assert not searched & proved
+    order = [t.changes["train.learning_rate"] for t in sweep.trials if t.part == PROOF]
+    assert order[:6] == [0.003, 0.002, 0.001, 0.001, 0.002, 0.003], "in turn"
+    sentences = sweep_sentences.result(sweep).split("; ")
+    assert sentences[0].startswith("learning_rate=0.003 beats learning_rate=0.002 by ")
+    assert sentences[0].endswith(" % val_loss (5 seeds)")
+    assert "the best of 3 is lucky" in sweep_sentences.luck(sweep) or "in the search" in sweep_sentences.luck(sweep)
+    report = markdown.as_markdown(data)
+    assert all(trial.run in report for trial in sweep.trials)
+    assert "learning_rate: 0.003" in (data.preset_after or "")
+
+
+def test_equal_settings_cannot_be_told_apart(tmp_path: Path) -> None:
+    data = swept(request_of([RATES]), Simulated(lambda _changes, seed, _epoch: 1 + seed % 7 / 100), tmp_path)
+    assert "cannot be told apart from" in sweep_sentences.result(data.sweep)
+
+
+def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:
+    def lucky(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+        return 0.0 if seed == 1 and changes["train.learning_rate"] == 0.001 else loss(changes, seed, epoch)
+
+    data = swept(request_of([RATES]), Simulated(lucky), tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.best == {"train.learning_rate": 0.001}
+    assert data.sweep.winner == {"train.learning_rate": 0.003}
+    assert "beats learning_rate=0.001, the best of the search" in sweep_sentences.result(data.sweep)
+    assert "the best of 3 is lucky" in sweep_sentences.luck(data.sweep)
+
+
+def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:
+    rates = "learning_rate=" + ",".join(f"{number}e-4" for number in range(1, 10))
+    trainings = Simulated(loss, epochs=9)
+    data = swept(request_of([rates], epochs=9, rungs=[1, 3], proof_seeds=2), trainings, tmp_path)
+    sweep = data.sweep
+    assert sweep is not None
+    assert sweep.winner == {"train.learning_rate": 0.0009}
+    assert all(len(set(epochs)) == len(epochs) for epochs in trainings.trained.values())
+    searched = [trial for trial in sweep.trials if trial.part == SEARCH]
+    assert sum(len(trainings.trained[trial.run]) for trial in searched) < 9 * 9 / 2
+    assert {trial.state for trial in searched} == {"done", "dropped"}
+    assert sweep.seconds_saved
+    assert "goes on, the others end" in sweep_sentences.saved(sweep)
+
+
+def test_three_failures_with_one_cause_hold_the_sweep_and_a_repaired_one_goes_on(tmp_path: Path) -> None:
+    request = request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3"])
+    broken = Simulated(loss, failing=dict.fromkeys(("001", "002", "003", "004", "005"), "no such file"))
+    with pytest.raises(BaselineFailed, match="3 trials in a row failed with one cause: no such file"):
+        swept(request, broken, tmp_path)
+    assert len(broken.trained) <= 4
+    broken.failing.clear()
+    data = swept(request, broken, tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.winner == {"train.learning_rate": 0.005}
+
+
+def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
+    def diverging(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
+        return None if changes["train.learning_rate"] > 0.0015 else loss(changes, seed, epoch)
+
+    data = swept(request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3"]), Simulated(diverging), tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.best == {"train.learning_rate": 0.001}
+    assert sum(trial.state == "failed" for trial in data.sweep.trials) == 4
+    assert "which is no proof" in sweep_sentences.result(data.sweep)
+
+
+def test_a_wrong_metric_names_the_figures_that_there_are(tmp_path: Path) -> None:
+    request = request_of([RATES])
+    trainings = Simulated(loss)
+    object.__setattr__(request.sweep, "metric", "val_los")
+    with pytest.raises(BaselineFailed, match="their figures of an epoch are val_loss"):
+        swept(request, trainings, tmp_path)
+
+
+@pytest.mark.parametrize("halving", [False, True])
+def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_path: Path, halving: bool) -> None:
+    more: dict[str, Any] = {"epochs": 3, "rungs": [1]} if halving else {}
+    request = request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3"], proof_seeds=2, **more)
+    epochs = 3 if halving else 1
+    whole = Simulated(loss, epochs)
+    (tmp_path / "whole").mkdir()
+    undisturbed = swept(request, whole, tmp_path / "whole")
+    for kill_at in range(1, whole.calls, 3):
+        path = tmp_path / str(kill_at)
+        path.mkdir()
+        trainings = Simulated(loss, epochs)
+        trainings.kill_at = kill_at
+        with pytest.raises(Killed):
+            swept(request, trainings, path)
+        data = swept(request, trainings, path)
+        assert all(len(set(done)) == len(done) for done in trainings.trained.values()), kill_at
+        assert data.sweep is not None
+        assert undisturbed.sweep is not None
+        assert len(data.sweep.trials) == len(undisturbed.sweep.trials), kill_at
+        assert data.sweep.winner == undisturbed.sweep.winner, kill_at
+
+
+def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> None:
+    trainings, stop = Simulated(loss), Stop()
+    stop.ask()
+    request = request_of([RATES])
+    with pytest.raises(Stopped):
+        swept(request, trainings, tmp_path, stop)
+    assert read_back(tmp_path).sweep is not None
+    assert swept(request, trainings, tmp_path).sweep.winner == {"train.learning_rate": 0.003}  # type: ignore[union-attr]
+
+
+def test_random_settings_are_the_same_for_the_same_seed() -> None:
+    axes = [
+        Axis(key="train.learning_rate", low=1e-4, high=1e-1, log=True),
+        Axis(key="train.optimizer", values=["adam"]),
+    ]
+    drawn = [swept_values.drawn(axes, 5, number) for number in range(20)]
+    assert drawn == [swept_values.drawn(axes, 5, number) for number in range(20)]
+    rates = [each["train.learning_rate"] for each in drawn]
+    assert all(1e-4 <= rate <= 1e-1 for rate in rates)
+    assert sum(rate < 3e-3 for rate in rates) in range(5, 16), "as many below the geometric middle as above it"

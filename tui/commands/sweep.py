@@ -1,0 +1,50 @@
+"""The command `gputui sweep`: start or resume a sweep, and follow it as a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ...engine.proof import folder, proof_start
+from ...engine.sweep import sweep_request
+from ..base.errors import Refused
+from . import proof as proof_command
+
+ENDED = ("done", "running", "waiting")
+RESUMING = {"resume", "minutes", "form", "output"}  # options that are allowed together with --resume
+
+
+def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
+    """Start a sweep, or resume one with --resume. Return the exit code.
+
+    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
+    Refused without a preset, and for options that a resumed sweep cannot change.
+    """
+    again, form = options.pop("resume"), options.pop("form")
+    following = {
+        "as_json": form == "json", "report": form == "markdown", "output": options.pop("output"), "anyway": True,
+    }  # fmt: skip
+    if again is not None:
+        if set(given) - RESUMING:
+            raise Refused("a resumed sweep keeps its preset and settings, but for --minutes: leave them out")
+        minutes = options["minutes"] if "minutes" in given else None
+        proof = _latest(minutes is not None) if again == "latest" else folder.find(again)
+        start, resumed = lambda: sweep_request.resume(proof, minutes), lambda: sweep_request.resumed(proof, minutes)
+        return proof_command.go_on(proof, start, resumed, wait=False, **following)
+    if preset is None:
+        raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
+    asked = sweep_request.of_preset(preset, settings, **options)
+    return proof_command.run_proof(asked, **following)
+
+
+def _latest(any_ended: bool) -> folder.Proof:
+    """Return the newest sweep that has ended before its time, else the newest of all. With `any_ended`, return the
+    newest that has ended, which may be complete.
+
+    Raises ProofError if there is none.
+    """
+    return proof_start.latest_to_resume(
+        lambda request: request.kind == "sweep",
+        ("running", "waiting") if any_ended else ENDED,
+        "there is no sweep to go on with; gputui sweep --preset NAME --over KEY=VALUES starts one",
+    )
