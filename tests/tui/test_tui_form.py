@@ -490,7 +490,3 @@ def test_picture_of_errors_and_warnings_at_120x40(snap_compare: Compare) -> None
         await settled(pilot)
 
     assert snap_compare(themed("gputui"), terminal_size=(120, 40), run_before=change)
-
-
-def test_picture_of_the_form_at_200x60(snap_compare: Compare) -> None:
-    assert snap_compare(themed("high-contrast"), terminal_size=(200, 60), run_before=settled)

@@ -78,6 +78,7 @@ GRAMMAR = (
     Verb("invert", "I", "Invert", "reverse the order"),
     Verb("columns", "C", "Columns", "choose the columns"),
     Verb("side_view", "V", "Side view", "show or hide the curves and figures of the run under the cursor"),
+    Verb("file_view", "Y", "File view", "show or hide the preset's file, as saving writes it, next to the options"),
     Verb("apply", "a", "Apply", "put what the hint proposes into the form of the run"),
     Verb("remedy", "1,2,3,4,5,6,7,8,9", "Apply", "put the remedy of this number into the form", place="Diagnosis"),
     Verb("page_back", "left_square_bracket", "Page back", "the page before: charts, help, texts", MOVING),

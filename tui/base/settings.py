@@ -53,6 +53,13 @@ class Runs:
 
 
 @dataclass(frozen=True)
+class Form:
+    """The settings of the form."""
+
+    file_view: bool = setting(True, "whether the preset's file is shown next to the options, from 172 columns on")
+
+
+@dataclass(frozen=True)
 class Charts:
     """The settings of the charts of the live view and of the comparison."""
 
@@ -94,6 +101,7 @@ class Values:
     """The values of all settings, by section."""
 
     theme: str = setting("", "the colour theme; empty: the one that suits the terminal")
+    form: Form = field(default=Form())
     runs: Runs = field(default=Runs())
     charts: Charts = field(default=Charts())
     log: Log = field(default=Log())
@@ -101,7 +109,7 @@ class Values:
     keys: Mapping[str, str] = setting({}, "other keys for verbs, as in `stop: ctrl+x`; commas between several")
 
 
-SECTIONS: dict[str, Any] = {"runs": Runs, "charts": Charts, "log": Log, "notify": AtEnd}
+SECTIONS: dict[str, Any] = {"form": Form, "runs": Runs, "charts": Charts, "log": Log, "notify": AtEnd}
 
 
 def declared() -> Iterator[tuple[str, Field[Any]]]:
@@ -128,6 +136,10 @@ class Settings:
     @property
     def theme(self) -> str:
         return self._values.theme
+
+    @property
+    def form(self) -> Form:
+        return self._values.form
 
     @property
     def runs(self) -> Runs:

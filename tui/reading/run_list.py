@@ -221,7 +221,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         titles.read_notes(run),
         latest,
         bool(steps_in(run.file("checkpoints"))),
-        _validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
+        validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
         earlier.workers if earlier and earlier.workers else _workers(run),
         number=run.number,
     )
@@ -253,7 +253,7 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bo
     return values
 
 
-def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
+def validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
     """Return the name and the value of the first validation metric, else of the validation loss. An empty name and None
     without both.
     """

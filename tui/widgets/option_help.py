@@ -37,22 +37,22 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
-    lines = [_head(info.key, about.call if fits else ""), *_wrapped("does", about.help, "", width)]
+    lines = [_head(info.key, about.call if fits else ""), *labelled("does", about.help, "", width)]
     for remark in remarks:
         if key in remark.keys and key not in state.errors:
-            lines += _wrapped(remark.level, remark.text, STYLES[remark.level], width)
+            lines += labelled(remark.level, remark.text, STYLES[remark.level], width)
     own = state.own(key)
     if own:
-        lines += _wrapped("applies", own, "$text-warning" if state.decides(key) else "", width)
+        lines += labelled("applies", own, "$text-warning" if state.decides(key) else "", width)
     if locked:
-        lines += _wrapped("no GPU", f"does nothing here: {locked}", "$text-warning", width)
+        lines += labelled("no GPU", f"does nothing here: {locked}", "$text-warning", width)
     for name, text in (("helps", about.helps), ("hurts", about.hurts)):
         if text:
-            lines += _wrapped(name, text, "", width)
-    lines += _wrapped("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
-    lines += _wrapped("default", _defaults(key, state), "", width)
+            lines += labelled(name, text, "", width)
+    lines += labelled("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
+    lines += labelled("default", _defaults(key, state), "", width)
     if about.call and not fits:
-        lines += _wrapped("calls", about.call, "", width)
+        lines += labelled("calls", about.call, "", width)
     return Content("\n").join(lines)
 
 
@@ -89,7 +89,7 @@ def _defaults(key: str, state: FormState) -> str:
     return default + unit + (f"; in {state.name}: {opened}" if opened != default else "")
 
 
-def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
+def labelled(name: str, text: str, style: str, width: int) -> list[Content]:
     """Return a name and its text in lines of `width` cells. All lines of the text begin in the same column."""
     lines = _lines(clean(text), max(16, width - NAME_WIDTH))
     names = [name, *[""] * (len(lines) - 1)]

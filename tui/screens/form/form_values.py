@@ -39,6 +39,7 @@ class CheckedForm(FormView):
     def _built(self) -> None:
         super()._built()
         self.call_after_refresh(self._read_machine)
+        self.call_after_refresh(self.side.read)
 
     def load(self, state: FormState) -> None:
         """Show the preset of `state` in place of the present one. Undo restores the present content."""
@@ -66,6 +67,7 @@ class CheckedForm(FormView):
         self._findings, self._own_batch = (), None
         self.options.load(state)
         if not self._waits:
+            self.side.load(state)
             self._show_all()
             self._check()
 
@@ -83,6 +85,7 @@ class CheckedForm(FormView):
         self._check()
 
     def _check(self) -> None:
+        self.side.read_file()
         if self.machine is not None:
             self._check_options(self.state, self.machine)
 

@@ -25,6 +25,7 @@ from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.start_bar import StartBar
 from .. import catalogue
 from .form_values import CheckedForm
+from .side import FILE_ROWS, WIDE
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
@@ -66,6 +67,7 @@ class FormScreen(CheckedForm):
         keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
         keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
         keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
+        keys.bind("file_view", show=False),
         keys.bind("leave", "app.quit", "Quit", meaning="quit; asks what is to be done with changes; runs go on"),
         catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
     ]
@@ -318,6 +320,21 @@ class FormScreen(CheckedForm):
             self.state.describe(text)
             self.history.record(before, self.state, "the description")
             self._show_title()
+            self.side.read_file()
+
+    def action_file_view(self) -> None:
+        """Show the preset's file next to the options, or hide it. If the terminal is too narrow for it, a message says
+        so.
+        """
+        if self.app.size.width < WIDE or self.app.size.height < FILE_ROWS:
+            text_key = self.app.key("copy")
+            self.app.notify(
+                f"the file has room from {WIDE} columns and {FILE_ROWS} rows on; {text_key} shows the preset as YAML"
+            )
+            return
+        self.app.settings.change("form.file_view", not self.app.settings.form.file_view)
+        self.side.fit(self.app.size)
+        self.call_after_refresh(self._fit_side)
 
     def action_text(self, what: str) -> None:
         from .changes import TextScreen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -20,11 +20,11 @@ from ...form.form_state import FormState
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter
-from ...widgets.option_help import help_line, help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import OptionsView, Stop
 from ...widgets.start_bar import StartBar
 from ..base import AppScreen, Header
+from .side import TINY, WIDE, FormSide
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
@@ -39,9 +39,7 @@ FIRST_STEPS = (
     ("doctor", "checks GPUs, driver and TensorFlow; {help} lists all keys, {back} closes this"),
 )
 PURPOSE = "{start} trains this preset, {live} shows it; {search} finds options, {file} opens presets; {help} helps"
-WIDE, HIGH = 172, 30  # from these sizes on: help at the right of the options, full remarks
-SIDE = 53  # columns of the help, without the edge
-TINY = 14  # below this height the help has one row
+HIGH = 30  # from this height on: full remarks
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below them
 LOW = 20  # below this height the help leaves more rows to the options
@@ -59,7 +57,7 @@ class FormView(AppScreen):
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
-        self.options = OptionsView(state)
+        self.options, self.side = OptionsView(state), FormSide(state)
         self._waits, self._builds = waits, False
         self._findings: tuple[Finding, ...] = ()
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
@@ -78,8 +76,7 @@ class FormView(AppScreen):
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):
             yield self.options
-            with Vertical(id="side"), VerticalScroll(id="help-scroll", can_focus=False):
-                yield Static(id="help", markup=False)
+            yield self.side
         yield Findings()
         yield StartBar()
         yield KeyFooter()
@@ -96,6 +93,7 @@ class FormView(AppScreen):
             self._built()
         if self._resumed:
             self.app.warm_up()
+            self.side.read_runs()
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
@@ -116,7 +114,11 @@ class FormView(AppScreen):
             self._fit()
             if self._introduces:
                 self.introduce()
-            self.call_after_refresh(self._show_help)
+            self.call_after_refresh(self._fit_side)
+
+    def _fit_side(self) -> None:
+        self._show_help()
+        self.side.read()
 
     def _fit(self) -> None:
         """Set the CSS classes for the terminal's size. Called before the first layout, so that one layout suffices."""
@@ -125,6 +127,7 @@ class FormView(AppScreen):
         self.set_class(height >= HIGH, "-high")
         self.set_class(height < LOW, "-low")
         self.set_class(height < TINY, "-tiny")
+        self.side.fit(self.app.size)
         self.options.room = height - (ROWS_AROUND if width >= WIDE else ROWS_AROUND + HELP_ROWS)
 
     def introduce(self) -> None:
@@ -199,17 +202,7 @@ class FormView(AppScreen):
         self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine, self._own_batch)
 
     def _show_help(self) -> None:
-        stop = self.options.current
-        laid_out = self.query_one("#help-scroll").size.width
-        side = SIDE if self.has_class("-wide") else self.app.size.width
-        width = (laid_out or side - 2) - 1  # one for a scrollbar
-        if not isinstance(stop, OptionRow):
-            text = part_text(stop.part, stop.keys, width)
-        elif self.has_class("-tiny"):
-            text = help_line(stop.key)
-        else:
-            text = help_text(stop.key, self.state, stop.locked, self.remarks, width)
-        self.query_one("#help", Static).update(text)
+        self.side.show(self.options.current, self.remarks)
 
     @on(PartHeading.Folded)
     @on(OptionsView.Moved)

@@ -1,0 +1,142 @@
+"""The last runs of a preset by the values of an option, and the gains that proofs have measured with it.
+
+Reading hundreds of runs is done in a thread. Imports no Textual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from ...engine import runs
+from ...engine.files.reading import read_object
+from ...engine.files.values import mapping, number
+from ...engine.options import options_json
+from ...engine.runs import Run
+from ...engine.runs.run import STATE_LABELS
+from ...engine.runs.titles import title_of
+from ...engine.system.identity import Place
+from ..form.form_state import INFO, FormState, to_text, value_of
+from .proofs import ProofList
+from .run_list import changed, validation
+
+SEARCHED = 300  # newest runs, among which the runs of the preset are searched
+MOST_RUNS, MOST_GAINS = 5, 3
+_MEASURED = ("kept", "faster", "slower", "rejected", "no difference")  # the decisions with a gain
+_GROUPS = ("precision", "compile", "input", "strategy", "device", "workload", "train")  # which change speed or losses
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that has ended: its options by key, how it ended, samples per second, and a validation metric by Keras'
+    name of it. `when` is the Unix time of its start.
+    """
+
+    when: float
+    values: Mapping[str, Any]
+    outcome: str
+    speed: float | None
+    metric: tuple[str, float | None]
+
+    def text(self, key: str) -> str:
+        """Return the option's value as text. A run of an older gputui, without the option, has the default."""
+        return to_text(self.values.get(key, INFO[key].default))
+
+    def others(self, key: str, state: FormState) -> list[str]:
+        """Return the names of the other options in which the run differs from the form."""
+        options = state.preset.options
+        different = (info for info in INFO.values() if self.text(info.key) != to_text(value_of(options, info)))
+        return [info.name for info in different if info.key != key and info.group in _GROUPS]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The measured gain of changes (0.05: 5 % more samples per second) with its decision. `host` is empty if it was
+    measured on this machine.
+    """
+
+    changes: Mapping[str, Any]
+    gain: float
+    decision: str
+    when: float
+    preset: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The ended runs of the preset, the newest first, and all measured gains, the newest first."""
+
+    preset: str
+    runs: tuple[EndedRun, ...] = ()
+    gains: tuple[Gain, ...] = ()
+
+    def by_value(self, key: str, present: str) -> list[EndedRun]:
+        """Return the newest run of each value of the option `key`, at most 5, the newest first. Empty if every run has
+        the value `present` of the form.
+        """
+        newest: dict[str, EndedRun] = {}
+        for run in self.runs:
+            newest.setdefault(run.text(key), run)
+        return list(newest.values())[:MOST_RUNS] if newest.keys() - {present} else []
+
+    def gains_with(self, key: str) -> list[Gain]:
+        """Return at most 3 gains of changes with the option `key`, first those of this preset, the newest first."""
+        gains = [gain for gain in self.gains if key in gain.changes]
+        return sorted(gains, key=lambda gain: gain.preset != self.preset)[:MOST_GAINS]
+
+
+class ExperienceReader:
+    """Reads the runs and proofs of this home. A file that has not changed is not read again."""
+
+    def __init__(self) -> None:
+        self._presets: dict[str, str] = {}
+        self._runs: dict[str, tuple[float, EndedRun | None]] = {}
+        self._proofs = ProofList()
+
+    def read(self, preset: str) -> Experience:
+        """Return what the runs and proofs of this home say about the options of the preset of this name."""
+        ended = (self._read(run, preset) for run in islice(runs.all_runs(), SEARCHED))
+        return Experience(preset, tuple(run for run in ended if run is not None), tuple(self._gains()))
+
+    def _read(self, run: Run, preset: str) -> EndedRun | None:
+        """Return the run. None if it has another preset, has not ended, or was damaged."""
+        if run.id not in self._presets:
+            self._presets[run.id] = title_of(run).preset
+        written = changed(run, "result.json")
+        if self._presets[run.id] != preset or not written:
+            return None
+        if self._runs.get(run.id, (0.0,))[0] != written:
+            self._runs[run.id] = written, _ended(run)
+        return self._runs[run.id][1]
+
+    def _gains(self) -> list[Gain]:
+        here = Place.here().host
+        return [
+            Gain(
+                comparison.changes,
+                comparison.gain,
+                comparison.decision,
+                entry.data.started_t,
+                entry.data.preset_name,
+                "" if entry.data.host in (None, here) else str(entry.data.host),
+            )
+            for entry in self._proofs.read()
+            for comparison in entry.data.comparisons
+            if comparison.gain is not None and comparison.decision in _MEASURED
+        ]
+
+
+def _ended(run: Run) -> EndedRun | None:
+    result, groups = run.read_result().value, read_object(run.file(options_json.FILE)).value
+    if not result or not groups:
+        return None
+    return EndedRun(
+        changed(run, "preset.yaml"),
+        {f"{group}.{name}": value for group, values in groups.items() for name, value in mapping(values).items()},
+        STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),
+        number(result.get("samples_per_second")),
+        validation(mapping(result.get("metrics"))),
+    )

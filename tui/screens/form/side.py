@@ -1,0 +1,196 @@
+"""The side of the form: the help of an option, its values in the last runs, and the preset's file as saving writes it.
+
+Deferred imports: the runs and the file are read in threads, after the first paint.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.widgets import Static
+
+from ....engine.units import counted
+from ...base.errors import clean
+from ...form.form_state import FormState
+from ...upstream.thread_imports import in_background
+from ...widgets.findings import Remark
+from ...widgets.option_help import help_line, help_text, part_text
+from ...widgets.option_row import OptionRow
+from ...widgets.options_view import Stop
+
+if TYPE_CHECKING:
+    from ....engine.presets import Preset
+    from ...base.base_app import BaseApp
+    from ...form.file_text import FileText
+    from ...reading.option_runs import Experience, ExperienceReader
+
+FILE_ROWS = 30  # of the terminal: from these on the file has room
+BROAD, WIDE = 160, 172  # columns: from these on the last runs are shown; the side is right of the options
+OPTIONS_WIDTH = 118  # columns that the options keep next to the side
+LEAST_WIDTH = 54
+TINY = 14  # below this height of the terminal the help has one row
+
+
+class FormSide(Vertical):
+    """Shows the option or part under the cursor: `show`. `load` gives it another preset."""
+
+    app: BaseApp
+
+    def __init__(self, state: FormState) -> None:
+        super().__init__(id="side")
+        self.state = state
+        self._stop: Stop | None = None
+        self._experience: Experience | None = None
+        self._reader: ExperienceReader | None = None
+        self._file: FileText | None = None
+        self._written: Preset | None = None  # the preset of `_file`
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help-scroll", can_focus=False):
+            yield Static(id="help", markup=False)
+        yield Static(id="experience", markup=False)
+        with Vertical(id="file"):
+            yield Static(id="file-head", markup=False)
+            with VerticalScroll(id="file-scroll", can_focus=False):
+                yield Static(id="file-text", markup=False)
+
+    def fit(self, terminal: Size) -> None:
+        """Set the width and the parts for the size of the terminal. Called before the first layout, too."""
+        wide = terminal.width >= WIDE
+        self.styles.width = max(LEAST_WIDTH, terminal.width - OPTIONS_WIDTH) if wide else "1fr"
+        self.set_class(terminal.width >= BROAD and terminal.height >= TINY, "-broad")
+        self.set_class(wide and terminal.height >= FILE_ROWS and self.app.settings.form.file_view, "-file")
+
+    @property
+    def _tiny(self) -> bool:
+        return self.app.size.height < TINY
+
+    # ---- reading ----------------------------------------------------------------------------------
+
+    def load(self, state: FormState) -> None:
+        """Show the preset of `state` from now on."""
+        self.state, self._experience = state, None
+        self.read()
+
+    def read(self) -> None:
+        """Read what is shown and was not read yet."""
+        if self._experience is None:
+            self.read_runs()
+        self.read_file()
+
+    def read_runs(self) -> None:
+        """Read the runs of the preset and all proofs in a thread, if they are shown."""
+        if self.has_class("-broad"):
+            in_background(self, partial(self._read_runs, self.state.name), self._take_runs)
+
+    def _read_runs(self, preset: str) -> Experience:
+        from ...reading.option_runs import ExperienceReader
+        from ...widgets import option_experience  # noqa: F401 - so that the screen does not wait for this import
+
+        self._reader = self._reader or ExperienceReader()
+        return self._reader.read(preset)
+
+    def _take_runs(self, experience: Experience) -> None:
+        if experience.preset == self.state.name:
+            self._experience = experience
+            self._show_experience()
+
+    def read_file(self) -> None:
+        """Make the text of the preset's file in a thread, if it is shown and the options have changed."""
+        preset = self.state.preset
+        if self.has_class("-file") and preset is not self._written:
+            self._written = preset
+            in_background(self, partial(_file_text, self.state, preset), partial(self._take_file, preset))
+
+    def _take_file(self, preset: Preset, text: FileText) -> None:
+        if preset is self._written:
+            self._file = text
+            self._show_file()
+
+    # ---- showing ----------------------------------------------------------------------------------
+
+    def show(self, stop: Stop, remarks: list[Remark]) -> None:
+        """Show the help of an option, with the remarks about it, or of a part of a group."""
+        self._stop = stop
+        scroll = self.query_one("#help-scroll")
+        width = (scroll.size.width or self.app.size.width - 2) - 1  # one for a scrollbar
+        if not isinstance(stop, OptionRow):
+            text = part_text(stop.part, stop.keys, width)
+        elif self._tiny:
+            text = help_line(stop.key)
+        else:
+            text = help_text(stop.key, self.state, stop.locked, remarks, width)
+        self.query_one("#help", Static).update(text)
+        self._show_experience()
+        self._show_file()
+
+    @property
+    def _key(self) -> str:
+        """The key of the option under the cursor. Empty on the heading of a part."""
+        return self._stop.key if isinstance(self._stop, OptionRow) else ""
+
+    def _show_experience(self) -> None:
+        if not self.has_class("-broad"):
+            return
+        panel = self.query_one("#experience", Static)
+        text = Content()
+        if self._experience is not None and self._key:
+            from ...widgets.option_experience import experience_text
+
+            text = experience_text(self._experience, self._key, self.state, panel.content_size.width or LEAST_WIDTH)
+        panel.update(text)
+
+    def _show_file(self) -> None:
+        if not self.has_class("-file") or (file := self._file) is None:
+            return
+        name = self.state.path.name if self.state.path is not None else f"{self.state.name}.yaml"
+        at = file.places.get(self._key)
+        notes = [counted(file.changes, "changed lines") if file.changes else "as saved"]
+        if self._key and at is None:
+            notes.append(f"without {self._key}")
+        head = Content.assemble((clean(name), "bold $text-primary"), (f"  {', '.join(notes)}", "$foreground-muted"))
+        self.query_one("#file-head", Static).update(head if not file.problem else Content(clean(file.problem)))
+        scroll, shown = self.query_one("#file-scroll"), Region()
+        lines: list[Content] = []
+        for number, (mark, text) in enumerate(file.lines):
+            rows = _file_rows(mark, clean(text), self._key if number == at else "", scroll.size.width - 1)
+            if number == at:
+                shown = Region(0, len(lines), 1, len(rows))
+            lines += rows
+        self.query_one("#file-text", Static).update(Content("\n").join(lines))
+        if shown:
+            self.call_after_refresh(scroll.scroll_to_region, shown, animate=False, center=True)
+
+
+def _file_text(state: FormState, preset: Preset) -> FileText:
+    from ...form.file_text import file_text
+
+    return file_text(preset, state.path, state.opened_text)
+
+
+def _file_rows(mark: str, text: str, key: str, width: int) -> list[Content]:
+    """Return a line of the file in rows of `width` cells, after its mark. If it has the option `key`, the first row has
+    the sign of the cursor, and the option is highlighted.
+    """
+    from ...form.file_text import NEW, OLD
+
+    style = {NEW: "$text-warning", OLD: "$foreground-muted"}.get(
+        mark, "$foreground-muted" if text.lstrip().startswith("#") else ""
+    )
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    rows = textwrap.wrap(text, max(16, width - 2), subsequent_indent=indent, break_on_hyphens=False) or [""]
+    contents = []
+    for at, row in enumerate(rows):
+        body = Content.assemble((row, style))
+        if key and (named := re.search(rf"\b{key.partition('.')[2]}\s*:[^,}}#]*", row)):
+            body = body.stylize("bold underline $text-primary", *named.span())
+        sign = (">" if key and not at else " ") + (mark if not at else " ")
+        contents.append(Content.assemble((sign, "bold $text-warning"), body))
+    return contents

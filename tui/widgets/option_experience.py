@@ -1,0 +1,78 @@
+"""The text about an option's values in earlier runs of the preset, and about the gains that proofs have measured.
+
+Imported after the first paint, when the runs have been read.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from ...engine import units
+from ...engine.trials import proof_sentences
+from ..base.errors import clean
+from ..form.form_state import INFO, FormState
+from ..reading.option_runs import EndedRun, Experience, Gain
+from ..reading.run_list import when_text
+from .option_help import labelled
+
+LONGEST_VALUE = 24  # cells
+MUTED = "$foreground-muted"
+
+
+def experience_text(experience: Experience, key: str, state: FormState, width: int) -> Content:
+    """Return a table of the option's values in the last runs, then the measured gains, in lines of `width` cells."""
+    head = Content.assemble(
+        (INFO[key].name, "bold $text-primary"),
+        (f"  in the last runs of {clean(experience.preset)}", "$foreground-muted"),
+    )
+    present = state.texts[key].strip()
+    ended = experience.by_value(key, present)
+    lines = [head.truncate(width, ellipsis=True)]
+    if ended:
+        lines += _table(ended, key, state, width)
+    elif experience.runs:
+        text = f"no run here has changed it: {units.counted(len(experience.runs), 'runs')} with {_value(present)}"
+        lines += labelled("", text, MUTED, width)
+    else:
+        lines += labelled("", "none has ended here yet", MUTED, width)
+    for gain in experience.gains_with(key):
+        proved = gain.decision in ("kept", "faster")
+        lines += labelled("proved" if proved else "measured", _sentence(gain, proved), "", width)
+    return Content("\n").join(lines)
+
+
+def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> list[Content]:
+    """Return a head and a row for each run: value, samples per second or how it ended, metric, start, and the other
+    options that differ from the form.
+    """
+    metric = next((run.metric[0] for run in ended if run.metric[0]), "")
+    cells = [["value", "samples/s", metric, "when"]]
+    for run in ended:
+        speed = units.count(run.speed) if run.speed is not None else ""
+        how = " ".join(filter(None, (speed, run.outcome if run.outcome != "done" else "")))
+        figure = units.amount(run.metric[1]) if metric and run.metric[0] == metric else ""
+        cells.append([_value(run.text(key)), how or units.NONE, figure, when_text(run.when).strip()])
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row, of in zip(cells, [None, *ended], strict=True):
+        texts = [text.rjust(size) for text, size in zip(row, widths, strict=True) if size]  # perhaps without a metric
+        texts[0] = row[0].ljust(widths[0])
+        present = of is not None and of.text(key) == state.texts[key].strip()
+        others = "also differs" if of is None else " ".join(of.others(key, state))
+        style = MUTED if of is None else "bold" if present else ""
+        line = Content.assemble(("  ".join(texts), style), (f"  {others}" if others else "", MUTED))
+        lines.append(line.truncate(width, ellipsis=True))
+    return lines
+
+
+def _value(text: str) -> str:
+    text = clean(text) or "not given"
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _sentence(gain: Gain, proved: bool) -> str:
+    where = f"on {clean(gain.host)}" if gain.host else "here"
+    measured = f"{proof_sentences.changes(gain.changes)} {units.change(gain.gain)} {where}"
+    decision = "" if proved else f": {gain.decision}"
+    return f"{measured} on {when_text(gain.when).strip()}, {clean(gain.preset)}{decision}"
