@@ -32,7 +32,7 @@ SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.sampl
 def queued(*more: str) -> Run:
     done = gputui(*SHORT, "--queue", *more)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("place ")
+    assert ": place " in done.stderr
     return runs.find(done.stdout.strip())
 
 
@@ -94,7 +94,7 @@ def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopp
     gputui("queue", "pause")
     done = gputui("resume", run.id, "--queue")
     assert (done.returncode, done.stdout) == (0, f"{run.id}\n"), done.stderr
-    assert done.stderr.startswith("place 1 in the queue, needs the CPU: the queue is paused")
+    assert done.stderr.startswith("r1: place 1 in the queue, needs the CPU: the queue is paused")
     assert (run.state, states()) == ("waiting", {run.id: "waiting"})
     assert gputui("resume", run.id, "--queue").returncode == WRONG
     assert "waits in the queue" in gputui("resume", run.id).stderr

@@ -19,6 +19,7 @@ from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.plot import cursor
 from gputui.tui.drawing.plot.axes import power_text, x_scale
 from gputui.tui.drawing.plot.canvas import curve_rows, draw
+from gputui.tui.drawing.plot.colours import in_one_chart, style_of
 from gputui.tui.drawing.plot.cursor import followed, holding, least_length, zoomed
 from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn
 from gputui.tui.drawing.rows import plain
@@ -365,7 +366,7 @@ def test_many_gpus_are_drawn_as_their_mean_and_extremes(home: Path) -> None:
 
 def test_compared_runs_have_a_name_each_and_only_the_axes_that_all_know(home: Path) -> None:
     one, two = of_run(home, gpus=0, seconds=40, name="one"), of_run(home, gpus=2, seconds=60, name="two")
-    runs = [charts.Named("batch_size=64", "64", one), charts.Named("xla", "xla", two)]
+    runs = [charts.Named("batch_size=64", "64", 5, one), charts.Named("xla", "xla", 0, two)]
     plots = charts.compared_plots(runs, Charts())
     titles = [plot.title for plot in plots]
     assert titles[:3] == ["loss", "throughput", "val loss"]
@@ -374,6 +375,8 @@ def test_compared_runs_have_a_name_each_and_only_the_axes_that_all_know(home: Pa
     told = replace(runs[0], figures={"metrics.loss": 7.98e-05})  # of the result, as the table beside it shows it
     assert "── batch_size=64 7.98e-05 " in drawn(charts.compared_plots([told, runs[1]], Charts())[0], 80)[0]
     assert "xla" in drawn(plots[-1], 80)[0]
+    legend = [style for _, style in draw(plots[0], 80, 10, RICH)[0][0] if style.startswith("curve")]
+    assert legend == ["curve6", "curve1"], "the colours of the runs, and not of their places"
     assert charts.hardly_seen(plots[0]) == ""
     long = replace(plots[0].curves[1], line=Line(array("d", (1, 9991)), array("d", (2, 1))))
     unequal = replace(plots[0], x_end=9991, curves=(plots[0].curves[0], long))
@@ -398,14 +401,22 @@ def test_compared_runs_have_names_of_whole_words_that_differ() -> None:
         assert comparison.distinct_names(same, times) == [f"quickstart {time}" for time in times]
     titles = [Title("fast", ("xla", "batch_size=256", "seed=1")), Title("fast", ("batch_size=256", "seed=3"))]
     names = comparison.distinct_names(titles, ("14:05", "14:06"))
-    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 17) == ["xla +2", "batch_size=256 +1"]
-    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 9) == ["xla +2", "+2"]
-    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 14) == ["xla +2", "batch..=256 +1"]
+    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 17) == ["xla ..", "batch_size=256 .."]
+    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 9) == ["xla ..", "bat..=256"]
+    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 14) == ["xla ..", "batch_si..=256"]
+    short = ("r41", "r42")
+    names = comparison.distinct_names(titles, ("14:05", "14:06"), short)
+    assert names == ["r41 xla batch_size=256 seed=1", "r42 batch_size=256 seed=3"]
+    assert comparison.in_brief(names, titles, ("", ""), 16, short) == ["r41 xla ..", "r42 batch_..=256"]
+    assert comparison.in_brief(names, titles, ("", ""), 8, short) == ["r41 xl..", "r42"]
     names = comparison.distinct_names(same, ("Nov 21 14:05", "Nov 22 14:05"))
     assert comparison.in_brief(names, same, ("Nov 21 14:05", "Nov 22 14:05"), 16) == ["Nov 21 14:05", "Nov 22 14:05"]
     mixed, moments = [Title("quickstart"), Title("input-heavy"), Title("quickstart")], ("15:33:51", "15:34", "15:33:52")
     brief = comparison.in_brief(comparison.distinct_names(mixed, moments), mixed, moments, 16)
     assert brief == ["quick.. 15:33:51", "input-heavy", "quick.. 15:33:52"], "a time never stands alone beside a name"
+    three = ("r1", "r2", "r3")
+    brief = comparison.in_brief(comparison.distinct_names(mixed, moments, three), mixed, moments, 16, three)
+    assert brief == ["r1 quickstart", "r2 input-heavy", "r3 quickstart"]
     shared = ("epochs=60", "seed=1")
     titles = comparison.distinct([Title("fast", shared), Title("fast", (*shared, "batch_size=128"))])
     assert comparison.distinct_names(titles, ("14:05", "14:06")) == ["fast", "batch_size=128"]
@@ -453,3 +464,10 @@ def test_an_estimate_rests_on_earlier_starts_of_the_same_kind_and_says_so(home: 
     alone = "\n".join(plain(row) for row in phases.rows(now, earlier_starts.NONE, 100, 20, RICH))
     assert "estimate" not in alone
     assert "before" not in alone
+
+
+def test_a_run_keeps_its_colour_unless_an_earlier_run_of_the_chart_has_it() -> None:
+    assert in_one_chart([1, 4, 9, 2, None, 10]) == [0, 3, 2, 1, 4, 5]
+    assert style_of(12) == style_of(4) == "curve4"
+    assert sorted(in_one_chart([3] * 8)) == list(range(8))
+    assert in_one_chart([8] * 9)[8] == 7, "a ninth run has the colour of another"

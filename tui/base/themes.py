@@ -12,6 +12,10 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
 
+# The curves 1 to 4 have the colours primary, warning, success and error.
+_DARK_CURVES = {"curve5": "#b795ee", "curve6": "#4fcbd3", "curve7": "#ee8fce", "curve8": "#e8955a"}
+_LIGHT_CURVES = {"curve5": "#6d3fb0", "curve6": "#006a73", "curve7": "#a3246f", "curve8": "#a84300"}
+
 CALM = Theme(
     name="gputui",
     primary="#7aa2c8",
@@ -31,6 +35,7 @@ CALM = Theme(
         "scrollbar-background": "#1a1e22",
         "moderate": "#d8c35a",
         "heavy": "#e8955a",
+        **_DARK_CURVES,
     },
 )
 
@@ -53,6 +58,7 @@ LIGHT = Theme(
         "border": "#b5b0a6",
         "moderate": "#6f5c00",
         "heavy": "#a84300",
+        **_LIGHT_CURVES,
     },
 )
 
@@ -73,6 +79,10 @@ HIGH_CONTRAST = Theme(
     variables={
         "moderate": "#ffff00",
         "heavy": "#ff55ff",
+        "curve5": "#ff55ff",
+        "curve6": "#ffffff",
+        "curve7": "#7070ff",
+        "curve8": "#b86b00",
         "grid": "#808080",  # a fainter grey would be black in sixteen colours
         "text-muted": "#ffffff",
         "text-disabled": "#ffffff",
@@ -108,6 +118,7 @@ MONOCHROME = Theme(
     | {
         "moderate": "#ffffff",
         "heavy": "#ffffff",
+        **{f"curve{number}": "#ffffff" for number in range(5, 9)},
         "text-muted": "#b0b0b0",
         "text-disabled": "#b0b0b0",
         "foreground-muted": "#b0b0b0",
@@ -121,13 +132,14 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme for moderate load, heavy load and the grid, by the names that the style sheets
-    use.
+    """Return the colours of a theme for moderate load, heavy load, the grid and the curves from the fifth on, by the
+    names that the style sheets use.
     """
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
-    return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex}
+    curves = _DARK_CURVES if theme.dark else _LIGHT_CURVES
+    return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex, **curves}
 
 
 def colour(app: App[Any], name: str) -> str:
@@ -141,5 +153,14 @@ def painted_colour(app: App[Any], style: str) -> str:
     """Return the colour of a style of painted rows, `dim` for labels and tracks. Empty for a style that has the usual
     colour of text.
     """
-    colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
-    return colour(app, colours[style]) if style in colours else "dim" if style in ("label", "track") else ""
+    if style in _PAINTED:
+        return colour(app, _PAINTED[style])
+    if style.startswith("curve"):
+        return app.theme_variables.get(style, "")
+    return "dim" if style in ("label", "track") else ""
+
+
+_PAINTED = {
+    "good": "success", "warn": "warning", "bad": "error",
+    "curve1": "primary", "curve2": "warning", "curve3": "success", "curve4": "error",
+}  # fmt: skip

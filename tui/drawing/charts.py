@@ -194,11 +194,13 @@ class Named:
     """A compared run with the names of its curves: `label`, and `short` for narrow charts. Both are different for each
     run.
 
-    `now` has its curves, and `figures` the figures of its result by their keys.
+    `colour` is the number of the colour of its curves. `now` has the curves, and `figures` the figures of its result by
+    their keys.
     """
 
     label: str
     short: str
+    colour: int
     now: Snapshot
     figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)
 
@@ -296,4 +298,6 @@ def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
     last = " last" if value is None and len(line) else ""
     placed = along(line, axis, run.now.pace) if len(line) else NOTHING
     marked = kind.title.startswith("val ")
-    return Curve(f"{run.label}{other}{last}", placed, marked=marked, value=value, short=f"{run.short}{last}")
+    return Curve(
+        f"{run.label}{other}{last}", placed, marked=marked, value=value, short=f"{run.short}{last}", colour=run.colour
+    )

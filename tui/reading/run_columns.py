@@ -95,9 +95,9 @@ _BY_LIST = (
     ),
     RunColumn(
         "run",
-        "the preset, and what was changed of it",
+        "its short name, the preset, and what was changed of it",
         0,
-        lambda entry: entry.title.whole,
+        lambda entry: f"{entry.name} {entry.title.whole}" if entry.number else entry.title.whole,
         lambda entry: (entry.title.whole.casefold(), entry.run.id),
         right=False,
     ),
@@ -139,9 +139,8 @@ _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation
 HOST = "peak_process_bytes"
 ON_GPUS = "gpu_busy_mean"  # known of a run that has trained on GPUs
 # Without a choice: in the order in which they stand, and in the order in which they get room.
-USUAL = ("name", "run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
+USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
-    "name",
     "run",
     "state",
     SPEED,
@@ -192,8 +191,6 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
 
 
 def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
-    if name == "name":
-        return any(entry.number for entry in entries)
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     if name == "memory":  # on a CPU TensorFlow counts next to nothing

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
+from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.strip import Strip
@@ -152,9 +153,22 @@ class Painted(Widget):
         style = self._styles.get(name)
         if style is None:
             has_class = name in STYLES
-            style = self.get_component_rich_style(f"painted--{name}") if has_class else self.rich_style
+            style = self.get_component_rich_style(f"painted--{name}") if has_class else self._further_curve(name)
             style = self._styles[name] = self._filtered(style)
         return style
+
+    def _further_curve(self, name: str) -> Style:
+        """Return the style of a curve from the fifth on, and the usual style for any other name. These curves have no
+        component class, as Textual computes the styles of all classes for each widget.
+        """
+        is_faint = name.startswith("faint")
+        curve = name.replace("faint", "curve")
+        if not curve.startswith("curve") or curve not in self.app.theme_variables:
+            return self.rich_style
+        ink = Color.parse(self.app.theme_variables[curve])
+        if is_faint:
+            ink = self.background_colors[1].blend(ink, 0.4)
+        return self.rich_style + Style(color=ink.rich_color)
 
     def _filtered(self, style: Style) -> Style:
         """Return the style after the application's filters, which adapt it to terminals with no colours or their own

@@ -45,36 +45,48 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
     return [replace(title, changes=tuple(word for word in title.changes if word not in common)) for title in titles]
 
 
-def distinct_names(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
-    """Return a different name for each run: its changes, with the preset if presets differ, and with the start time if
-    names would be equal.
+def distinct_names(titles: Sequence[Title], moments: Sequence[str], short: Sequence[str] = ()) -> list[str]:
+    """Return a different name for each run: its short name and its changes, with the preset if presets differ. A run
+    without a short name has the start time if names would be equal.
 
-    `moments` are the start times as texts.
+    `moments` are the start times as texts, and `short` the short names, empty for a run without one.
     """
     alike = len({title.preset for title in titles}) == 1
     names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
-    return [f"{name} {moment}" if names.count(name) > 1 else name for name, moment in zip(names, moments, strict=True)]
+    return [
+        f"{first} {name}" if first else f"{name} {moment}" if names.count(name) > 1 else name
+        for first, name, moment in zip(short or [""] * len(names), names, moments, strict=True)
+    ]
+
+
+def short_names(comparison: Comparison) -> list[str]:
+    """Return the short name of each run; an empty text for a run without one."""
+    return [name if name != run else "" for name, run in zip(comparison.names, comparison.runs, strict=True)]
 
 
 _LEAST_NAME = 6  # cells of a name that is cut
 
 
-def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
-    """Return the names, each in at most `width` characters. A name that is too long becomes the changes that fit and
-    the number of the other changes or, if such names are equal, the preset and the start time.
+def in_brief(
+    names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int, short: Sequence[str] = ()
+) -> list[str]:
+    """Return the names, each in at most `width` characters. A name that is too long becomes the short name with the
+    changes that fit. Without a short name it becomes the changes that fit or, if such names are equal, the preset and
+    the start time.
 
-    `titles` and `moments` (the start times as texts) are those of the same runs.
+    `titles`, `moments` (the start times as texts) and `short` are those of the same runs.
     """
     alike = len({title.preset for title in titles}) == 1
-    candidates = []
-    for name, title in zip(names, titles, strict=True):
-        short = _whole_words(title.changes, width) if alike else title.preset
-        candidates.append(name if len(name) <= width else short)
+    candidates, short = [], short or [""] * len(names)
+    for name, first, title in zip(names, short, titles, strict=True):
+        words = title.changes if alike else (title.preset,)
+        brief = f"{first} {_whole_words(words, width - len(first) - 1)}" if first else _whole_words(words, width)
+        candidates.append(name if len(name) <= width else brief.strip())
     return [
         _at(title.preset, moment, width)
-        if name not in names and (candidates.count(name) > 1 or len(name) > width)
+        if not first and name not in names and (not name or candidates.count(name) > 1 or len(name) > width)
         else name
-        for name, title, moment in zip(candidates, titles, moments, strict=True)
+        for name, first, title, moment in zip(candidates, short, titles, moments, strict=True)
     ]
 
 
@@ -89,32 +101,25 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """Return a text such as `xla +2`: as many words as fit into `width` characters, and the number of the other words.
-    If not even the first fits, it is shortened.
+    """Return a text such as `xla ..`: as many words as fit into `width` characters, with dots if there are more. If not
+    even the first fits, it is shortened.
 
     Empty without words.
     """
     for shown in range(len(words), 0, -1):
-        name = " ".join((*words[:shown], *_others(words, shown)))
+        name = " ".join((*words[:shown], *([".."] if shown < len(words) else [])))
         if len(name) <= width:
             return name
-    return _cut(words, width) if words else ""
+    return _cut(words[0], width) if words else ""
 
 
-def _cut(words: Sequence[str], width: int) -> str:
-    """Return a text such as `steps_pe..=15 +1`: the first word, KEY=VALUE with a shortened key, and the number of the
-    other words. It has at most `width` characters.
+def _cut(word: str, width: int) -> str:
+    """Return a text such as `steps_pe..=15`: KEY=VALUE with a shortened key in `width` characters; empty if the value
+    leaves no room.
     """
-    key, equals, value = words[0].partition("=")
-    end = " ".join((f"..{equals}{value}", *_others(words, 1)))
-    return key[: width - len(end)] + end if len(end) < width else f"+{len(words)}"
-
-
-def _others(words: Sequence[str], shown: int) -> list[str]:
-    """Return `+N` in a list, where N is the number of words after the first `shown`; an empty list if there are
-    none.
-    """
-    return [f"+{len(words) - shown}"] if len(words) > shown else []
+    key, equals, value = word.partition("=")
+    end = f"..{equals}{value}"
+    return key[: width - len(end)] + end if len(end) < width else ""
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:

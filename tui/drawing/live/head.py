@@ -22,6 +22,7 @@ from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
 from ...wording import best_epoch
 from ...wording.run import ASKED_FOR, DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
+from ..plot.colours import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from . import phases
 
@@ -30,18 +31,20 @@ NOT_WAITED_FOR = ("training", "ended")
 
 
 class RunName(NamedTuple):
-    """The title and the id of a run, and the description of its preset."""
+    """The title and the id of a run, the description of its preset, and the number of the run, if it has one."""
 
     title: str
     id: str
     description: str
+    number: int | None = None
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
-        """Return the title, the id and the description in one row. An id for which there is no room is left out, other
-        parts are cut.
+        """Return the short name, the title, the id and the description in one row. An id for which there is no room is
+        left out, other parts are cut.
         """
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
-        row: Row = [(whole_words(title, width, glyphs), "title")]
+        row: Row = [] if self.number is None else [(f"r{self.number}", style_of(self.number)), (" ", "")]
+        row.append((whole_words(title, width - length(row), glyphs), "title"))
         if title != id_ and length(row) + len(id_) + 2 <= width:
             row.append((f"  {id_}", "label"))
         return [*row, (whole_words(f"  {about}", width - length(row), glyphs), "label")]

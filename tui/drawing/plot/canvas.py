@@ -13,23 +13,23 @@ from ....engine.units import amount, percent
 from ...base.glyphs import Glyphs
 from ..rows import Row, fit, headline, length
 from .axes import GUTTER, column_of, row_of, x_labels, x_scale, y_label, y_scale
+from .colours import COLOURS
 from .curves import Curve, Plot
 from .scales import Scale
 from .strokes import Stop, drawable, strokes
 
-_COLOURS, _KINDS_OF_DASHES = 4, 4
+_KINDS_OF_DASHES = 4
 
 
-def colour_of(number: int) -> int:
-    """Return the number of the colour of curve `number` (from 0): 1 to 4, then from 1 again."""
-    return number % _COLOURS + 1
+def style_of(number: int, curve: Curve) -> str:
+    """Return the style of the curve, which is the one with the number `number` (from 0) in its plot."""
+    colour = number if curve.colour is None else curve.colour
+    return f"{'faint' if curve.faint else 'curve'}{colour % COLOURS + 1}"
 
 
 def dash_of(number: int) -> int:
-    """Return the kind of dashes, from 0 to 3, of curve `number` (from 0). Up to 16 curves, curves of the same colour
-    have different dashes.
-    """
-    return (number + number // _COLOURS) % _KINDS_OF_DASHES
+    """Return the kind of dashes, from 0 to 3, of curve `number` (from 0)."""
+    return number % _KINDS_OF_DASHES
 
 
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
@@ -118,7 +118,7 @@ def _legend(
         label = curve.label if whole else curve.short or curve.label
         if several:
             mark = mark[:1] if narrow else f"{mark} "
-            row.append((f"{' ' * bool(row)}{mark}", f"curve{colour_of(number)}"))
+            row.append((f"{' ' * bool(row)}{mark}", style_of(number, curve)))
             row.append((label, "label"))
         if number in valued:
             value = value_text(plot, curve.value if curve.value is not None else curve.line.last)
@@ -234,7 +234,7 @@ class _Canvas:
     # ---- the curves
 
     def add(self, number: int, curve: Curve, parts: list[Part]) -> None:
-        style = f"{'faint' if curve.faint else 'curve'}{colour_of(number)}"
+        style = style_of(number, curve)
         drawn, period = _DASHES[dash_of(number)] if not self.is_sparse(curve) else (1, 1)
         for columns in parts:
             if len(columns) == 1 and self._is_point(columns, style):
@@ -304,7 +304,7 @@ class _Canvas:
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
         """Draw a mark on each point of the curve `number`."""
-        style = f"curve{colour_of(number)}"
+        style = style_of(number, curve)
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):
             dots_down = self._height * self._down - 1

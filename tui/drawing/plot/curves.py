@@ -19,7 +19,7 @@ class Curve:
     `value` is shown as the current value; None for that of the line's last point. `marked` puts a mark on every point
     if there is room. `short` is the name for a narrow chart. If there is little room, the value of a `lesser` curve is
     left out first. A `faint` curve has the raw values of the smoothed curve after it, whose field `raw` has the same
-    line.
+    line. `colour` is the number of its colour from 0, None for its number in the plot.
     """
 
     label: str
@@ -30,6 +30,7 @@ class Curve:
     lesser: bool = False
     faint: bool = False
     raw: Line | None = None
+    colour: int | None = None
 
 
 @dataclass(frozen=True)

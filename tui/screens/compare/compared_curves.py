@@ -14,12 +14,13 @@ from ....engine.runs import Run
 from ...base.errors import clean
 from ...base.settings import Charts
 from ...drawing import charts as drawn_charts
+from ...drawing.plot.colours import in_one_chart
 from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row
 from ...reading.run.reader import RunReader
 from ...reading.run.snapshot import Snapshot
 from ...widgets.charts import Chart
-from ...wording.comparison import distinct, distinct_names, in_brief, moments_of
+from ...wording.comparison import distinct, distinct_names, in_brief, moments_of, short_names
 from ..base import FollowingScreen
 
 SHORT_NAME = 16
@@ -60,18 +61,25 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
             return []
         moments = moments_of(comparison.runs)
         titles = distinct(comparison.titles)
-        names = distinct_names(titles, moments)
-        short = in_brief(names, titles, moments, SHORT_NAME)
+        first = short_names(comparison)
+        names = distinct_names(titles, moments, first)
+        short = in_brief(names, titles, moments, SHORT_NAME, first)
+        colours = self.colours()
         return [
             drawn_charts.Named(
                 clean(names[at]),
                 clean(short[at]),
+                colours[at],
                 self._curves[id_],
                 {row.key: row.values[at] for row in comparison.figures},
             )
             for at, id_ in enumerate(comparison.runs)
             if id_ in self._curves
         ]
+
+    def colours(self) -> list[int]:
+        """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""
+        return in_one_chart([run.number for run in self.runs])
 
     @property
     def about(self) -> str:

@@ -21,7 +21,7 @@ from ....engine.compare.comparison import Comparison, FigureRow, OptionRow, comp
 from ....engine.runs import Run
 from ...base import keys
 from ...base.errors import clean
-from ...base.themes import colour
+from ...base.themes import colour, painted_colour
 from ...drawing.rows import Row
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart
@@ -40,6 +40,7 @@ from ...wording.comparison import (
     noise_text,
     option_text,
     remarks,
+    short_names,
     value_text,
 )
 from ..base import Header
@@ -112,7 +113,8 @@ class CompareScreen(ComparedCurves):
             if fits:
                 break
         head = ["", *heads, *([self._noise] if has_noise(comparison) else [])]
-        self._fill([Text(name, justify="right") for name in head], body)
+        styles = ["", *(painted_colour(self.app, f"curve{colour + 1}") for colour in self.colours()), ""]
+        self._fill([Text(name, style, justify="right") for name, style in zip(head, styles, strict=False)], body)
         self.call_after_refresh(self._show_remarks)
 
     @property
@@ -155,6 +157,7 @@ class CompareScreen(ComparedCurves):
         runs are named only by their changes.
         """
         titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
+        short = short_names(comparison)
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
         least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
         longest = max((len(title.whole) for title in titles), default=0)
@@ -168,16 +171,20 @@ class CompareScreen(ComparedCurves):
 
         whole: list[str] = []
         for room in range(max(least, longest), least - 1, -1):
-            whole = [clean(title.within(room)) + mark for title, mark in zip(titles, marks, strict=True)]
+            whole = [
+                clean(f"{name} {title.within(room)}".strip()) + mark
+                for name, title, mark in zip(short, titles, marks, strict=True)
+            ]
             if fits(whole):
                 return whole, True
-        names = distinct_names(titles, moments_of(comparison.runs))
+        names = distinct_names(titles, moments_of(comparison.runs), short)
         for room in range(least, LEAST_HEAD - 1, -1):
-            short = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
-            brief = [name + mark for name, mark in zip(short, marks, strict=True)]
-            if len(set(short)) == len(short) and fits(brief):
+            cut = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+            brief = [name + mark for name, mark in zip(cut, marks, strict=True)]
+            if len(set(cut)) == len(cut) and fits(brief):
                 return brief, True
-        return whole, False
+        longest_names = [clean(name) + mark for name, mark in zip(names, marks, strict=True)]
+        return (longest_names if all(short) else whole), False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Fill the table. Each column is as wide as its widest cell. The cursor stays in its row and moves to the first

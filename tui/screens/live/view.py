@@ -69,6 +69,7 @@ class LiveView(FollowingScreen[Picture]):
         self.kept_as = "" if replay_speed else run.id
         self.reader: RunReader | None = None  # made by the first reading
         self.title_now, self.description, self.stopping = "", "", False
+        self.number: int | None = None
         self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
         self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
         self.zoom = ""
@@ -153,7 +154,7 @@ class LiveView(FollowingScreen[Picture]):
         """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
         in a thread.
         """
-        self.title_now = title(self.run_folder)
+        self.title_now, self.number = title(self.run_folder), self.run_folder.number
         notes = read_notes(self.run_folder)
         note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
         tags = " ".join(f"#{tag}" for tag in notes.tags)
@@ -209,7 +210,8 @@ class LiveView(FollowingScreen[Picture]):
 
     @property
     def about(self) -> str:
-        return self.title_now or self.run_folder.id
+        name = f"r{self.number} " if self.number else ""
+        return f"{name}{self.title_now}" if self.title_now else self.run_folder.id
 
     def charts(self, drawn: Charts) -> list[Plot]:
         return plots(self.now, drawn)
@@ -240,7 +242,7 @@ class LiveView(FollowingScreen[Picture]):
             note = phases.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
-        name = head.RunName(self.title_now, self.run_folder.id, self.description)
+        name = head.RunName(self.title_now, self.run_folder.id, self.description, self.number)
         if self.waiting is not None:
             state: Row = [("  ", ""), (waiting_rows.state(self.waiting), "warn"), (" ", "")]
             first = spread(name.row(width - length(state), self.glyphs), state, width)

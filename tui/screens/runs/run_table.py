@@ -19,7 +19,8 @@ from ....engine.runs.run import WAITING
 from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
-from ...base.themes import colour
+from ...base.themes import colour, painted_colour
+from ...drawing.plot.colours import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, waiting_first, when_text
@@ -185,7 +186,7 @@ class RunsTable(OpeningTable):
         self._times = _times(rows.values())
         scrolls = len(shown) > self.size.height - self.header_height
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
-        longest = max((len(entry.title.whole) for entry in rows.values()), default=0)
+        longest = max((len(COLUMNS["run"].show(entry)) for entry in rows.values()), default=0)
         self.names = list(self.chosen) or usual(entries, width, max(LEAST, min(USEFUL, longest)))
         widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
         heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
@@ -243,10 +244,15 @@ class RunsTable(OpeningTable):
         return _Row(made_of, cells)
 
     def _cell(self, name: str, entry: Entry, width: int) -> Text:
+        if name == "name":
+            style = painted_colour(self.app, style_of(entry.number)) if entry.number else ""
+            return Text(COLUMNS[name].show(entry), style=style, no_wrap=True)
         if name == "run":
             time = self._times.get(entry.run.id, "")
-            title = entry.title.within(width - len(time) - 1 if time else width)
-            return Text(clean(f"{title} {time}".rstrip()), no_wrap=True)
+            name = f"{entry.name} " if entry.number and "name" not in self.names else ""
+            room = width - len(name)
+            title = clean(f"{entry.title.within(room - len(time) - 1 if time else room)} {time}".rstrip())
+            return Text.assemble((name, painted_colour(self.app, style_of(entry.number))), title, no_wrap=True)
         if name == "state":
             text = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
             return Text(text, style=colour(self.app, _colour(entry)), no_wrap=True)
@@ -263,9 +269,11 @@ class RunsTable(OpeningTable):
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """Return the start time, by the run's id, of each run that has the same title and date as another run."""
+    """Return the start time, by the run's id, of each run without a short name that has the same title and date as
+    another such run.
+    """
     alike: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
+    for entry in (entry for entry in entries if entry.number is None):
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
     times: dict[str, str] = {}
     for group in alike.values():

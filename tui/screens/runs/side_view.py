@@ -153,7 +153,7 @@ class SideView(Vertical):
         """
         if (entry := self.entry) is None:
             return []
-        named = head.RunName(entry.title.preset, entry.run.id, "")
+        named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
         if entry.state == WAITING:
             waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)
             return [named.row(width, self._glyphs), *([(line, "value")] for line in waiting)]
