@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 from gputui.engine import units
+from gputui.engine.text_table import Table
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs
 from gputui.tui.drawing.interval_bar import Interval, bar, head, scale_of
 from gputui.tui.drawing.rows import plain
+from gputui.tui.printing.interval_table import show_with_bars
 
 FASTER, SLOWER, CHANCE = Interval(0.12, 0.04, 0.2), Interval(-0.05, -0.1, -0.01), Interval(0.015, -0.06, 0.055)
 ALL = (FASTER, SLOWER, CHANCE, None)
@@ -53,3 +58,21 @@ def test_other_values_than_gains_have_their_own_zero_and_words() -> None:
     assert (head(None, 20), plain(bar(FASTER, None, 9, RICH))) == ("", " " * 9)
     with pytest.raises(ValueError, match="no order"):
         Interval(0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize("columns", [80, 110])
+def test_a_printed_table_has_its_bars_whole_in_every_width(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("GPUTUI_ASCII", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    rows = [["cache", "+12 %", "kept", "why " * 30], ["xla", "-5 %", "rejected", "why"], ["none", "-", "failed", "oom"]]
+    table = Table(["change", "gain", "decision", "why"], rows, right=[1])
+    show_with_bars(table, [FASTER, SLOWER, None], after=1)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any(re.match(r"change .*-10 % +0 .*\+20 %", line) for line in lines)
+    for name, drawn in (("cache", r": +\| +\[-+o-+\]"), ("xla", r"\[-+o-+\]\| +:"), ("none", r": +\| +:")):
+        assert any(re.match(f"{name} .*{drawn}", line) for line in lines), (name, lines)
+    assert sum(line.startswith("cache") for line in lines) == (2 if columns == 80 else 1)

@@ -40,6 +40,15 @@ class Interval:
         return self.low <= value <= self.high
 
 
+def around(value: float | None, error: float | None) -> Interval | None:
+    """Return the interval from `error` below to `error` above the value. None without a value, or if it is not
+    finite.
+    """
+    if value is None or not math.isfinite(width := 2 * abs(error or 0.0)) or not math.isfinite(value):
+        return None
+    return Interval(value, value - width / 2, value + width / 2)
+
+
 def percent(value: float) -> str:
     """Return a relative difference, given as a share, as the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
     return f"{'+' if value > 0 else ''}{amount(100 * value)} %" if value else "0"

@@ -186,7 +186,7 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    scale = interval_bar.scale_of(map(_interval, all_options))
+    scale = interval_bar.scale_of(map(interval, all_options))
     mark = (
         f" ({WITHOUT_INPUT} no input)"
         if any(option.without_input and option.gain is not None for option in all_options)
@@ -199,7 +199,7 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     for option in all_options:
         row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
         if bar:
-            row += [*interval_bar.bar(_interval(option), scale, bar - 2, glyphs, _style(option)), ("  ", "")]
+            row += [*interval_bar.bar(interval(option), scale, bar - 2, glyphs, _style(option)), ("  ", "")]
         kept = clean(proof_sentences.changes(option.settings)) if option.settings else _dropped(option, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
@@ -227,7 +227,7 @@ def _dropped(option: Brought, data: Record) -> str:
     return unproven(data) if option.state == "not chosen" else ""
 
 
-def _interval(option: Brought) -> Interval | None:
+def interval(option: Brought) -> Interval | None:
     """Return the gain of an option with its standard error. None while its gain is not final."""
     is_final = option.state in ("kept", "not chosen", "nothing")
     return proof_comparisons.possible(option.gain, option.spread) if is_final else None

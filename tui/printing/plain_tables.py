@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, OverflowMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -54,7 +54,7 @@ class Columns:
 
     def __init__(self, table: Table) -> None:
         self._cells = [list(table.head), *([clean(cell) for cell in row] for row in table.rows)]
-        self._right, self._spare = table.right, table.spare
+        self._right, self._spare, self._drawn = table.right, table.spare, table.drawn
         self._most = [max(map(_lines_width, column)) for column in zip(*self._cells, strict=True)]
         self._least = [self._least_width(position) for position in range(len(table.head))]
 
@@ -66,7 +66,9 @@ class Columns:
         made = RichTable(box=None, pad_edge=False)
         for position, width in zip(shown, self._widths(shown, options.max_width), strict=True):
             side: JustifyMethod = "right" if position in self._right else "left"
-            made.add_column(Text(self._cells[0][position]), justify=side, overflow="fold", width=width)
+            overflow: OverflowMethod = "crop" if position in self._drawn else "fold"
+            made.add_column(Text(self._cells[0][position]), justify=side, overflow=overflow, width=width,
+                            no_wrap=position in self._drawn)  # fmt: skip
         for row in self._cells[1:]:
             made.add_row(*(Text(row[position]) for position in shown))
         yield made
@@ -75,11 +77,11 @@ class Columns:
             yield Text(f"a wider terminal also shows: {', '.join(missing)}")
 
     def _least_width(self, position: int) -> int:
-        """Return the least width of the column number `position` in cells: that of its longest text if it has figures
-        or short names, else that of its longest word.
+        """Return the least width of the column number `position` in cells: that of its longest text if it has
+        figures, pictures or short names, else that of its longest word.
         """
         most = self._most[position]
-        if position in self._right or (position == 0 and most <= _WHOLE):
+        if position in self._right or position in self._drawn or (position == 0 and most <= _WHOLE):
             return most
         words = (word for row in self._cells for word in row[position].split())
         return min(_WHOLE, max(map(cell_len, words), default=0))
@@ -97,7 +99,7 @@ class Columns:
         Room that is left is given to the texts that are folded most. If room is missing, the widest texts lose it.
         """
         widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
-        texts = [place for place, position in enumerate(shown) if position not in self._right]
+        texts = [place for place, at in enumerate(shown) if at not in self._right and at not in self._drawn]
         while _total(widths) < width and (folded := [place for place in texts if widths[place] < most[place]]):
             widths[max(folded, key=lambda place: most[place] / max(1, widths[place]))] += 1
         while _total(widths) > width and (wide := [place for place in texts if widths[place] > _NARROWEST]):

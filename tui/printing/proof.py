@@ -15,10 +15,12 @@ from ...engine.trials.rate_record import RateTest
 from ...engine.trials.record import Record, elapsed_of
 from ...engine.trials.sweep_record import PROOF, SEARCH, Sweep
 from ...engine.trials.trial import Trial
-from ...engine.units import seconds, size
+from ...engine.units import seconds, share, size
 from ..base.errors import clean
+from ..drawing import interval_bar, proof_comparisons
 from . import diagnosis, tune
 from .diagnosis import show, show_stages
+from .interval_table import show_with_bars
 from .plain_tables import broken, say, show_table
 
 
@@ -65,8 +67,9 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         print()
     if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")
-    if data.kind == "loop" and data.comparisons:
-        show_table(trial_tables.comparisons(data.comparisons))
+    if data.kind in ("loop", "ab") and data.comparisons:
+        bars = [proof_comparisons.interval(comparison) for comparison in data.comparisons]
+        show_with_bars(trial_tables.comparisons(data.comparisons), bars, after=2)
         print()
     if data.kind == "tune":
         tune.show_tables(data)
@@ -100,7 +103,8 @@ def _show_scaling(data: Record) -> None:
     """Print one row for each number of replicas, and what limits the scaling."""
     table = trial_tables.scaling(data)
     if table.rows:
-        show_table(table)
+        bars = [interval_bar.around(point.efficiency, point.spread) for point in scaling_sentences.points(data)]
+        show_with_bars(table, bars, scaling_sentences.HEAD.index("spread"), zero=1.0, label=share)
         say(scaling_sentences.about(data))
         print()
     for line in scaling_sentences.remarks(data):

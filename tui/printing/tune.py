@@ -10,8 +10,11 @@ from ...engine.trials.record import Comparison, Record, search_of
 from ...engine.trials.search_record import Candidate, LossCheck
 from ...engine.trials.trial import Trial
 from ...engine.tune.report import memory_sentences, search_sentences, search_tables
-from ...engine.tune.report.search_results import WITHOUT_INPUT, limits_of, memory_of, ranked
+from ...engine.tune.report.search_results import WITHOUT_INPUT, brought, limits_of, memory_of, ranked
 from ...engine.units import change, count
+from ..drawing import proof_comparisons
+from ..drawing import tune as drawing
+from .interval_table import show_with_bars
 from .plain_tables import say, show_table
 
 ABOUT_INPUT = f"{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}"
@@ -29,7 +32,11 @@ def show_tables(data: Record) -> None:
     if any(map(search_tables.is_marked, candidates)):
         say(ABOUT_INPUT)
     print()
-    show_table(search_tables.options(data, together=True))
+    table, bars = search_tables.options(data, together=True), [drawing.interval(option) for option in brought(data)]
+    if len(table.rows) > len(bars):  # the row of all together
+        proved = [proof_comparisons.interval(each) for each in data.comparisons if each.decision == "kept"]
+        bars.append(proved[-1] if proved else None)
+    show_with_bars(table, bars, after=2)
     say(search_sentences.ABOUT_BROUGHT)
     print()
 

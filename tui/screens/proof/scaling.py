@@ -13,12 +13,15 @@ from textual.binding import BindingType
 
 from ....engine.trials import RESUMABLE, scaling_sentences
 from ....engine.trials.record import Point
+from ....engine.units import share
 from ...base import keys
 from ...base.errors import clean
+from ...drawing import interval_bar
+from ...drawing.interval_bar import Interval, Scale, scale_of
 from ...drawing.rows import Row, wrapped
 from ...widgets.table import Column
 from . import actions
-from .screen import ProofScreen
+from .screen import BAR, LEAST_BAR, WIDE_BAR, ProofScreen
 
 WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
 LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
@@ -38,18 +41,33 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """Return the columns with their widths in cells. The last column is left out if there is no room."""
-        widths = dict(zip(scaling_sentences.head(self.data), WIDTHS, strict=True))
-        if self.size.width < sum(WIDTHS) + 3:
-            widths.popitem()
-        return widths
+        """Return the columns with their widths in cells. The last column is left out if there is no room. If there is
+        more, the efficiencies are also shown as bars.
+        """
+        room = self.size.width - 3 - sum(WIDTHS)
+        widths = list(zip(scaling_sentences.head(self.data), WIDTHS, strict=True))
+        if room >= LEAST_BAR:
+            widths.insert(scaling_sentences.HEAD.index("spread") + 1, (BAR, min(WIDE_BAR, room)))
+        return dict(widths if room >= 0 else widths[:-1])
 
     def _column(self, name: str, width: int) -> Column:
+        if name == BAR:
+            return super()._column(name, width)
         return Column(name, Text(name, justify="right"), width)
+
+    @property
+    def _scale(self) -> Scale | None:
+        """The scale of the efficiencies. Its zero is a speed in proportion to the replicas."""
+        return scale_of(map(_interval, self.compared), zero=1.0, label=share)
 
     def _row(self, point: Point) -> list[Text]:
         cells = dict(zip(scaling_sentences.head(self.data), scaling_sentences.row(point), strict=True))
-        return [Text(cells[name], justify="right", no_wrap=True) for name in self._widths()]
+        widths = self._widths()
+        row = {name: Text(cells.get(name, ""), justify="right", no_wrap=True) for name in widths}
+        if BAR in widths:
+            bar = interval_bar.bar(_interval(point), self._scale, widths[BAR] - 2, self.glyphs, "value")
+            row[BAR] = self.cell([("  ", ""), *bar])
+        return list(row.values())
 
     def _detail(self, width: int, height: int) -> list[Row]:
         """Return at most `height` rows: what limits the scaling, then the trials with the number under the
@@ -97,3 +115,8 @@ class ScalingScreen(ProofScreen):
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
         await actions.measure_again(self.app, self.proof)
+
+
+def _interval(point: Point) -> Interval | None:
+    """Return the efficiency of a point with the spread over its rounds. None if it was not measured."""
+    return interval_bar.around(point.efficiency, point.spread)
