@@ -368,7 +368,7 @@ KEYS_OF_SCREENS = {
     "gpus": ("open", "processes"),
     "tune": ("stop", "resume", "apply", "save", "save_as", "zoom"),
     "proof": ("stop", "file", "save"),
-    "proofs": ("delete", "undo"),
+    "proofs": ("delete", "undo", "undo_list"),
     "chart": ("cursor_right", "zoom_in", "zoom_all", "x_axis", "logarithmic", "smoothing", "page_on", "copy"),
 }
 

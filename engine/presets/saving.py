@@ -155,6 +155,32 @@ class Deleted:
             raise
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A preset file that was written over: its former content, and the content that was written."""
+
+    path: Path
+    former: str
+    written: str
+
+    def bring_back(self) -> None:
+        """Write the former content again. Raises SaveError, also if the file was changed since it was written."""
+        try:
+            if content_of(self.path) != self.written:
+                raise SaveError(f"{self.path} was changed since it was saved, and keeps that change")
+            write_atomically(self.path.resolve(), self.former)
+        except OSError as fault:
+            raise SaveError(f"{self.path} cannot be written: {fault.strerror}") from None
+
+
+def content_of(path: Path) -> str | None:
+    """Return the whole text of a file, None if it cannot be read, as before it is written for the first time."""
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def delete(path: Path) -> Deleted:
     """Delete a preset of the user, and return an object that can restore it. Raises SaveError."""
     if path.resolve().parent == SHIPPED:

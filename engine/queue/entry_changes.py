@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..files.values import mapping
 from ..job import slurm_programs
 from ..runs import RunError, request_stop
+from ..runs.events import TELEMETRY_FILE
 from ..runs.run import PROOF
 from . import entries
 from .entries import Entry
@@ -20,6 +22,7 @@ Where = Literal["top", "up", "down"]
 _MOVES_IN_SLURM = (
     "Slurm orders its jobs\nscontrol top {job} puts it first; scontrol update JobId={job} Nice=100 lets others go first"
 )
+RESULT_FILE = "result.json"
 BEGINNING_SECONDS = 20.0  # for a run that is being started to have its engine
 
 
@@ -90,14 +93,67 @@ def release(name: str) -> Entry:
     return entry
 
 
-def remove(name: str) -> None:
-    """Take the waiting or held entry `name`, or a damaged one, out of the queue.
+def places() -> dict[str, float]:
+    """Return the places of all entries, by id."""
+    return {entry.run: entry.place for entry in entries.all_entries()}
+
+
+def restore_places(before: Mapping[str, float]) -> None:
+    """Give the entries that still wait the places that `places` has returned, so that their order is as it was.
+
+    Raises RunError.
+    """
+    with entries.locked():
+        for entry in entries.all_entries():
+            if entry.state in entries.WAITS and before.get(entry.run, entry.place) != entry.place:
+                entries.write(replace(entry, place=before[entry.run]))
+
+
+@dataclass(frozen=True)
+class Removed:
+    """An entry that was taken out of the queue, with the content of the file of its environment (None: it had none).
+
+    `was_closed` is True if the run had never begun, so that it was given the result `stopped`.
+    """
+
+    entry: Entry
+    environment: bytes | None
+    was_closed: bool
+
+    def put_back(self) -> None:
+        """Put the entry in the queue again, at its former place. Raises RunError if it waits again, has begun
+        meanwhile or was deleted, or if it was a job of Slurm, which is cancelled for good.
+        """
+        name = self.entry.run
+        if self.entry.is_of_slurm:
+            raise RunError(f"the Slurm job of {name} was cancelled; queue the run again")
+        with entries.locked():
+            job = self.entry.job
+            if entries.file_of(name).exists() or job.is_alive():
+                raise RunError(f"{name} waits again, or has begun")
+            if not job.exists():
+                raise RunError(f"{name} was deleted meanwhile")
+            if self.was_closed:
+                for written in (RESULT_FILE, TELEMETRY_FILE):
+                    (job.path / written).unlink(missing_ok=True)
+            if self.environment is not None:
+                path = entries.environment_file(name)
+                path.touch(mode=0o600)
+                path.write_bytes(self.environment)
+            entries.write(self.entry)
+        entries.ensure_runner()
+
+
+def remove(name: str) -> Removed | None:
+    """Take the waiting or held entry `name`, or a damaged one, out of the queue. Return what puts it back; None for a
+    damaged entry, and for a measurement.
 
     If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
     the queue.
     """
     wait_for_start(name)
     with entries.locked():
+        removed = None
         if (entry := entries.read(name)) is not None:
             _refuse_begun(entry)
             if entry.slurm_job:
@@ -106,8 +162,13 @@ def remove(name: str) -> None:
             raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)
         if job.exists():
+            if entry is not None and entry.kind != PROOF:
+                environment = entries.environment_file(name)
+                kept = environment.read_bytes() if environment.exists() else None
+                removed = Removed(entry, kept, not (job.path / RESULT_FILE).exists())
             job.close("stopped")
         entries.discard(name)
+        return removed
 
 
 def wait_for_start(name: str) -> None:

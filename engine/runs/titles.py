@@ -223,6 +223,19 @@ def write_note(run: Run, note: str) -> Notes:
     return _change(run, lambda notes: replace(notes, note=note))
 
 
+def restore(run: Run, former: Notes, changed: Notes) -> Notes:
+    """Undo the change of the run's notes from `former` to `changed`, and return the new notes. What only one of note
+    and tags has changed leaves the other as it is now. Errors are those of `write_note`.
+    """
+    return _change(
+        run,
+        lambda notes: Notes(
+            former.note if former.note != changed.note else notes.note,
+            former.tags if former.tags != changed.tags else notes.tags,
+        ),
+    )
+
+
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
     """Add and remove tags of the run, and return the new notes. A tag that is both in `add` and in `remove` is removed.
 

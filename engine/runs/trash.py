@@ -103,11 +103,6 @@ class Trash:
         self._lock: locks.Lock | None = None
         self._deleted: list[Sequence[Deletable]] = []  # their original names
 
-    @property
-    def is_empty(self) -> bool:
-        """True if there is no group to restore."""
-        return not self._deleted
-
     def refusal(self, parent: Path) -> str:
         """Return the reason why folders in `parent` cannot be moved to the trash; empty if they can."""
         try:
@@ -140,20 +135,24 @@ class Trash:
         except OSError as fault:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
-    def bring_back(self) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore the group that was deleted last.
+    def bring_back(self, group: Sequence[Deletable] | None = None) -> tuple[Sequence[Deletable], list[str]]:
+        """Restore a group as `put` has returned it, or the group that was deleted last.
 
-        Returns the restored items, and for each other item a sentence with the reason why it was not restored. Both are
-        empty if there is no group.
+        Returns the restored items, and for each other item a sentence with the reason why it was not restored; the
+        group keeps these. Both are empty if there is no such group.
         """
+        group = group if group is not None else self._deleted[-1] if self._deleted else ()
         back, refused = [], []
-        for run in self._deleted.pop() if self._deleted else ():
+        for run in group:
+            if self._folder is None or not (self._folder / run.id).exists():
+                continue  # restored before
             try:
                 self._bring_back(run)
             except OSError as fault:
                 refused.append(f"{run.id} cannot be restored: {fault.strerror or fault}")
             else:
                 back.append(run)
+        self._deleted = [other for other in self._deleted if other is not group or refused]
         return back, refused
 
     def _bring_back(self, run: Deletable) -> None:

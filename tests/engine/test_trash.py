@@ -52,6 +52,11 @@ def test_deleted_runs_are_listed_nowhere_and_come_back_as_they_were() -> None:
     assert trash.bring_back() == ([three], [])
     assert trash.bring_back() == ([one, two], [])
     assert trash.bring_back() == ([], [])
+    older, _ = trash.put([one])
+    trash.put([two])
+    assert trash.bring_back(older) == ([one], [])
+    assert trash.bring_back(older) == ([], []), "it is there already"
+    assert trash.bring_back() == ([two], [])
     assert one.result == {"outcome": "ok"}
     trash.put([one])
     trash.empty()
@@ -75,6 +80,8 @@ def test_a_name_that_is_taken_again_is_not_written_over() -> None:
     back, refused = trash.bring_back()
     assert back == []
     assert "there is another folder of this name now" in refused[0]
+    run.path.rmdir()
+    assert trash.bring_back() == ([run], []), "it was kept"
 
 
 def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not(home: Path) -> None:

@@ -14,7 +14,7 @@ from gputui.engine.runs import Run
 from gputui.tui import screens
 from gputui.tui.app import GputuiApp
 from gputui.tui.reading.run_list import Ended
-from gputui.tui.screens import base, catalogue
+from gputui.tui.screens import base, catalogue, undoing
 from gputui.tui.screens.compare.compared_curves import ComparedCurves
 from gputui.tui.screens.form.form_values import CheckedForm
 from gputui.tui.screens.form.view import FormView
@@ -40,6 +40,7 @@ BASES = {
     ModalScreen,
     base.AppScreen,
     base.FollowingScreen,
+    undoing.UndoActions,
     FormView,
     CheckedForm,
     ComparedCurves,

@@ -156,7 +156,7 @@ async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> 
         assert "ntfy.example" in shown
         assert "pass" not in shown
         assert "secret-topic" not in shown
-        await at("charts.fill", "enter")
+        await at("charts.fill", "enter", "enter", "u")
         await at("charts.x_axis", "enter", "enter")
         await at("charts.smoothing", "enter")
         await pilot.press(*["backspace"] * 3, *"2", "enter")

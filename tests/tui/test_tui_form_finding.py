@@ -157,7 +157,13 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         assert not screen.state.modified
         await pilot.press("u")
         await wait_for(pilot, lambda: "nothing to be undone" in told(pilot))
-        await pilot.press("U", "U")
+        await pilot.press("ctrl+y", "ctrl+y")
+        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
+        await pilot.press("U")
+        await wait_for(pilot, "2 input.batch_size")
+        await pilot.press("2")  # with all that was changed after it
+        await wait_for(pilot, lambda: not screen.state.modified)
+        await pilot.press("ctrl+y")
         assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
         await pilot.press("c")
         shown = await wait_for(pilot, "2 not saved  * 9 not the default")
@@ -179,8 +185,8 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await settled(pilot)
         assert screen.state.name == "quickstart"
         assert screen.state.texts["input.batch_size"] == "128"
-        assert "undone: opening mine; the form now holds quickstart; U takes that back" in told(pilot)
-        await pilot.press("U")
+        assert "undone: opening mine; the form now holds quickstart; ctrl+y takes that back" in told(pilot)
+        await pilot.press("ctrl+y")
         await settled(pilot)
         assert screen.state.texts["train.seed"] == "3"
         await pilot.press("c")

@@ -151,7 +151,7 @@ async def duplicate_and_delete(pilot: Pilot[None]) -> None:
     assert screen.chosen is not None
     assert screen.chosen.path == own
     await pilot.press("u")
-    assert "no deleted preset" in told(pilot)
+    assert "nothing to take back: no preset" in told(pilot)
 
 
 async def save_over_an_own_preset_keeps_its_comments(pilot: Pilot[None]) -> None:
@@ -166,6 +166,23 @@ async def save_over_an_own_preset_keeps_its_comments(pilot: Pilot[None]) -> None
     assert own.read_text() == "# mine\ntrain:\n  epochs: 5  # few\n"
     assert not form(pilot).state.modified
     assert "not saved" not in seen(pilot)
+    await pilot.press("o")
+    await calm(pilot)
+    await pilot.press("tab", "u")
+    await wait_for(pilot, lambda: "mine is as it was before it was saved" in told(pilot))
+    assert own.read_text() == "# mine\ntrain:\n  epochs: 3  # few\n"
+    await pilot.press("escape")
+    await wait_for(pilot, "+ 1 not saved")  # the form differs from its file again
+    await pilot.press("s")
+    await calm(pilot)
+    own.write_text("train: {epochs: 7}\n")
+    await pilot.press("o")
+    await calm(pilot)
+    await pilot.press("tab", "u")
+    await wait_for(pilot, lambda: "was changed since it was saved, and keeps that change" in told(pilot))
+    assert own.read_text() == "train: {epochs: 7}\n"
+    await pilot.press("escape")
+    await calm(pilot)
 
 
 async def saving_a_shipped_preset_asks_for_a_name(pilot: Pilot[None]) -> None:

@@ -218,9 +218,17 @@ async def test_waiting_runs_stand_on_top_and_are_moved_held_and_taken_out(home: 
             await pilot.press(answer)
             await wait_for(pilot, lambda: not isinstance(pilot.app.screen, Ask))
             await wait_for(pilot, lambda: len(entries.all_entries()) == left)  # noqa: B023
-        await wait_for(pilot, "one is taken out of the queue")
+        await wait_for(pilot, "one is taken out of the queue; u puts it back")
         await wait_for(pilot, lambda: rows(pilot)[:3] == ["three", "two", "one"])
         assert one.state == "stopped"
+        await pilot.press("u")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["one", "three", "two"])
+        assert one.result is None
+        await pilot.press("u")
+        await wait_for(pilot, lambda: rows(pilot)[:3] == ["three", "one", "two"])
+        entry_changes.remove(one.id)
+        await pilot.press("u")
+        await wait_for(pilot, lambda: rows(pilot)[:2] == ["three", "two"])
 
 
 async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(

@@ -234,6 +234,15 @@ async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
         await wait_for(pilot, "Note on")
         await pilot.press("ctrl+u", "enter")
         await wait_for(pilot, lambda: titles.read_notes(run).note == "")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
+        await pilot.press("U")
+        shown = await wait_for(pilot, "changed the note of")
+        order = [shown.index(act) for act in ("1 changed the note of", "2 changed the tags of", "3 changed the tags")]
+        assert order == sorted(order)
+        await pilot.press("3")
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ())
+        assert titles.read_notes(run).note == "after the fix"
 
 
 async def test_of_several_runs_the_tags_that_all_have_are_edited_and_the_others_stay(five: list[Run]) -> None:
@@ -287,6 +296,11 @@ async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> 
         assert not table.chosen
         await pilot.press("C", "j", "space", *["j"] * 12, "enter")
         await wait_for(pilot, lambda: table.chosen)
+        chosen = table.chosen
+        await pilot.press("u")
+        await wait_for(pilot, lambda: not table.chosen)
+        await pilot.press("C", "j", "space", *["j"] * 12, "enter")
+        await wait_for(pilot, lambda: table.chosen == chosen)
         first = table.names[0]
         assert first == "run"
         assert "state" not in table.names
@@ -357,7 +371,7 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         assert isinstance(screen, RunsScreen)
         await wait_for(pilot, lambda: screen.table.current_key in (five[0].id, five[1].id))
         await pilot.press("u")
-        await wait_for(pilot, "there is no deleted run")
+        await wait_for(pilot, "nothing to take back: no run was deleted")
         await pilot.press("space", "M")
         shown = await wait_for(pilot, "5 of 5")
         assert "marked," not in shown

@@ -30,6 +30,7 @@ from .errors import clean
 from .glyphs import glyphs_of
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
+from .undo import Acts
 from .unexpected_errors import Faults
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from textual.theme import Theme
 
     from ...engine.options import Options
-    from ...engine.presets.saving import Deleted
     from ...engine.process.launch import Warm
     from ...engine.proof.folder import Proof
     from ...engine.runs import Run
@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     from ..form.form_state import FormState
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
+NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
+    "runs": "nothing to take back: no run was deleted, taken out or moved in the queue, or given a note or tags here",
+    "proofs": "there is no deleted proof to bring back",
+    "presets": "nothing to take back: no preset was deleted or written over here",
+    "settings": "nothing to take back: no setting was changed here",
+}
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
 
 
@@ -83,7 +89,7 @@ class BaseApp(UpstreamApp):
         self.kept = KeptScreens(self)
         self.faults = Faults(self, self.kept.remove)
         self.settings = Settings()  # Textual asks for the theme, which they name
-        self.deleted_presets: list[Deleted] = []  # the latest last
+        self.acts = {place: Acts(nothing) for place, nothing in NOTHING_TO_UNDO.items()}
         super().__init__()
         opens_place = partial(keys.opens_place, self)
         self.typeahead = Typeahead(self, self.hand_over, opens_place, self._name_unused, self.keys_answered)

@@ -6,6 +6,7 @@ reads them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Mapping
@@ -226,6 +227,16 @@ class FormState:
         self._validate()
         self.keep()
 
+    def compare_with_file(self) -> None:
+        """Compare the form's values from now on with the present content of its file, which was written elsewhere.
+        Nothing changes if it cannot be read.
+        """
+        if self.path is not None:
+            with contextlib.suppress(PresetError, OSError):
+                fresh = FormState.open(self.path)
+                self.opened, self.opened_text = fresh.opened, fresh.opened_text
+                self._validate()
+
     def command(self) -> str:
         """Return the command line that trains the form's preset."""
         base = shlex.quote(self._reference())
@@ -365,12 +376,14 @@ class History:
             self.done = [*self.done[1 - LONGEST :], Act(before, what, edit)]
             self.undone = []
 
-    def undo(self, state: FormState) -> Act | None:
-        """Return the last change, which the caller undoes by putting its content `before` into the form; None if there
-        is none.
+    def undo(self, state: FormState, count: int = 1) -> Act | None:
+        """Return the first of the last `count` changes, which the caller undoes by putting its content `before` into
+        the form; None if there is none.
 
         `state` is the present content, which `redo` brings back.
         """
+        skipped = self.done[len(self.done) - count + 1 :]
+        del self.done[len(self.done) - len(skipped) :]
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:

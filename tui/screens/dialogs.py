@@ -171,6 +171,7 @@ class CopyScreen(ModalScreen[Copyable | None]):
         OptionList:focus > .option-list--option-highlighted { background: $primary 22%; color: $foreground; }
     }
     """
+    TITLE = "Copy"
     BINDINGS = [keys.bind("copy", "take(0)", meaning="copy the first"), *keys.back("dismiss(None)")]
 
     def __init__(self, offered: Sequence[Copyable]) -> None:
@@ -187,7 +188,7 @@ class CopyScreen(ModalScreen[Copyable | None]):
             for at, copyable in enumerate(self.offered)
         ]  # fmt: skip
         with Vertical() as box:
-            box.border_title = "Copy"
+            box.border_title = self.TITLE
             yield Choices(*map(Option, prompts), compact=True, markup=False)
 
     def action_take(self, number: int) -> None:

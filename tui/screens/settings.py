@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import Field
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import on, work
@@ -16,11 +17,14 @@ from ..base import keys
 from ..base.errors import clean
 from ..base.settings import declared, shown, takes, wrong
 from ..base.themes import THEMES
+from ..base.undo import Act, Acts
 from ..drawing.rows import Row, fitting, wrapped
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from .base import AppScreen, Header
+from . import undoing
+from .base import Header
 from .dialogs import AskText
+from .undoing import UndoActions
 
 # Settings that other screens change by keys of their own.
 ELSEWHERE = {"runs.columns": "columns", "runs.sort": "sort_left", "runs.descending": "invert", "runs.filter": "search"}
@@ -61,13 +65,14 @@ class AskSetting(AskText):
         return wrong(self._setting, parsed(self._setting, text))
 
 
-class SettingsScreen(AppScreen):
+class SettingsScreen(UndoActions):
     """Lists all settings with their values. Values that differ from their defaults are marked."""
 
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "#settings"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", "reset", "Default", meaning="back to the default"),
+        *undoing.BINDINGS,
         *keys.back(),
     ]
 
@@ -165,13 +170,28 @@ class SettingsScreen(AppScreen):
         if self.key != "theme" and self.key not in ELSEWHERE and not isinstance(default, dict):
             self._set(self.key, default)
 
+    @property
+    def acts_here(self) -> Acts:
+        return self.app.acts["settings"]
+
+    def taken_back(self, act: Act) -> None:
+        self._fill(list(self._settings).index(act.key))
+
     def _set(self, key: str, value: Any) -> None:
+        """Set the value, which can be taken back."""
+        if (former := self._value(key)) != value:
+            what = f"changed {key} from {_as_text(key, former)} to {_as_text(key, value)}"
+            self.acts_here.add(what, partial(self.app.call_from_thread, self._put, key, former), key=key)
+        self._put(key, value)
+
+    def _put(self, key: str, value: Any) -> None:
         """Set the value, which is in use at once. The application writes a theme itself."""
         if key == "theme":
             self.app.theme = value
         else:
             self.app.settings.change(key, value)
-        self._fill(self._rows.highlighted or 0)
+        if self.is_attached:
+            self._fill(self._rows.highlighted or 0)
 
 
 def _as_text(key: str, value: Any) -> str:

@@ -157,6 +157,21 @@ class CheckedForm(FormView):
     def action_redo(self) -> None:
         self._go_back_to(self.history.redo(self.state), "done again", "undo")
 
+    @work(exclusive=True, group="undo")
+    async def action_undo_list(self) -> None:
+        """Let the user choose one of the changes, the last first. It is undone, with all changes after it."""
+        from ..undoing import choose
+
+        acts = self.history.done[::-1]
+        if not acts:
+            self.app.notify("nothing to be undone")
+            return
+        number = await choose(self.app, [(act.what, 0.0) for act in acts])
+        if number is None:
+            return
+        act = self.history.undo(self.state, number + 1)
+        self._go_back_to(act, "undone", "redo")
+
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
         """Restore the content from before the change `act`, and go to the first option that differs.
 

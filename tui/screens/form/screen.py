@@ -56,6 +56,7 @@ class FormScreen(CheckedForm):
         keys.bind("save_as", show=False),
         keys.bind("editor", show=False, meaning="open the preset's file in $EDITOR, and read it again afterwards"),
         keys.bind("undo", show=False),
+        keys.bind("undo_list", show=False),
         keys.bind("redo", show=False),
         keys.bind("edit", "describe", "Describe", show=False, meaning="change the description of the preset"),
         keys.bind("next_match", "next_remark(1)", "Next remark", show=False, meaning="the next error or remark"),
@@ -82,7 +83,7 @@ class FormScreen(CheckedForm):
         """Return True if the palette lists the action: undo and redo only if there is a change to undo or redo, every
         other action always.
         """
-        acts = {"undo": self.history.done, "redo": self.history.undone}
+        acts = {"undo": self.history.done, "undo_list": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
     def check_consume_key(self, _key: str, character: str | None) -> bool:

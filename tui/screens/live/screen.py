@@ -23,7 +23,7 @@ from ...form.form_state import proposed
 from ...widgets.charts import ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.log_view import LogLines, LogPanel
-from .. import catalogue
+from .. import catalogue, undoing
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import queue_actions
 from ..runs.actions import put_into_form
@@ -59,6 +59,7 @@ class LiveScreen(LiveView, QueueActions):
         keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
         keys.bind("note", show=False),
         keys.bind("tags", show=False),
+        *undoing.BINDINGS,
         keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
         keys.bind("apply", show=False),
         keys.bind("compare", show=False, meaning="compare with the run before"),

@@ -16,7 +16,7 @@ from ....engine import presets
 from ....engine.files.reading import read_object
 from ....engine.files.values import text
 from ....engine.presets import PresetError, saving
-from ....engine.presets.saving import SaveError
+from ....engine.presets.saving import Replaced, SaveError
 from ....engine.runs.titles import FILE
 from ....engine.units import counted
 from ...base.errors import clean
@@ -43,11 +43,12 @@ async def save(app: BaseApp, state: FormState) -> bool:
         happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
         if happened:
             return await _save_over_changes(app, state, state.path, happened)
+        former = saving.content_of(state.path)
         saving.save(state.preset, state.path, state.opened_text)
     except SaveError as fault:
         app.complain(str(fault))
         return False
-    return _saved(app, state, state.path)
+    return _saved(app, state, state.path, former)
 
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
@@ -60,12 +61,13 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
         return await save_as(app, state)
     if answer != "Update that preset":
         return False
+    former = await asyncio.to_thread(saving.content_of, origin)
     try:
         await asyncio.to_thread(saving.save, state.preset, origin, before)
     except SaveError as fault:
         app.complain(str(fault))
         return False
-    return _saved(app, state, origin)
+    return _saved(app, state, origin, former)
 
 
 def _origin(state: FormState) -> Path | None:
@@ -108,8 +110,9 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
         saving.save_as(state.preset, path)
         return _saved(app, state, path)
     elif answer == "Overwrite":
+        former = await asyncio.to_thread(saving.content_of, path)
         saving.save(state.preset, path)
-        return _saved(app, state, path)
+        return _saved(app, state, path, former)
     return False
 
 
@@ -127,11 +130,12 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
     if not await _agreed(app, path):
         return False
     try:
+        former = await asyncio.to_thread(saving.content_of, path)
         saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
     except SaveError as fault:
         app.complain(str(fault))
         return False
-    return _saved(app, state, path)
+    return _saved(app, state, path, former)
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:
@@ -152,9 +156,15 @@ def _new_folder(path: Path) -> Path | None:
     return None if folder == presets.user_folder() or folder.exists() else folder
 
 
-def _saved(app: BaseApp, state: FormState, path: Path) -> bool:
+def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None) -> bool:
+    """Handle that the form was saved to `path`, whose former content is `former`, None for a new file. Return True."""
     state.saved_as(path)
     preset_files.note(path)
+    written = saving.content_of(path)
+    if former is not None and written is not None and former != written:
+        replaced = Replaced(path, former, written)
+        done = f"{path.stem} is as it was before it was saved"
+        app.acts["presets"].add(f"saved over {path.stem}", replaced.bring_back, done, str(path))
     app.notify(os.path.abspath(path), title="Saved", markup=False)
     return True
 

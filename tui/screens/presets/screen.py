@@ -13,13 +13,11 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -31,6 +29,7 @@ from ....engine.presets.saving import SaveError
 from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
+from ...base.undo import Act, Acts
 from ...drawing.rows import whole_words
 from ...form.form_state import INFO, shown, to_text
 from ...reading import preset_files
@@ -39,13 +38,11 @@ from ...upstream.thread_imports import in_background
 from ...widgets.key_footer import KeyFooter
 from ...widgets.search_marks import with_marks
 from ...word_search import Hit, Place, best_first, place, search
+from .. import undoing
 from ..base import Header
 from ..dialogs import Ask
+from ..undoing import UndoActions
 from .saving import AskName, short
-
-if TYPE_CHECKING:
-    from ...base.base_app import BaseApp
-
 
 HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",
@@ -73,18 +70,17 @@ class OpenInput(Input):
     ]
 
 
-class PresetsScreen(Screen[None]):
+class PresetsScreen(UndoActions):
     """Shows the field, the list of presets, and a preview of the preset under the cursor."""
 
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
     AUTO_FOCUS = "#open"
-    app: BaseApp
     BINDINGS = [
         keys.bind("search", "to_field", "Filter", show=False, meaning="back to the field"),
         keys.bind("save_as", "duplicate", "Duplicate", meaning="save a copy of the preset under another name"),
         keys.bind("delete", meaning="delete this preset's file"),
-        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back the preset deleted last"),
+        *undoing.BINDINGS,
         *keys.back(),
     ]
 
@@ -307,26 +303,28 @@ class PresetsScreen(Screen[None]):
         if path.parent == presets.SHIPPED:
             self.app.complain(f"{path.stem} ships with gputui and cannot be deleted")
         elif await self.app.push_screen_wait(Ask(self._deletion(path), ("Delete", "Cancel"))) == "Delete":
-            self._change(lambda: self.app.deleted_presets.append(saving.delete(path)), None, self._deleted(path))
+            self._change(lambda: self._delete(path), None, self._deleted(path))
+
+    def _delete(self, path: Path) -> None:
+        deleted = saving.delete(path)
+        self.acts_here.add(f"deleted {path.stem}", deleted.bring_back, f"{path.stem} was restored", str(path))
+
+    @property
+    def acts_here(self) -> Acts:
+        return self.app.acts["presets"]
+
+    def taken_back(self, act: Act) -> None:
+        self._select = Path(act.key)
+        self._read_all()
+        if self.app.form_state.path == self._select:  # it was written over from the form
+            self.app.form_state.compare_with_file()
+            self.app.show_in_form(self.app.form_state)
 
     def _deletion(self, path: Path) -> str:
         return f"Delete {path}?\nUntil you quit gputui, {self.app.key('undo')} brings it back."
 
     def _deleted(self, path: Path) -> str:
         return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
-
-    def action_bring_back(self) -> None:
-        """Bring back the preset that was deleted last. If there is none, a message says so."""
-        if not self.app.deleted_presets:
-            self.notify("there is no deleted preset to bring back")
-            return
-        deleted = self.app.deleted_presets[-1]
-
-        def bring_back() -> None:
-            deleted.bring_back()
-            self.app.deleted_presets.remove(deleted)
-
-        self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
         """Call `change`, which changes a file, then read the list again with the cursor on the file `select` (None:

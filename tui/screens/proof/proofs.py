@@ -27,11 +27,13 @@ from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, OpeningTable
+from .. import undoing
 from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash
+    from ...base.undo import Acts
 
 REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
@@ -51,7 +53,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     DELETES = "proofs"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
-        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        *undoing.BINDINGS,
         *keys.back(),
     ]
 
@@ -67,11 +69,15 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     def trash(self) -> Trash:
         return self.app.proof_trash
 
+    @property
+    def acts_here(self) -> Acts:
+        return self.app.acts["proofs"]
+
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: `bring_back` only if there is a deleted proof, every other
+        """Return True if the palette lists the action: those of undo only if there is a deleted proof, every other
         action always.
         """
-        return action != "bring_back" or not self.trash.is_empty
+        return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
     @work
     async def action_delete(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import work
@@ -27,11 +28,13 @@ from ....engine.runs.titles import FILE, Notes, name_of, title, title_of
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base.errors import clean
+from ...base.undo import Act, Acts
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED
-from ..base import AppScreen, FollowingScreen
+from ..base import FollowingScreen
 from ..dialogs import Ask, AskText
+from ..undoing import UndoActions
 
 if TYPE_CHECKING:
     from ....engine.presets import Preset
@@ -47,8 +50,16 @@ STOP_NOW = (
 NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
 
-class RunActions(AppScreen):
+class RunActions(UndoActions):
     """The actions on runs for a screen. Subclasses name the runs in `runs_meant`, and show the run again in `acted`."""
+
+    @property
+    def acts_here(self) -> Acts:
+        return self.app.acts["runs"]
+
+    def taken_back(self, _act: Act) -> None:
+        if (run := self.run_meant) is not None:
+            self.acted(run)
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +212,7 @@ class RunActions(AppScreen):
         before = await asyncio.to_thread(titles.read_notes, run)
         note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
         if note is not None:
-            await self._write([run], lambda each: titles.write_note(each, note))
+            await self._write([run], lambda each: titles.write_note(each, note), "changed the note of")
 
     @work(group="noting")
     async def action_tags(self) -> None:
@@ -215,16 +226,35 @@ class RunActions(AppScreen):
         if text is not None:
             tags = titles.tags_in(text.replace(",", " ").split())
             gone = [tag for tag in common if tag not in tags]
-            await self._write(meant, lambda each: titles.retag(each, tags, gone))
+            await self._write(meant, lambda each: titles.retag(each, tags, gone), "changed the tags of")
 
-    async def _write(self, meant: list[Run], write: Any) -> None:
+    async def _write(self, meant: list[Run], write: Any, did: str) -> None:
+        """Call `write` for each of the runs. `did` are the words for this in the list of acts."""
+        changes: dict[Run, tuple[Notes, Notes]] = {}
         for run in meant:
             try:
-                await asyncio.to_thread(write, run)
+                before = await asyncio.to_thread(titles.read_notes, run)
+                after = await asyncio.to_thread(write, run)
             except (RunError, OSError) as reason:
                 self.app.complain(f"not written: {reason}")
             else:
+                changes |= {run: (before, after)} if after != before else {}
                 self.acted(run)
+        if changes:
+            first = next(iter(changes))
+            of = f"{len(changes)} runs" if len(changes) > 1 else await asyncio.to_thread(title, first)
+            self.acts_here.add(f"{did} {of}", partial(_restore, changes), key=first.id)
+
+
+def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
+    """Undo changes of notes. Return the reasons for those that could not be written."""
+    reasons = []
+    for run, (former, changed) in changes.items():
+        try:
+            titles.restore(run, former, changed)
+        except (RunError, OSError) as reason:
+            reasons.append(f"{run.id}: {reason}")
+    return reasons
 
 
 class AskNote(AskText):
@@ -342,9 +372,9 @@ FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good
 NAMED = 8  # names in the question, at most
 
 
-class DeletingScreen(FollowingScreen[Reading]):
-    """A screen that deletes items of its table. The key of undo brings back the items that were deleted last. Deleted
-    items stay in the trash until gputui quits.
+class DeletingScreen(FollowingScreen[Reading], UndoActions):
+    """A screen that deletes items of its table. Deleted items stay in the trash until gputui quits, and are brought
+    back as other acts are taken back.
     """
 
     DELETES: ClassVar[str]  # the name of its items, in the plural
@@ -374,18 +404,15 @@ class DeletingScreen(FollowingScreen[Reading]):
         back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
         what = f"deleted {counted(len(gone), self.DELETES)}"
         message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
+        if gone and not for_good:
+            done = f"{counted(len(gone), self.DELETES)} {'were' if len(gone) > 1 else 'was'} restored"
+            named = f"{what}: {gone[0].id}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
+            trash = self.trash
+            self.acts_here.add(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
         self._changed(message if gone else "", refused)
 
-    def brought_back(self, back: Sequence[Deletable]) -> None:
-        """Handle items that were brought back from the trash, by default not at all. Called in a thread."""
-
-    @work(thread=True, group="deleting")
-    def action_bring_back(self) -> None:
-        back, refused = self.trash.bring_back()
-        self.brought_back(back)
-        message = f"{counted(len(back), self.DELETES)} {'were' if len(back) > 1 else 'was'} restored" if back else ""
-        nothing = f"there is no deleted {self.DELETES.removesuffix('s')} to bring back"
-        self._changed(message if back or refused else nothing, refused)
+    def taken_back(self, _act: Act) -> None:
+        self.read_again()
 
     def _changed(self, message: str, refused: Sequence[str]) -> None:
         """Show the message and the reasons why items were not deleted, and read the table again. Called in the thread

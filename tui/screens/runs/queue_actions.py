@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual import work
@@ -21,6 +22,7 @@ from ..dialogs import Ask
 from .actions import RunActions
 
 if TYPE_CHECKING:
+    from ....engine.queue.entry_changes import Removed
     from ...reading.queue_places import Waiting
 
 TAKE_OUT, KEEP = "Take out", "Keep waiting"
@@ -63,7 +65,11 @@ class QueueActions(RunActions):
         from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entry_changes.move(run.id, where))
+            name, before = await asyncio.to_thread(lambda: (title(run), entry_changes.places()))
+            if await self._change(run, lambda: entry_changes.move(run.id, where)):
+                self.acts_here.add(
+                    f"moved {name} in the queue", partial(entry_changes.restore_places, before), key=run.id
+                )
 
     @work(group="queue")
     async def action_hold_waiting(self) -> None:
@@ -89,8 +95,14 @@ class QueueActions(RunActions):
         name, has_result = await asyncio.to_thread(lambda: (title(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
         answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run)))
-        if answer == TAKE_OUT and await self._change(run, lambda: entry_changes.remove(run.id)):
-            self.say(f"{name} is taken out of the queue")
+        removed: list[Removed | None] = []
+        if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
+            back = ""
+            if removed[0] is not None:
+                put_back, done = removed[0].put_back, f"{name} waits in the queue again"
+                self.acts_here.add(f"took {name} out of the queue", put_back, done, run.id)
+                back = f"; {self.app.key('undo')} puts it back"
+            self.say(f"{name} is taken out of the queue{back}")
 
     async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
         """Call `act`, which changes the run's entry in the queue, in a thread, and show the run again. Return True if

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -22,13 +23,14 @@ from ....engine.runs.run import WAITING
 from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
+from ...base.undo import Act
 from ...drawing.live.phases import CATCHING_UP
 from ...drawing.rows import Row, fitting, length, spread
 from ...reading.run_columns import COLUMNS, ordered
 from ...reading.run_list import Entry, RunList, folded
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from .. import catalogue
+from .. import catalogue, undoing
 from ..base import Header
 from ..help import LOSS, QUEUE
 from . import queue_actions, side_view
@@ -38,7 +40,7 @@ from .run_table import Order, RunsTable
 from .side_view import SideView
 
 if TYPE_CHECKING:
-    from ....engine.runs.trash import Deletable, Trash
+    from ....engine.runs.trash import Trash
     from ...reading.queue_places import Waiting
 
 REFRESH_SECONDS = 2.0
@@ -67,7 +69,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         keys.bind("side_view", show=False),
         keys.bind("sort_left", "sort(-1)", show=False),
         keys.bind("sort_right", "sort(1)", show=False),
-        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        *undoing.BINDINGS,
         keys.bind("invert", show=False),
         keys.bind("start", "again", "Run again", show=False, meaning="run the same preset again"),
         keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
@@ -162,7 +164,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             return at is not None and at.is_active
         if action == "resume":
             return at is not None and not at.is_active and at.state != "ok"
-        return action != "bring_back" or not self.app.trash.is_empty
+        return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
     # ---- the table ------------------------------------------------------------------------------
 
@@ -304,9 +306,16 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
         chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
         if chosen is not None:
-            self.table.chosen = tuple(chosen)
-            self.app.settings.change("runs.columns", tuple(chosen))
-            self.rearrange()
+            former = self.table.chosen
+            self._choose_columns(tuple(chosen))
+            if former != tuple(chosen):
+                back = partial(self.app.call_from_thread, self._choose_columns, former)
+                self.acts_here.add("changed the columns", back)
+
+    def _choose_columns(self, chosen: tuple[str, ...]) -> None:
+        self.table.chosen = chosen
+        self.app.settings.change("runs.columns", chosen)
+        self.rearrange()
 
     def action_side_view(self) -> None:
         self.app.settings.change("runs.side_view", not self.app.settings.runs.side_view)
@@ -366,8 +375,9 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
         return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
 
-    def brought_back(self, back: Sequence[Deletable]) -> None:
-        self._go_to = back[0].id if back else ""
+    def taken_back(self, act: Act) -> None:
+        self._go_to = act.key
+        self.read_again()
 
     def action_proofs(self) -> None:
         self.app.open_proofs()

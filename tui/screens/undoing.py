@@ -1,0 +1,90 @@
+"""The keys that take back acts of a screen: the last act, or one that is chosen from a list."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import work
+from textual.binding import BindingType
+
+from ...engine.presets.saving import SaveError
+from ...engine.runs import RunError
+from ...engine.units import clock
+from ..base import keys
+from ..base.base_app import BaseApp
+from ..base.errors import clean
+from ..base.undo import Act, Acts
+from .base import AppScreen
+from .dialogs import Copyable, CopyScreen
+
+BINDINGS: list[BindingType] = [
+    keys.bind("undo", "take_back", show=False, meaning="take back what was done last, as a deletion"),
+    keys.bind("undo_list", show=False),
+]
+
+
+class UndoScreen(CopyScreen):
+    """Lists acts that can be taken back, the newest first. The result is the chosen one, None if the list was left."""
+
+    TITLE = "Take back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back"),
+    ]
+
+
+async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | None:
+    """Let the user choose one of the acts, each a text and its Unix time (0: unknown), the newest first. Return its
+    number, or None.
+    """
+    listed = [
+        Copyable(what, f"{clock(time.time() - at)} ago" if at else "", lambda: what)  # noqa: B023 - not called
+        for what, at in offered
+    ]
+    chosen = await app.push_screen_wait(UndoScreen(listed))
+    return next((number for number, entry in enumerate(listed) if entry is chosen), None)
+
+
+class UndoActions(AppScreen):
+    """A screen whose acts can be taken back. `acts_here` are those of its place."""
+
+    @property
+    def acts_here(self) -> Acts:
+        raise NotImplementedError
+
+    def taken_back(self, act: Act) -> None:
+        """Show the screen again after `act` was taken back."""
+
+    @work(exclusive=True, group="undo")
+    async def action_take_back(self) -> None:
+        """Take the last act back. If there is none, a message says so."""
+        acts = self.acts_here
+        if not (listed := acts.newest_first):
+            self.notify(acts.nothing)
+            return
+        await self._take_back(listed[0])
+
+    @work(exclusive=True, group="undo")
+    async def action_undo_list(self) -> None:
+        """Let the user choose the act that is taken back."""
+        acts = self.acts_here
+        if not (listed := acts.newest_first):
+            self.notify(acts.nothing)
+            return
+        number = await choose(self.app, [(act.what, act.at) for act in listed])
+        if number is not None:
+            await self._take_back(listed[number])
+
+    async def _take_back(self, act: Act) -> None:
+        try:
+            reasons = await asyncio.to_thread(self.acts_here.take_back, act)
+        except (RunError, SaveError, OSError) as reason:
+            self.app.complain(f"not taken back: {reason}")
+            return
+        if not reasons:
+            self.notify(clean(act.message), markup=False)
+        for text in reasons:
+            self.app.complain(text)
+        self.taken_back(act)
