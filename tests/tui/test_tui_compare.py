@@ -188,7 +188,7 @@ async def test_with_a_pinned_baseline_one_marked_run_is_enough(three: list[Run])
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "3 of 3")
         await pilot.press("space", "c")
-        await wait_for(pilot, "mark two or more")
+        await wait_for(pilot, "mark a run with")
         assert not tiny(pilot).opened
         marked = next(iter(pilot.app.screen.marked.values()))  # type: ignore[attr-defined]
         baseline.pin(marked)

@@ -59,7 +59,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     BINDINGS: ClassVar[list[BindingType]] = [
         *queue_actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),
-        keys.bind("compare", meaning="compare the marked runs"),
+        keys.bind("compare", meaning="compare the marked runs; a single one with that under the cursor"),
         keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
         keys.bind("stop", show=False, meaning="stop the run under the cursor"),
         keys.bind("note"),
@@ -341,12 +341,15 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.rearrange()
 
     def action_compare(self) -> None:
-        if len(baseline.line_up(self.marked.values()).runs) < 2:
+        """Compare the marked runs. If only one is marked, it is compared with the run under the cursor."""
+        chosen = dict(self.marked)
+        if len(chosen) == 1 and self.current:
+            chosen[self.current.run.id] = self.current.run
+        if len(baseline.line_up(chosen.values()).runs) < 2:
             mark, compare = self.app.key("mark"), self.app.key("compare")
-            self.notify(f"mark two or more runs with {mark}, then press {compare} to compare them")
+            self.notify(f"mark a run with {mark}, then press {compare} on another to compare them")
             return
-        oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
-        self.app.open_compare(oldest_first)
+        self.app.open_compare([entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in chosen])
 
     @property
     def _hidden(self) -> list[str]:
