@@ -179,9 +179,9 @@ class GputuiApp(BaseApp):
 
     @work
     async def open_proof(self, proof: Proof) -> None:
-        """Open the screen of a proof, a search or a measurement of scaling, which may be running or finished."""
+        """Open the screen of a proof, search, sweep or measurement of scaling, which may be running or finished."""
         kind = await asyncio.to_thread(lambda: proof.record.kind)
-        self._open(kind if kind in ("tune", "scaling") else "proof", proof)
+        self._open(kind if kind in ("tune", "scaling", "sweep") else "proof", proof)
 
     def open_proofs(self) -> None:
         """Open the list of all proofs."""

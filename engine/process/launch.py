@@ -213,10 +213,7 @@ def create(
     name. `more` has the texts of further files.
     """
     files = {options_json.FILE: options_json.to_json(chosen or settled.options), **(more or {})}
-    if path is None:
-        run = runs.create(settled.name, settled.to_yaml(), record, files, joins)
-    else:
-        run = runs.create_at(path, settled.to_yaml(), record, files)
+    run = runs.create(settled.name, settled.to_yaml(), record, files, joins, path)
     try:
         code_copy.make(run, settled.options)
     except BaseException:

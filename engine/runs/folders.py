@@ -32,9 +32,10 @@ def create(
     origin: str = "",
     more: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
+    path: Path | None = None,
 ) -> Run:
     """Create a new run folder with `preset_yaml` as its preset, and the record of its origin. The run's id contains the
-    time and `name`.
+    time and `name`, unless `path` is the folder; then FileExistsError is raised if it exists.
 
     `origin` is the content of origin.json; if it is empty, there is no such file. `more` has the texts of further files
     by their names. In a `cluster`, each worker has a run of its own; the id of each run except the chief's ends with
@@ -42,6 +43,10 @@ def create(
     """
     folder = runs_folder()
     places.make(folder, exist_ok=True)
+    if path is not None:
+        run = create_at(path, preset_yaml, origin, more)
+        _give_number(path)
+        return run
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     if cluster is not None:

@@ -3,8 +3,8 @@
 The best of many settings is also the luckiest, so that its value in the search says too much. Nothing is concluded from
 it: the best setting and its rivals are trained again with seeds that the search has not seen, the same seeds for all.
 The differences of the pairs with one seed have the interval mean ± t * spread / sqrt(seeds), with Student's t for
-seeds - 1 degrees of freedom (NIST/SEMATECH e-Handbook 7.3.1.1). With several rivals the risk of 5 % is divided by their
-number (Bonferroni), so that all intervals together hold in 95 of 100 sweeps.
+seeds - 1 degrees of freedom (NIST/SEMATECH e-Handbook 7.3.1.1). With several rivals the risk is divided by their number
+(Bonferroni), so that all intervals of a sweep together hold with 1 - RISK.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ..trials.sweep_record import Rival
+from ..trials.sweep_record import RISK, Rival
 
-RISK = 0.05  # that at least one of the intervals does not contain the truth
 LEAST_SEEDS = 2  # a spread needs two
 
 

@@ -24,6 +24,27 @@ def groups(trials: Iterable[SweepTrial], part: str = SEARCH) -> dict[str, list[S
     return by_setting
 
 
+def in_order(trials: Iterable[SweepTrial], higher: bool, part: str = SEARCH) -> list[list[SweepTrial]]:
+    """Return the trials of a part of the sweep by their setting, the best one first.
+
+    After those with a complete training come those whose trials have ended early, and then those without a metric.
+    """
+
+    def badness(group: list[SweepTrial]) -> tuple[int, float]:
+        metrics = [last for trial in group if (last := last_value(trial)) is not None]
+        if not metrics:
+            return 2, 0.0
+        mean = statistics.fmean(values(group) or metrics)
+        return int(not values(group)), -mean if higher else mean
+
+    return sorted(groups(trials, part).values(), key=badness)
+
+
+def last_value(trial: SweepTrial) -> float | None:
+    """Return the metric after the last epoch or, if the trial has ended early, after its last rung."""
+    return trial.value if trial.value is not None else next(iter(trial.rungs[-1:]), None)
+
+
 def values(trials: Iterable[SweepTrial]) -> list[float]:
     """Return the metrics of the trials that have trained to their end."""
     return [trial.value for trial in trials if trial.state == DONE and trial.value is not None]

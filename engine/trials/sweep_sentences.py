@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .. import units
 from ..text_table import Table
@@ -16,6 +16,7 @@ from .sweep_record import (
     DONE,
     IN_FLIGHT,
     PROOF,
+    RISK,
     RUNNING,
     SEARCH,
     WAITING,
@@ -28,8 +29,8 @@ from .sweep_record import (
 
 ABOUT = (
     "the metric is that after the last epoch; the best setting and its rivals were trained again with seeds that the "
-    "search has not used, the same for all; ± is the 95 % interval of the mean difference (Student's t, for all rivals "
-    "together by Bonferroni)"
+    f"search has not used, the same for all; ± is the {units.share(1 - RISK)} interval of the mean difference "
+    "(Student's t, for all rivals together by Bonferroni)"
 )
 
 
@@ -133,26 +134,25 @@ def saved(sweep: Sweep) -> str:
 
 def groups_table(sweep: Sweep, part: str = SEARCH) -> Table:
     """Return a row for each setting of a part of the sweep, the best first: mean, spread, and each seed's value."""
-    grouped = sweep_groups.groups(sweep.trials, part)
-
-    def badness(group: list[SweepTrial]) -> tuple[bool, float]:
-        values = sweep_groups.values(group)
-        mean = statistics.fmean(values) if values else 0.0
-        return not values, -mean if sweep.settings.higher else mean
-
-    rows = []
-    for group in sorted(grouped.values(), key=badness):
-        values = sweep_groups.values(group)
-        mean = amount(statistics.fmean(values)) if values else units.NONE
-        spread = amount(statistics.stdev(values)) if len(values) > 1 else units.NONE
-        rows.append([changed(group[0].changes), mean, spread, "  ".join(map(_seed, group))])
+    rows = [
+        [changed(group[0].changes), *mean_and_spread(group), "  ".join(map(seed, group))]
+        for group in sweep_groups.in_order(sweep.trials, sweep.settings.higher, part)
+    ]
     return Table(["setting", sweep.settings.metric, "spread", "each seed"], rows, right=(1, 2))
 
 
-def _seed(trial: SweepTrial) -> str:
+def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
+    """Return the mean metric of the trials of a setting and its standard deviation over seeds, a dash if unknown."""
+    metrics = sweep_groups.values(group)
+    mean = amount(statistics.fmean(metrics)) if metrics else units.NONE
+    return mean, amount(statistics.stdev(metrics)) if len(metrics) > 1 else units.NONE
+
+
+def seed(trial: SweepTrial) -> str:
+    """Return the metric of a trial, or its state if it has not trained to its end."""
     if trial.state == DONE:
         return amount(trial.value)
-    if trial.rungs:
+    if trial.rungs and trial.rungs[-1] is not None:
         return f"{amount(trial.rungs[-1])} ({trial.state})"
     return trial.state
 
@@ -160,16 +160,11 @@ def _seed(trial: SweepTrial) -> str:
 def trials_table(sweep: Sweep) -> Table:
     """Return a row for each trial of the sweep, also for those that failed or were not trained."""
     rows = [
-        [trial.run, trial.part, changed(trial.changes), str(trial.seed), outcome(trial), amount(last_value(trial)),
-         units.seconds(trial.seconds)]
+        [trial.run, trial.part, changed(trial.changes), str(trial.seed), outcome(trial),
+         amount(sweep_groups.last_value(trial)), units.seconds(trial.seconds)]
         for trial in sweep.trials
     ]  # fmt: skip
     return Table(["run", "part", "setting", "seed", "outcome", sweep.settings.metric, "time"], rows, right=(3, 5, 6))
-
-
-def last_value(trial: SweepTrial) -> float | None:
-    """Return the metric after the last epoch or, if the trial has ended early, after its last rung."""
-    return trial.value if trial.value is not None else next(iter(trial.rungs[-1:]), None)
 
 
 def outcome(trial: SweepTrial) -> str:
@@ -181,7 +176,7 @@ def outcome(trial: SweepTrial) -> str:
 
 def trial_line(sweep: Sweep, trial: SweepTrial) -> str:
     """Return the line of a trial that has ended or paused."""
-    last = last_value(trial)
+    last = sweep_groups.last_value(trial)
     figure = f"{sweep.settings.metric} {amount(last)}" if last is not None else ""
     part = "proof  " if trial.part == PROOF else ""
     return "  ".join(filter(None, (f"{trial.run}  {part}{name(trial)}", outcome(trial), figure)))

@@ -7,7 +7,7 @@ cleaned.
 from __future__ import annotations
 
 from ...engine.figures import shown
-from ...engine.trials import proof_sentences, rate_sentences
+from ...engine.trials import proof_sentences, rate_sentences, sweep_sentences
 from ...engine.trials.record import Record
 from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
@@ -49,12 +49,13 @@ def _about(data: Record) -> str:
         "diagnosis": "what the input costs",
         "scaling": "how well it scales",
         "rate": "which learning rate",
+        "sweep": "which settings learn best",
     }
     repeats, measured = data.repeats, data.measure_seconds
     unit = "rounds" if data.kind == "scaling" else "pairs"
     pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} {unit}"
     each = f", {pairs} of trials of {measured:g} s" if repeats and measured else ""
-    each = f", {pairs} of trainings" if data.kind == "rate" else each
+    each = f", {pairs} of trainings" if data.kind == "rate" else "" if data.kind == "sweep" else each
     return f"{what.get(data.kind, clean(data.kind))}{each}"
 
 
@@ -75,6 +76,8 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if data.rate is not None:
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
+    if data.sweep is not None:
+        return [[(fitting(clean(sweep_sentences.swept(data.sweep.settings)), width, glyphs), "value")]]
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"

@@ -143,6 +143,15 @@ SCREENS = (
         place="runs",
     ),
     ScreenEntry(
+        "sweep",
+        "Sweep",
+        "Which settings learn best, while their trials train or as it ended",
+        "SweepScreen",
+        "proof.sweep",
+        "a sweep",
+        place="runs",
+    ),
+    ScreenEntry(
         "changes",
         "Changes",
         "What differs from the file and from the defaults",

@@ -343,6 +343,13 @@ async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
     await resume(app, proof, "measurement", start, request)
 
 
+async def go_on_with_sweep(app: BaseApp, proof: Proof) -> None:
+    """Resume a sweep that has ended before its time. An error is shown as a message."""
+    from ....engine.sweep import sweep_request
+
+    await resume(app, proof, "sweep", lambda: sweep_request.resume(proof), lambda: sweep_request.resumed(proof))
+
+
 async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:
     try:
         request, question = await asyncio.to_thread(asked)

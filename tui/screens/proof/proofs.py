@@ -193,6 +193,9 @@ def _kept(entry: ProofEntry) -> str:
     if entry.data.kind == "tune":
         best = kept or search_of(entry.data).best
         return f"search: {clean(proof_sentences.changes(best)) if best else 'nothing found so far'}"
+    if entry.data.sweep is not None:
+        leading = kept or entry.data.sweep.best
+        return f"sweep: {clean(proof_sentences.changes(leading)) if leading else 'nothing found so far'}"
     if entry.data.kind == "scaling":
         return clean(scaled(entry.data))
     listed = entry.data.comparisons

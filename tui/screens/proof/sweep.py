@@ -1,0 +1,125 @@
+"""The screen of a sweep: a row for each setting with its mean and spread, its trials, the metric over each option."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.binding import BindingType
+
+from ....engine.runs import Run, runs_folder
+from ....engine.trials import RESUMABLE, sweep_groups, sweep_sentences
+from ....engine.trials.change_texts import changes
+from ....engine.trials.sweep_record import PROOF, SweepTrial
+from ...base import keys
+from ...base.errors import clean
+from ...drawing import sweep as drawing
+from ...drawing.rows import Row, fitting
+from ...widgets.table import Column
+from . import actions
+from .screen import ProofScreen
+
+FIGURE = 11  # cells of a column with a figure
+LEAST_NAME, LEAST_SEEDS = 24, 16
+MOST_COMPARED = 12  # runs, the best first
+
+
+class SweepScreen(ProofScreen):
+    """Shows a sweep. Each row of its table is a setting with all of its trials, the best setting first."""
+
+    EXPLAINED = {"stop": "stop", "file": "open", "resume": "resume", "compare": "compare"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
+        keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
+    ]
+
+    @property
+    def compared(self) -> list[Any]:
+        sweep = self.data.sweep
+        return sweep_groups.in_order(sweep.trials, sweep.settings.higher) if sweep is not None else []
+
+    def _fresh(self, group: list[SweepTrial]) -> list[SweepTrial]:
+        """The trials of the same setting on fresh seeds."""
+        trials = self.data.sweep.trials if self.data.sweep is not None else []
+        return sweep_groups.groups(trials, PROOF).get(sweep_groups.key_of(group[0].changes), [])
+
+    def _fill(self) -> None:
+        """Fill the table. If the number of rows has changed, move the cursor to the best setting."""
+        count = self.table.row_count
+        super()._fill()
+        if self.table.row_count != count:
+            self.table.move_cursor(row=0, animate=False)
+
+    def _widths(self) -> dict[str, int]:
+        metric = self.data.sweep.settings.metric if self.data.sweep is not None else "metric"
+        figures = {clean(metric)[: FIGURE - 1]: FIGURE, "spread": FIGURE, "fresh seeds": FIGURE + 2}
+        room = self.size.width - 2 - sum(figures.values())
+        longest = max((len(changes(group[0].changes)) for group in self.compared), default=0)
+        name = max(LEAST_NAME, min(room, longest + 1))
+        seeds = {"  each seed": room - name} if room - name >= LEAST_SEEDS else {}
+        return {"setting": name, **figures, **seeds}
+
+    def _column(self, name: str, width: int) -> Column:
+        is_figure = name not in ("setting", "  each seed")
+        return Column(name, Text(name, justify="right" if is_figure else "left"), width)
+
+    def _row(self, group: list[SweepTrial]) -> list[Text]:
+        widths = self._widths()
+        mean, spread = sweep_sentences.mean_and_spread(group)
+        mean = mean if sweep_groups.values(group) else group[0].state
+        fresh, _ = sweep_sentences.mean_and_spread(self._fresh(group))
+        cells = [
+            Text(fitting(clean(changes(group[0].changes)), widths["setting"] - 1, self.glyphs), no_wrap=True),
+            *(Text(figure, justify="right") for figure in (mean, spread, fresh)),
+        ]
+        if "  each seed" in widths:
+            seeds = "  ".join(map(sweep_sentences.seed, group))
+            cells.append(Text(f"  {fitting(clean(seeds), widths['  each seed'] - 2, self.glyphs)}", no_wrap=True))
+        return cells
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        sweep, picked = self.data.sweep, self.picked
+        if sweep is None or not picked:
+            return [[("nothing has been trained so far" if self.data.is_read else "reading ...", "label")]]
+        return drawing.detail(sweep, [*picked, *self._fresh(picked)], width, height, self.glyphs)
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
+        if action == "resume":
+            return self.data.state in RESUMABLE
+        if action == "compare":
+            return len(self._runs()) > 1
+        return super().check_action(action, parameters)
+
+    def why_not(self, verb: str) -> str:
+        """Return the reason why the key of a verb has no effect now, as a message to the user."""
+        if verb == "resume":
+            return "it goes on" if self.is_measuring else "it has ended"
+        return "there are no two runs to compare" if verb == "compare" else super().why_not(verb)
+
+    def open_trial(self, name: str) -> None:
+        """Open the run of a trial."""
+        run = Run(runs_folder() / name)
+        if name and run.path.is_dir():
+            self.app.open_run(run)
+
+    def on_data_table_row_selected(self) -> None:
+        """Open the latest run of the setting under the cursor."""
+        started = [trial for trial in (self.picked or ()) if Run(runs_folder() / trial.run).path.is_dir()]
+        self.open_trial(started[-1].run if started else "")
+
+    def _runs(self) -> list[Run]:
+        runs = [Run(runs_folder() / trial.run) for group in self.compared for trial in group]
+        return [run for run in runs if run.path.is_dir()][:MOST_COMPARED]
+
+    def action_compare(self) -> None:
+        """Open the runs of the best settings side by side, with their curves over each other."""
+        self.app.open_compare(self._runs())
+
+    @work(exclusive=True, group="resume")
+    async def action_resume(self) -> None:
+        await actions.go_on_with_sweep(self.app, self.proof)
+        self.read_again()
