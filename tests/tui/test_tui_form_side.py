@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.files import run_numbers
 from gputui.engine.files.places import home
 from gputui.engine.job import this_machine
 from gputui.engine.options import options_json
@@ -40,6 +41,8 @@ def ran(number: int, changes: Mapping[str, Any], speed: float, outcome: str = "o
         outcome=outcome, settings=settings,
     )  # fmt: skip
     options = presets.resolve(preset, settings).options
+    with run_numbers.file_of(run.path).open("a") as lines:
+        lines.write(f"{run.id}\n")
     run.file(options_json.FILE).write_text(options_json.to_json(options))
     run.file(titles.FILE).write_text(titles.record(preset, "", {}))
     os.utime(run.file("preset.yaml"), (recorded.BEGAN + 86_400 * number,) * 2)
@@ -64,9 +67,9 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
         await go(pilot, "input.batch_size")
         await wait_for(pilot, lambda: len(table(pilot, "batch_size")) == 4)
         head, *rows = table(pilot, "batch_size")
-        assert head == ["value", "samples/s", "val_accuracy", "when", "also", "differs"]
-        assert [row[:2] for row in rows] == [["128", "9,800"], ["512", "900"], ["32", "4,000"]], "the newest of each"
-        assert (rows[1][2], rows[1][-1]) == ("oom", "xla")
+        assert head == ["value", "samples/s", "val_accuracy", "when", "run", "also", "differs"]
+        assert [row[:2] for row in rows] == [["128", "9,800"], ["512", "900"], [">32", "4,000"]], "the newest of each"
+        assert (rows[1][2], rows[1][-2:]) == ("oom", ["r3", "xla"])
         assert 0 < float(rows[0][2]) < 1
         await go(pilot, "compile.xla")
         await wait_for(pilot, "measured xla=true -9.8 % here on")

@@ -30,10 +30,11 @@ _GROUPS = ("precision", "compile", "input", "strategy", "device", "workload", "t
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that has ended: its options by key, how it ended, samples per second, and a validation metric by Keras'
-    name of it. `when` is the Unix time of its start.
+    """A run that has ended: its short name (perhaps empty), its options by key, how it ended, samples per second, and a
+    validation metric by Keras' name of it. `when` is the Unix time of its start.
     """
 
+    name: str
     when: float
     values: Mapping[str, Any]
     outcome: str
@@ -134,6 +135,7 @@ def _ended(run: Run) -> EndedRun | None:
     if not result or not groups:
         return None
     return EndedRun(
+        "" if run.number is None else run.name,
         changed(run, "preset.yaml"),
         {f"{group}.{name}": value for group, values in groups.items() for name, value in mapping(values).items()},
         STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),

@@ -43,22 +43,23 @@ def experience_text(experience: Experience, key: str, state: FormState, width: i
 
 
 def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> list[Content]:
-    """Return a head and a row for each run: value, samples per second or how it ended, metric, start, and the other
-    options that differ from the form.
+    """Return a head and a row for each run: value, samples per second or how it ended, metric, start, short name, and
+    the other options that differ from the form. The value that the form has is marked.
     """
     metric = next((run.metric[0] for run in ended if run.metric[0]), "")
-    cells = [["value", "samples/s", metric, "when"]]
+    cells = [["value", "samples/s", metric, "when", "run"]]
     for run in ended:
         speed = units.count(run.speed) if run.speed is not None else ""
         how = " ".join(filter(None, (speed, run.outcome if run.outcome != "done" else "")))
         figure = units.amount(run.metric[1]) if metric and run.metric[0] == metric else ""
-        cells.append([_value(run.text(key)), how or units.NONE, figure, when_text(run.when).strip()])
+        cells.append([_value(run.text(key)), how or units.NONE, figure, when_text(run.when).strip(), run.name])
+    cells[0][-1] = "run" if any(run.name for run in ended) else ""
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row, of in zip(cells, [None, *ended], strict=True):
-        texts = [text.rjust(size) for text, size in zip(row, widths, strict=True) if size]  # perhaps without a metric
-        texts[0] = row[0].ljust(widths[0])
         present = of is not None and of.text(key) == state.texts[key].strip()
+        texts = [text.rjust(size) for text, size in zip(row, widths, strict=True) if size]  # a column may be empty
+        texts[0] = (">" if present else " ") + row[0].ljust(widths[0])
         others = "also differs" if of is None else " ".join(of.others(key, state))
         style = MUTED if of is None else "bold" if present else ""
         line = Content.assemble(("  ".join(texts), style), (f"  {others}" if others else "", MUTED))

@@ -8,22 +8,24 @@ from __future__ import annotations
 import re
 import textwrap
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.widgets import Static
 
 from ....engine.units import counted
 from ...base.errors import clean
+from ...drawing.rows import Row
 from ...form.form_state import FormState
 from ...upstream.thread_imports import in_background
 from ...widgets.findings import Remark
 from ...widgets.option_help import help_line, help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import Stop
+from ...widgets.row_widgets import Panel
 
 if TYPE_CHECKING:
     from ....engine.presets import Preset
@@ -35,6 +37,7 @@ FILE_ROWS = 30  # of the terminal: from these on the file has room
 BROAD, WIDE = 160, 172  # columns: from these on the last runs are shown; the side is right of the options
 OPTIONS_WIDTH = 118  # columns that the options keep next to the side
 LEAST_WIDTH = 54
+STYLES = {"+": "good", "-": "label"}  # of lines that differ, by the marks of form/file_text.py
 TINY = 14  # below this height of the terminal the help has one row
 
 
@@ -51,15 +54,13 @@ class FormSide(Vertical):
         self._reader: ExperienceReader | None = None
         self._file: FileText | None = None
         self._written: Preset | None = None  # the preset of `_file`
+        self._top = 0  # the first row of the file that is shown
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help-scroll", can_focus=False):
             yield Static(id="help", markup=False)
         yield Static(id="experience", markup=False)
-        with Vertical(id="file"):
-            yield Static(id="file-head", markup=False)
-            with VerticalScroll(id="file-scroll", can_focus=False):
-                yield Static(id="file-text", markup=False)
+        yield Panel(self._file_rows, id="file")
 
     def fit(self, terminal: Size) -> None:
         """Set the width and the parts for the size of the terminal. Called before the first layout, too."""
@@ -148,25 +149,26 @@ class FormSide(Vertical):
         panel.update(text)
 
     def _show_file(self) -> None:
-        if not self.has_class("-file") or (file := self._file) is None:
-            return
-        name = self.state.path.name if self.state.path is not None else f"{self.state.name}.yaml"
+        if self.has_class("-file"):
+            self.query_one("#file", Panel).repaint()
+
+    def _file_rows(self, width: int, height: int) -> list[Row]:
+        """Return rows: the name of the file, the number of changed lines, and the part of the file with the option."""
+        if (file := self._file) is None:
+            return []
         at = file.places.get(self._key)
         notes = [counted(file.changes, "changed lines") if file.changes else "as saved"]
-        if self._key and at is None:
-            notes.append(f"without {self._key}")
-        head = Content.assemble((clean(name), "bold $text-primary"), (f"  {', '.join(notes)}", "$foreground-muted"))
-        self.query_one("#file-head", Static).update(head if not file.problem else Content(clean(file.problem)))
-        scroll, shown = self.query_one("#file-scroll"), Region()
-        lines: list[Content] = []
-        for number, (mark, text) in enumerate(file.lines):
-            rows = _file_rows(mark, clean(text), self._key if number == at else "", scroll.size.width - 1)
-            if number == at:
-                shown = Region(0, len(lines), 1, len(rows))
-            lines += rows
-        self.query_one("#file-text", Static).update(Content("\n").join(lines))
-        if shown:
-            self.call_after_refresh(scroll.scroll_to_region, shown, animate=False, center=True)
+        notes += [f"without {self._key}"] if self._key and at is None else []
+        name = self.state.path.name if self.state.path is not None else f"{self.state.name}.yaml"
+        head: Row = [(clean(name), "title"), (f"  {file.problem or ', '.join(notes)}", "label")]
+        rows = [row for number, line in enumerate(file.lines) for row in _line_rows(*line, number == at, width - 2)]
+        selected = [number for number, row in enumerate(rows) if row.selected]
+        room = height - 1
+        if selected and not self._top <= selected[0] <= selected[-1] < self._top + room:
+            self._top = selected[0] - room // 2
+        self._top = max(0, min(self._top, len(rows) - room))
+        name = self._key.partition(".")[2]
+        return [head, *(row.pieces(name) for row in rows[self._top : self._top + room])]
 
 
 def _file_text(state: FormState, preset: Preset) -> FileText:
@@ -175,22 +177,29 @@ def _file_text(state: FormState, preset: Preset) -> FileText:
     return file_text(preset, state.path, state.opened_text)
 
 
-def _file_rows(mark: str, text: str, key: str, width: int) -> list[Content]:
-    """Return a line of the file in rows of `width` cells, after its mark. If it has the option `key`, the first row has
-    the sign of the cursor, and the option is highlighted.
+class _FileRow(NamedTuple):
+    """A row of the file: its mark (empty if it goes on with a line), its text and style, and whether its line has the
+    option under the cursor.
     """
-    from ...form.file_text import NEW, OLD
 
-    style = {NEW: "$text-warning", OLD: "$foreground-muted"}.get(
-        mark, "$foreground-muted" if text.lstrip().startswith("#") else ""
-    )
+    mark: str
+    text: str
+    style: str
+    selected: bool
+
+    def pieces(self, name: str) -> Row:
+        """Return the row. If its line is selected, the option `name` and its value are highlighted."""
+        row: Row = [(f"{'>' if self.selected and self.mark else ' '}{self.mark or ' '}", "warn")]
+        option = re.search(rf"\b{name}\s*:[^,}}#]*", self.text) if self.selected else None
+        begin, end = option.span() if option else (0, 0)
+        pieces = (self.text[:begin], self.style), (self.text[begin:end], "here"), (self.text[end:], self.style)
+        return [*row, *(piece for piece in pieces if piece[0])]
+
+
+def _line_rows(mark: str, text: str, selected: bool, width: int) -> list[_FileRow]:
+    """Return a line of the file in rows of `width` cells, which are indented from the second on."""
+    text = clean(text)
+    style = STYLES.get(mark) or ("label" if text.lstrip().startswith("#") else "value")
     indent = " " * (len(text) - len(text.lstrip()) + 2)
-    rows = textwrap.wrap(text, max(16, width - 2), subsequent_indent=indent, break_on_hyphens=False) or [""]
-    contents = []
-    for at, row in enumerate(rows):
-        body = Content.assemble((row, style))
-        if key and (named := re.search(rf"\b{key.partition('.')[2]}\s*:[^,}}#]*", row)):
-            body = body.stylize("bold underline $text-primary", *named.span())
-        sign = (">" if key and not at else " ") + (mark if not at else " ")
-        contents.append(Content.assemble((sign, "bold $text-warning"), body))
-    return contents
+    lines = textwrap.wrap(text, max(16, width), subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return [_FileRow(mark if not at else "", line, style, selected) for at, line in enumerate(lines)]
