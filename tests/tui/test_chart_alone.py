@@ -57,17 +57,19 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         await wait_for(pilot, "1/9")
         await pilot.press("right_square_bracket")
         await wait_for(pilot, lambda: row_of(pilot, "loss "))
+        await wait_for(pilot, lambda: any(row.rstrip().endswith(" time") for row in text_of(app).split("\n")))
+        await pilot.press("a")  # all charts have the same axis
         await wait_for(pilot, lambda: any(row.rstrip().endswith(" step") for row in text_of(app).split("\n")))
         await pilot.press("left")
         assert "step 880   ── train " in await wait_for(pilot, "step 880")
         await pilot.press(*["h"] * 4)
-        before = big(pilot).cursor
+        before = big(pilot).view.cursor
         assert before is not None
         assert before < 880
         await pilot.press("plus", "plus")
-        assert big(pilot).window is not None
+        assert big(pilot).view.window is not None
         assert "zoomed 4.00 times" in await wait_for(pilot, "zoomed")
-        assert big(pilot).cursor == before
+        assert big(pilot).view.cursor == before
         await pilot.press("0", "a", "L", "i")
         await wait_for(pilot, lambda: row_of(pilot, "loss log EMA 0.6"))
         await pilot.press("left")
@@ -80,7 +82,7 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         append(run, t=recorded.BEGAN + 101, type="progress", step=9000, steps=9000, epoch=30, loss=0.5, window_loss=0.5)
         await wait_for(pilot, lambda: "train   0.5" in row_of(pilot, "loss log"))
         await pilot.click(BigChart, offset=(20, 5))
-        await wait_for(pilot, lambda: big(pilot).cursor is not None and big(pilot).cursor < 10)  # type: ignore[operator]
+        await wait_for(pilot, lambda: big(pilot).view.cursor is not None and big(pilot).view.cursor < 10)  # type: ignore[operator]
         await pilot.press("escape")
         assert "GPU 0" in await wait_for(pilot, "EMA 0.6")
         await pilot.click(next(chart for chart in app.screen.query(Chart) if chart.plot.key == "loss"))
@@ -124,7 +126,7 @@ async def test_the_last_two_runs_are_compared_with_curves_in_four_keystrokes(hom
     app = GputuiApp()
     async with app.run_test(size=(120, 40)) as pilot:
         for key, seen in (("f4", "3 of 3"), ("space", "1 marked"), ("down", ""), ("space", "2 marked"),
-            ("c", "[1/"),
+            ("c", "‹ 1/"),
         ):  # fmt: skip
             await pilot.press(key)
             await wait_for(pilot, seen)
@@ -152,7 +154,7 @@ async def test_keys_in_one_burst_reach_the_chart_that_they_open(home: Path) -> N
         await wait_for(pilot, "3 of 3")
         await burst(pilot, " ", DOWN, " ", "c")
         await answered(pilot)
-        await wait_for(pilot, lambda: isinstance(app.screen, CompareScreen) and "[1/" in text_of(app))
+        await wait_for(pilot, lambda: isinstance(app.screen, CompareScreen) and "‹ 1/" in text_of(app))
         await burst(pilot, "]", "z", ESCAPE, "]", "]")
         await answered(pilot)
         await wait_for(pilot, lambda: isinstance(app.screen, CompareScreen))

@@ -20,8 +20,8 @@ from gputui.tui.drawing.plot import cursor
 from gputui.tui.drawing.plot.axes import power_text, x_scale
 from gputui.tui.drawing.plot.canvas import curve_rows, draw
 from gputui.tui.drawing.plot.colours import in_one_chart, style_of
-from gputui.tui.drawing.plot.cursor import followed, holding, least_length, zoomed
 from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn
+from gputui.tui.drawing.plot.viewport import followed, holding, least_length, zoomed
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
 from gputui.tui.reading.run.reader import RunReader
@@ -40,8 +40,8 @@ def line(*values: float, breaks: frozenset[int] = frozenset()) -> Line:
     return Line(array("d", range(len(values))), array("d", values), breaks, values[-1] if values else None)
 
 
-def drawn(plot: Plot, width: int = 60, height: int = 10, cursor: float | None = None) -> list[str]:
-    return [plain(row) for row in draw(plot, width, height, RICH, None, cursor)[0]]
+def drawn(plot: Plot, width: int = 60, height: int = 10) -> list[str]:
+    return [plain(row) for row in draw(plot, width, height, RICH)[0]]
 
 
 def of_run(home: Path, **changes: object) -> Snapshot:
@@ -273,7 +273,7 @@ def test_the_best_epochs_are_marked_in_the_charts_of_figures() -> None:
     )  # fmt: skip
     assert now.best["train.early_stop"].moment == (4.0, 4.0)  # the later event is of a resume
     speed, loss = charts.plots(now)[:2]
-    assert (speed.best, loss.best) == ((), (4.0,))
+    assert (speed.best, loss.best) == ((3.0,), (4.0,))  # training began at 1.0
     for glyphs in (RICH, PLAIN):
         rows = draw(loss, 60, 8, glyphs)[0]
         assert any(glyphs.best in text and style == "good" for row in rows for text, style in row)

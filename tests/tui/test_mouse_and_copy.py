@@ -78,7 +78,7 @@ async def test_places_rows_headers_charts_buttons_and_footer_keys_can_be_clicked
         chart = app.screen
         assert isinstance(chart, ChartScreen)
         await wheel(pilot, chart.chart, down=False)
-        await wait_for(pilot, lambda: chart.chart.window is not None)
+        await wait_for(pilot, lambda: chart.view.window is not None)
         await click(pilot, "esc Back", line=-1)
         await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
         await click(pilot, "Form")

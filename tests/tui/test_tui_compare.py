@@ -144,7 +144,7 @@ async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: li
 
 async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> None:
     async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 60), notifications=True) as pilot:
-        await wait_for(pilot, "[1/")
+        await wait_for(pilot, "‹ 1/")
         shown = await wait_for(pilot, "they do not show which learns better")
         rows = [row.strip() for row in shown.split("\n")]
         assert rows[next(at for at, row in enumerate(rows) if row.startswith("differences are from")) - 1]

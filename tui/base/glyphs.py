@@ -36,7 +36,10 @@ class Glyphs:
     grid_across: str
     grid_down: str
     best: str
+    join: str
     fill: str
+    page_back: str
+    page_on: str
     legend: tuple[str, ...]
     spinner: str
     ok: str
@@ -74,7 +77,10 @@ RICH = Glyphs(
     grid_across="┈",
     grid_down="┊",
     best="║",
+    join="╏",
     fill="⣿",
+    page_back="‹",
+    page_on="›",
     legend=("──", "╌╌", "··", "• "),
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
     ok="✓",
@@ -111,7 +117,10 @@ PLAIN = Glyphs(
     grid_across=".",
     grid_down=":",
     best="!",
+    join="/",
     fill=":",
+    page_back="<",
+    page_on=">",
     legend=("*", "o", "+", "x"),
     spinner="|/-\\",
     ok="ok",

@@ -33,7 +33,7 @@ class Verb(NamedTuple):
     place: str = ""  # the only part of the screens with this verb; empty: everywhere
 
 
-MOVING, PLACES, ALWAYS, CHART, FIELD, FORM = "Moving", "Places", "Everywhere", "A chart alone", "A field", "The form"
+MOVING, PLACES, ALWAYS, CHART, FIELD, FORM = "Moving", "Places", "Everywhere", "Charts", "A field", "The form"
 
 GRAMMAR = (
     Verb("open", "enter", "Open", "open or accept what the cursor is on"),
@@ -127,16 +127,19 @@ SHORT = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup", "delete": "del"}
 NAMES = frozenset(key.value for key in Keys)
 
 
-def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
+def bind(
+    verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "", without: str = ""
+) -> Binding:
     """Return the binding of a verb to the method `action_...` of a screen.
 
     An empty `action`, `label` (in the footer) or `meaning` (in the help) stands for that of the verb. `show` is False
-    if the footer does not show the key.
+    if the footer does not show the key. `without` is a key of the verb that has another meaning on this screen.
     """
     declared = VERBS[verb]
+    kept = ",".join(key for key in declared.keys.split(",") if key != without)
     tooltip = meaning or declared.meaning
     return Binding(
-        declared.keys,
+        kept,
         action or verb,
         label or declared.label,
         show=show,

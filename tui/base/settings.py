@@ -64,7 +64,9 @@ class Charts:
     """The settings of the charts of the live view and of the comparison."""
 
     x_axis: str = setting(
-        "auto", "what the horizontal axis shows; auto: steps for the loss and metrics, else the time", choices=X_AXES
+        "auto",
+        "what the horizontal axis shows; auto: time in the live view; elsewhere steps for loss and metrics, else time",
+        choices=X_AXES,
     )
     logarithmic: bool = setting(False, "whether charts have a logarithmic vertical axis, except those of shares")
     smoothing: float = setting(

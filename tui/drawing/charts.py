@@ -16,12 +16,15 @@ from ..reading.run import epoch_mean
 from ..reading.run.series import NOTHING, Line, along
 from ..reading.run.snapshot import Snapshot
 from ..reading.run.store import GPU_LINES
+from .live.chart_foot import mark_of
 from .plot import cursor
 from .plot.curves import Curve, Plot, as_drawn
+from .plot.viewport import Window
 
 # The remark on a metric's mean that does not cover a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
 AS_DECLARED = Charts()
+_SEEN_SPELL = 0.01  # of the visible time, from which on a phase between steps is marked
 _BEFORE_GPUS = 5  # charts that are more important than those of the GPUs
 
 _SPEED, _P50, _P95, _WAIT, _MFU = (
@@ -42,6 +45,35 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     ]
     charts[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus_used(now)
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
+
+
+def on_one_axis(
+    now: Snapshot, drawn: Charts, window: Window | None = None, closer: Mapping[str, Line] = EMPTY
+) -> list[Plot]:
+    """Return the charts of a run, all with the same axis from 0 to the newest reading of the run: time, unless the
+    settings `drawn` name another axis that the run has.
+
+    `window` is the visible part, None for all. `closer` are lines that have more points in it than those of `now`.
+    """
+    axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time"
+    shown = replace(now, lines={**now.lines, **closer}) if closer else now
+    end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
+    final = _is_final(now, axis, end)
+    spells = _spells(now, axis, (window[1] - window[0]) / end if window and end else 1.0)
+    charts = plots(shown, replace(drawn, x_axis=axis))
+    return [replace(plot, x_end=max(end, 0.0), final=final, window=window, spells=spells) for plot in charts]
+
+
+def _spells(now: Snapshot, axis: str, seen: float) -> tuple[tuple[float, float, str], ...]:
+    """Return the places of the phases between steps that are long enough to be seen, with their letters. `seen` is the
+    visible share of the axis.
+    """
+    least = _SEEN_SPELL * seen * max(0.0, now.elapsed - now.pace.begin)
+    return tuple(
+        (now.pace.place(axis, each.begin, each.step), now.pace.place(axis, each.end, each.step), mark_of(each.phase))
+        for each in now.spells
+        if each.end - each.begin >= least
+    )
 
 
 def _step_time(now: Snapshot) -> Plot:
@@ -87,7 +119,7 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
-    best = tuple(now.pace.place(axis, *each.moment) for each in now.best.values()) if plot.x_unit == "step" else ()
+    best = tuple(now.pace.place(axis, *each.moment) for each in now.best.values())
     placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins, best=best)
     return as_drawn(replace(placed, final=_is_final(now, axis, placed.x_end)), drawn)
 

@@ -21,8 +21,8 @@ from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.settings import Charts
 from ..drawing.plot import cursor
-from ..drawing.plot.cursor import CLOSER
 from ..drawing.plot.curves import Plot
+from ..drawing.plot.viewport import CLOSER, Viewport
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
 from ..widgets.charts import BigChart
@@ -79,7 +79,8 @@ class Pager(Panel):
 class ChartScreen(AppScreen):
     """Shows one chart of `source` alone, at first the chart `key`.
 
-    The settings of the drawing (axis, scale, smoothing) are those of the application, which stores them.
+    Cursor and visible part are those of `view`; if it is None, the screen has its own. The settings of the drawing
+    (axis, scale, smoothing) are those of the application, which stores them.
     """
 
     CSS_PATH = "chart.tcss"
@@ -103,17 +104,19 @@ class ChartScreen(AppScreen):
         *keys.back(),
     ]
 
-    def __init__(self, source: Any, key: str) -> None:
+    def __init__(self, source: Any, key: str, view: Viewport | None = None) -> None:
         super().__init__()
         send_changed_cells(self)
         self.source: ChartSource = source
         self.key = key
         self.kept_as = getattr(source, "kept_as", "")
+        self.view = view or Viewport()
+        self._has_own_view = view is None
         self._values_height = 0
 
     def compose(self) -> ComposeResult:
         yield Header(Pager(self._title, id="title"))
-        yield BigChart(id="chart")
+        yield BigChart(self.view, id="chart")
         yield Panel(self._values, id="values")
         yield Panel(lambda width, _height: [fit(self.source.foot(width), width)], id="foot")
         yield KeyFooter()
@@ -149,12 +152,17 @@ class ChartScreen(AppScreen):
             return
         plot = next((chart for chart in charts if chart.key == self.key), charts[0])
         self.key = plot.key
-        closer = self.chart.closer if self.chart.window is not None else 1.0
-        self.chart.show(replace(plot, how=(*plot.how, *([f"zoomed {times(closer)}"] if closer > 1 else []))))
+        view = self.view
+        if self._has_own_view:
+            view.suit([plot])
+        how = [f"zoomed {times(view.closer)}"] if view.window is not None and view.closer > 1 else []
+        self.chart.show(replace(plot, how=(*plot.how, *how), window=view.window))
+        self.chart.repaint()  # the cursor may have moved
         self._show_panels()
 
     @on(BigChart.Moved)
-    def _show_values(self) -> None:
+    def _view_moved(self, event: BigChart.Moved) -> None:
+        event.stop()
         self._show_new()
 
     def _show_panels(self) -> None:
@@ -175,10 +183,9 @@ class ChartScreen(AppScreen):
         return [spread([(self.key, "title"), (f"  {about}", "label")], right, width)]
 
     def _values(self, width: int, _height: int) -> list[Row]:
-        chart = self.chart
-        if chart.cursor is None:
+        if self.view.cursor is None:
             return [[(HINT, "label")]]
-        return cursor.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
+        return cursor.rows(self.chart.plot, self.view.cursor, self.chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now: `stop` only if the screen below shows a running run, which it
@@ -189,16 +196,20 @@ class ChartScreen(AppScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def action_move(self, columns: int) -> None:
-        self.chart.move(columns)
+        self.view.move(columns, self.chart.inner)
+        self._show_new()
 
     def action_to_end(self, last: bool) -> None:
-        self.chart.to_end(last)
+        self.view.place(self.view.last if last else self.view.whole[0])
+        self._show_new()
 
     def action_zoom(self, closer: int) -> None:
-        self.chart.zoom(CLOSER if closer > 0 else 1 / CLOSER)
+        self.view.zoom(CLOSER if closer > 0 else 1 / CLOSER)
+        self._show_new()
 
     def action_all(self) -> None:
-        self.chart.all()
+        self.view.all()
+        self._show_new()
 
     def action_axis(self) -> None:
         """Draw the charts on the next axis that the source offers, and store this choice in the settings."""

@@ -1,35 +1,166 @@
-"""Line charts: one chart, a grid of charts with the line of the run's phases, and a chart that fills the screen.
+"""Line charts: one of several on a screen, and one that fills the screen.
 
-A chart is drawn again only if one of its lines has a new point. The caller may request that only the figures are drawn.
+A chart is drawn again only if one of its lines has a new point; the cursor and a dragged range are then put over what
+was drawn. The caller may request that only the figures are drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from textual import events
-from textual.app import ComposeResult
-from textual.containers import Container, Vertical
 from textual.message import Message
 
-from ..base.glyphs import glyphs_of
-from ..drawing.live import phases
-from ..drawing.live.layout import CHART_HEIGHT, Layout
+from ..base.glyphs import Glyphs
 from ..drawing.plot.axes import GUTTER, column_of, place_of, x_scale
-from ..drawing.plot.canvas import draw, edge_title, title
-from ..drawing.plot.cursor import CLOSER, Window, followed, holding, least_length, zoomed
+from ..drawing.plot.canvas import HAS_AXIS, draw, edge_title, title
+from ..drawing.plot.cursor import seen_at
 from ..drawing.plot.curves import Plot
+from ..drawing.plot.overlay import overlaid
 from ..drawing.plot.scales import Scale
+from ..drawing.plot.viewport import CLOSER, Viewport
 from ..drawing.rows import Row
-from ..reading.earlier_starts import NONE, EarlierStarts
-from ..reading.run.snapshot import Snapshot
-from .row_widgets import Painted, Panel
+from .row_widgets import Painted
 
 EMPTY = Plot("", "", ())
+_LEAST_DRAG = 2  # columns that the mouse moves before it selects a range
 
 
-class Chart(Painted):
+def page_corner(page: int, pages: int, glyphs: Glyphs) -> str:
+    """Return the number of a page of charts, from 1, between arrows that `Chart` makes clickable; empty for one."""
+    return f"{glyphs.page_back} {page}/{pages} {glyphs.page_on}" if pages > 1 else ""
+
+
+class PlotArea(Painted):
+    """The base of charts: draws `plot`, and over it the cursor and the range of `view`, which the mouse changes.
+
+    Without a `view`, the mouse moves nothing.
+    """
+
+    ALLOW_SELECT = False  # dragging selects a range, not text
+
+    class Moved(Message):
+        """The cursor or, if `visible` is True, the visible part of the axis has changed."""
+
+        def __init__(self, visible: bool) -> None:
+            super().__init__()
+            self.visible = visible
+
+    def __init__(self, view: Viewport | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.plot, self.view = EMPTY, view
+        self._scale: Scale | None = None
+        self._below: list[Row] = []  # all but the first row, as they were drawn, without the cursor
+        self._across = Scale(0.0, 1.0, 1.0)  # the axis as it was drawn
+        self._behind = False  # the drawn curves are older than the figures
+        self._pressed: float | None = None  # the place at which the mouse was pressed
+        self._dragged = False
+
+    def show(self, plot: Plot, *, curves: bool = True) -> None:
+        """Show a plot. If its lines are the same objects as before, nothing is drawn, as they then have no new points.
+
+        Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
+        """
+        if plot == self.plot and not (curves and self._behind):
+            return
+        if (plot.title, plot.window) != (self.plot.title, self.plot.window):
+            self._scale, self._below = None, []
+        self.plot, self._behind = plot, not curves
+        if curves:
+            self._below = []
+        self.repaint()
+
+    def on_resize(self) -> None:
+        self._scale, self._below = None, []
+        super().on_resize()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        if not self.plot.curves:
+            return [[] for _ in range(height)]
+        if not self._below:
+            rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale)
+            self._below, self._behind = rows[1:], False
+            self._across = x_scale(self.plot, max(1, width - GUTTER))
+        below, view = self._below, self.view
+        if view is not None and not self.plot.empty:
+            below = overlaid(below, self.plot, self._across, view, width, height >= HAS_AXIS, self.glyphs)
+        return [self._title(width), *below]
+
+    def _title(self, width: int) -> Row:
+        return title(self.plot, width, self.glyphs)
+
+    # ---- mouse ------------------------------------------------------------------------------------
+
+    @property
+    def inner(self) -> int:
+        """The number of columns between the vertical axis and the right end."""
+        return max(1, self.size.width - 2 * self.is_edged - GUTTER)
+
+    def _place_under(self, event: events.MouseEvent) -> float:
+        column = min(max(0, event.x - self.is_edged - GUTTER), self.inner - 1)
+        return place_of(column, self._across, self.inner)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._dragged = False
+        if self.view is not None and not self.plot.empty and event.button == 1 and event.y > 0:
+            self._pressed = self._place_under(event)
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if (view := self.view) is None or self.plot.empty:
+            return
+        place = self._place_under(event)
+        if self._pressed is None:
+            if view.hover(place):
+                self.post_message(self.Moved(False))
+            return
+        columns = abs(column_of(place, self._across, self.inner) - column_of(self._pressed, self._across, self.inner))
+        self._dragged = self._dragged or columns >= _LEAST_DRAG
+        if self._dragged and view.dragged != (self._pressed, place):
+            view.dragged = self._pressed, place
+            self.post_message(self.Moved(False))
+
+    def on_mouse_up(self, _event: events.MouseUp) -> None:
+        self.release_mouse()
+        self._pressed = None
+        if self.view is not None and (dragged := self.view.dragged) is not None:
+            self.view.dragged = None
+            if dragged[0] != dragged[1]:
+                self.view.select(*dragged)
+            self.post_message(self.Moved(True))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._zoom(CLOSER, event)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._zoom(1 / CLOSER, event)
+
+    def _zoom(self, factor: float, event: events.MouseEvent) -> None:
+        if self.view is not None and not self.plot.empty:
+            event.stop()
+            self.view.zoom(factor, self._place_under(event))
+            self.post_message(self.Moved(True))
+
+    def on_leave(self) -> None:
+        if self.view is not None and self._pressed is None and self.view.hover(None):
+            self.post_message(self.Moved(False))
+
+    def on_click(self, event: events.Click) -> None:
+        if not self.plot.curves:
+            return
+        event.stop()
+        if self._dragged:  # the end of a selection is also a click
+            self._dragged = False
+        elif self.view is not None and self.view.window is not None and event.chain > 1:
+            self.view.all()
+            self.post_message(self.Moved(True))
+        else:
+            self.clicked(event)
+
+    def clicked(self, event: events.Click) -> None:
+        """React to a click that ends no selection and shows no whole axis."""
+        raise NotImplementedError
+
+
+class Chart(PlotArea):
     """Shows one plot. `show` sets another plot, or the same plot with more points."""
 
     DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
@@ -41,253 +172,48 @@ class Chart(Painted):
             super().__init__()
             self.key = key
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.plot = EMPTY
-        self._scale: Scale | None = None
-        self._below: list[Row] = []  # all but the first row, as they were drawn
-        self._behind = False  # the drawn curves are older than the figures
+    class Turned(Message):
+        """A request for the page of charts `by` pages after this page."""
 
-    def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Show a plot. If its lines are the same objects as before, nothing is drawn, as they then have no new points.
-
-        Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
-        """
-        if plot == self.plot and not (curves and self._behind):
-            return
-        if plot.title != self.plot.title:
-            self._scale, self._below = None, []
-        self.plot, self._behind = plot, not curves
-        self.repaint()
-
-    def on_click(self, event: events.Click) -> None:
-        if self.plot.curves:
-            event.stop()
-            self.post_message(self.Opened(self.plot.key))
-
-    def on_resize(self) -> None:
-        self._scale, self._below = None, []
-        super().on_resize()
-
-    def rows(self, width: int, height: int) -> list[Row]:
-        if not self.plot.curves:
-            return [[] for _ in range(height)]
-        if self._behind and self._below:
-            return [self._title(width), *self._below]
-        rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale)
-        self._below, self._behind = rows[1:], False
-        return [self._title(width), *self._below]
+        def __init__(self, by: int) -> None:
+            super().__init__()
+            self.by = by
 
     def _title(self, width: int) -> Row:
-        return (edge_title if self.is_edged else title)(self.plot, width, self.glyphs)
+        cursor = self.view.cursor if self.view is not None else None
+        plot = self.plot if cursor is None else seen_at(self.plot, cursor)
+        return (edge_title if self.is_edged else title)(plot, width, self.glyphs)
 
-
-class ChartGrid(Vertical):
-    """Shows a page of charts, or the phases of the start before the first step. `earlier` are the times of earlier
-    starts of the preset, NONE until they have been read.
-    """
-
-    DEFAULT_CSS = """
-    ChartGrid {
-        & > #grid { layout: grid; grid-gutter: 0 2; height: 1fr; }
-        & > #grid.-edges { grid-gutter: 0 1; }
-        & > #stage { height: 1fr; display: none; }
-    }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.earlier: EarlierStarts = NONE
-        self.shown: list[Plot] = []
-        self._now = Snapshot()
-        self._room, self._edges = 1, False  # how many charts a page has
-
-    def compose(self) -> ComposeResult:
-        yield Container(id="grid")
-        yield Panel(self._stage, id="stage")
-        yield Panel(lambda width, _height: [phases.phase_line(self._now, width)], id="phases")
-
-    def lay_out(self, layout: Layout) -> None:
-        """Arrange the charts in columns and rows. The line of the phases is shown if the charts leave enough room."""
-        self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
-        grid = self.query_one("#grid")
-        grid.styles.grid_size_columns = layout.chart_columns
-        grid.set_class(layout.edges, "-edges")
-        least = layout.chart_rows * (CHART_HEIGHT + layout.edges)
-        self.query_one("#phases").display = layout.charts >= least + 2
-
-    def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
-        """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
-        number.
-
-        `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next turn.
-        If it is None, all are drawn. The figures are always drawn.
+    def clicked(self, event: events.Click) -> None:
+        """Turn the page on an arrow of the corner, place the cursor on the curves if a range is selected (as a double
+        click begins with a click), else open the chart alone.
         """
-        self._now = now
-        before_first = phases.is_due(now)
-        self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
-        pages = -(-len(plots) // self._room)
-        first = page % pages * self._room
-        self.shown = list(plots[first:][: self._room])
-        if pages > 1 and self.shown:
-            self.shown[-1] = replace(self.shown[-1], corner=f"[{page % pages + 1}/{pages}]")
-        self._fill(turn)
-        for name in ("stage", "phases"):
-            if (panel := self.query_one(f"#{name}", Panel)).display:
-                panel.repaint()
-
-    def _fill(self, turn: int | None) -> None:
-        grid = self.query_one("#grid")
-        charts = list(grid.query(Chart))
-        if len(charts) < self._room:
-            grid.mount_all(Chart() for _ in range(self._room - len(charts)))
-            charts = list(grid.query(Chart))
-        for position, chart in enumerate(charts):
-            chart.display, chart.has_edge = position < self._room, self._edges
-            if self.display and position < self._room:
-                plot = self.shown[position] if position < len(self.shown) else EMPTY
-                chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
-
-    def _stage(self, width: int, height: int) -> list[Row]:
-        return phases.rows(self._now, self.earlier, width, height, glyphs_of(self.app))
+        corner = self.plot.corner if self.glyphs.page_on in self.plot.corner else ""
+        from_right = self.size.width - self.is_edged - 1 - event.x  # the corner ends one cell before the end
+        if corner and event.y == self.size.height - 1 - self.is_edged and 0 < from_right <= len(corner):
+            self.post_message(self.Turned(1 if from_right <= len(corner) // 2 else -1))
+        elif self.view is not None and self.view.window is not None and event.y > 0:
+            self.view.place(self._place_under(event))
+            self.post_message(self.Moved(False))
+        else:
+            self.post_message(self.Opened(self.plot.key))
 
 
-NOTHING = Plot("", "", ())
-
-
-class BigChart(Painted):
-    """Shows one plot. Keys and the mouse move the cursor and choose the visible part of the axis."""
+class BigChart(PlotArea):
+    """Shows one plot alone. A click places the cursor of its view, which keys move."""
 
     DEFAULT_CSS = "BigChart { height: 1fr; width: 1fr; margin: 0 1; }"
+    view: Viewport
 
-    class Moved(Message):
-        """The cursor or the visible part of the axis has changed."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._plot = NOTHING
-        self.cursor: float | None = None
-        self.window: Window | None = None
-        self._scale: Scale | None = None
-        self._end = 0.0
-
-    @property
-    def plot(self) -> Plot:
-        """The shown plot; its `window` is the visible part of the axis."""
-        return replace(self._plot, window=self.window)
-
-    def show(self, plot: Plot) -> None:
-        """Show another plot, or the same plot with more points. Of another plot or another axis, the whole axis is
-        shown.
-        """
-        if (plot.key, plot.x_unit) != (self._plot.key, self._plot.x_unit):
-            self.window = self.cursor = self._scale = None
-        end = x_scale(plot, self._inner).high
-        self.window, self._end = followed(self.window, self._end, end), end
-        self._plot = plot
-        self.repaint()
-
-    # ---- places -----------------------------------------------------------------------------------
-
-    @property
-    def _inner(self) -> int:
-        return max(1, self.size.width - GUTTER)
-
-    @property
-    def _whole(self) -> Window:
-        across = x_scale(self._plot, self._inner)
-        return across.low, across.high
-
-    @property
-    def _across(self) -> Scale:
-        return x_scale(self.plot, self._inner)
+    def __init__(self, view: Viewport, *, id: str | None = None) -> None:
+        super().__init__(view, id=id)
 
     @property
     def cell(self) -> float:
         """The length of one column of cells, in the axis' unit."""
-        return place_of(1, self._across, self._inner) - place_of(0, self._across, self._inner)
+        across = self.view.visible
+        return (across.high - across.low) / max(1, self.inner - 1)
 
-    @property
-    def last(self) -> float:
-        """The place of the newest point on the axis."""
-        return max((curve.line.x[-1] for curve in self._plot.curves if len(curve.line)), default=self._whole[1])
-
-    @property
-    def closer(self) -> float:
-        """The zoom: the length of the whole axis divided by the length of its visible part, at least 1."""
-        low, high = self.window or self._whole
-        return (self._whole[1] - self._whole[0]) / (high - low)
-
-    # ---- moving and zooming -------------------------------------------------------------------------
-
-    def move(self, columns: int) -> None:
-        """Move the cursor by this number of columns. Without a cursor, put it at the newest point or, if that is not
-        visible, in the middle of the visible part.
-        """
-        if self.cursor is None:
-            low, high = self.window or self._whole
-            self.place(self.last if low <= self.last <= high else (low + high) / 2)
-            return
-        across, inner = self._across, self._inner
-        self.place(place_of(column_of(self.cursor, across, inner) + columns, across, inner))
-
-    def place(self, x: float) -> None:
-        """Set the cursor to the place `x` of the axis, and move the visible part so that the cursor is in it."""
-        whole = self._whole
-        self.cursor = min(max(x, whole[0]), whole[1])
-        self.window = holding(self.window, whole, self.cursor)
-        self._changed()
-
-    def to_end(self, last: bool) -> None:
-        self.place(self.last if last else self._whole[0])
-
-    def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Multiply the length of the visible part of the axis by `factor` (below 1: zoom in), around the place
-        `centre`.
-
-        If `centre` is None, it is the cursor's place or, without a cursor, that of the newest point.
-        """
-        around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
-        least = least_length(curve.line for curve in self._plot.curves)
-        self.window = zoomed(self.window, self._whole, around, factor, least)
-        self._changed()
-
-    def all(self) -> None:
-        """Show the whole axis, and remove the cursor."""
-        self.window = self.cursor = None
-        self._changed()
-
-    def _changed(self) -> None:
-        self._scale = None
-        self.repaint()
-        self.post_message(self.Moved())
-
-    # ---- mouse ------------------------------------------------------------------------------------
-
-    def _place_under(self, event: events.MouseEvent) -> float:
-        column = min(max(0, event.x - GUTTER), self._inner - 1)
-        return place_of(column, self._across, self._inner)
-
-    def on_click(self, event: events.Click) -> None:
-        event.stop()
-        self.place(self._place_under(event))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.zoom(CLOSER, self._place_under(event))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.zoom(1 / CLOSER, self._place_under(event))
-
-    # ---- painting ---------------------------------------------------------------------------------
-
-    def on_resize(self) -> None:
-        self._scale = None
-        super().on_resize()
-
-    def rows(self, width: int, height: int) -> list[Row]:
-        if not self._plot.curves:
-            return [[] for _ in range(height)]
-        rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale, self.cursor)
-        return rows
+    def clicked(self, event: events.Click) -> None:
+        self.view.place(self._place_under(event))
+        self.post_message(self.Moved(True))

@@ -4,7 +4,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ class KeyFooter(ChosenKeys):
         show.
         """
         keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
-        keys_now = [self._with_runs(key) for key in keys_now]
+        keys_now = [self._with_label(self._with_runs(key)) for key in keys_now]
         if not isinstance(self.screen.focused, Input):
             return keys_now
         accept = keys.VERBS["accept"].label
@@ -74,6 +74,13 @@ class KeyFooter(ChosenKeys):
         if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return key
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
+
+    def _with_label(self, key: ActiveBinding) -> ActiveBinding:
+        """Return the key with the label that `labels_now` of the screen gives to its verb, if it gives one."""
+        labels: Mapping[str, str] = getattr(self.screen, "labels_now", {})
+        if (label := labels.get(key.binding.id or "")) is None:
+            return key
+        return key._replace(binding=replace(key.binding, description=label))
 
     def _is_offered(self, key: ActiveBinding) -> bool:
         """Return False if `keys_without_use` of the screen names the verb of the key, as the key has no effect now."""

@@ -1,4 +1,4 @@
-"""Draws curves, and the marks of resumptions and best epochs, in rows of characters: the only place that makes braille.
+"""Draws curves, and the marks of best epochs, resumes and phases, in rows of characters: all that makes braille.
 
 Drawing is a pure function of the data and the size. Scales are in scales.py, labels in axes.py, and what of a line is
 drawn in strokes.py.
@@ -130,6 +130,7 @@ def value_text(plot: Plot, value: float | None) -> str:
     return percent(value) if plot.bounds == "share" else f"{amount(value):>5}"
 
 
+HAS_AXIS = 5  # rows, from which on a chart has a row for the labels of its horizontal axis
 ALONE_HEIGHT = 12  # from this height on a chart has vertical grid lines and the name of its axis
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 # of each half cell the dots from the one number to the other
@@ -138,16 +139,13 @@ _DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # of each kind of dashes: how many c
 Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column of dots the lowest and highest one
 
 
-def draw(
-    plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None, cursor: float | None = None
-) -> tuple[list[Row], Scale]:
+def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None) -> tuple[list[Row], Scale]:
     """Return the chart in at most `height` rows of `width` cells (title, curves and axes), and the scale that was used
     for its values.
 
-    `before` is the scale of the previous picture, which is kept while it fits. `cursor` is a place on the horizontal
-    axis for a vertical line. Without it, no line is drawn.
+    `before` is the scale of the previous picture, which is kept while it fits.
     """
-    axis = height >= 5
+    axis = height >= HAS_AXIS
     inner, tall = max(1, width - GUTTER), max(1, height - 1 - axis)
     scale, across = y_scale(plot, tall, before), x_scale(plot, inner)
     canvas = _Canvas(inner, tall, glyphs)
@@ -156,11 +154,11 @@ def draw(
         canvas.grid(sorted(labels), across if height >= ALONE_HEIGHT else None)
     _add_all(canvas, plot, scale, across)
     for at in plot.joins:
-        canvas.upright(column_of(at, across, inner), "warn", glyphs.grid_down)
+        canvas.upright(column_of(at, across, inner), "warn", glyphs.join)
     for at in plot.best:
         canvas.upright(column_of(at, across, inner), "good", glyphs.best)
-    if cursor is not None:
-        canvas.upright(column_of(cursor, across, inner), "cursor", glyphs.axis)
+    for begin, end, letter in plot.spells:
+        canvas.letters(column_of(begin, across, inner), column_of(end, across, inner), letter)
     rows = [title(plot, width, glyphs)]
     for number, row in enumerate(canvas.rows()):
         label = y_label(labels[number], scale, plot.bounds) if number in labels else ""
@@ -223,6 +221,15 @@ class _Canvas:
         for row in range(self._height):
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
+
+    def letters(self, first: int, last: int, letter: str) -> None:
+        """Write a letter into the columns from `first` to `last`, in the uppermost row without a curve there."""
+        columns = range(max(0, first), min(last, self._width - 1) + 1)
+        for row, styles in enumerate(self._styles):
+            if not any(styles[column].startswith("curve") for column in columns):
+                for column in columns:
+                    self._put(row, column, letter, "label")
+                return
 
     def fill(self, parts: list[Part]) -> None:
         """Fill the area below a curve, given by its unbroken parts. Cells of the curve stay."""

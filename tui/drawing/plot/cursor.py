@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
+from dataclasses import dataclass, replace
 
 from ....engine.units import NONE, amount, count, counted, seconds, share
 from ...base.glyphs import Glyphs
@@ -111,6 +108,18 @@ def with_unit(plot: Plot, value: float) -> str:
     return f"{amount(value)}{f' {plot.unit}' if plot.unit else ''}"
 
 
+def seen_at(plot: Plot, x: float) -> Plot:
+    """Return the plot with the curves' values at the place `x` as the values that its legend shows; NaN, which the
+    legend shows as a dash, for a curve without a point there.
+    """
+
+    def with_value(curve: Curve) -> Curve:
+        at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
+        return replace(curve, value=at.y if at is not None else math.nan)
+
+    return replace(plot, curves=tuple(map(with_value, plot.curves)), note="")
+
+
 def has_values(plot: Plot) -> bool:
     return any((curve.raw or curve.line).x for curve in plot.in_legend)
 
@@ -132,57 +141,3 @@ def table(plot: Plot) -> str:
         cells = [f"{by_place[x] * scale:.6g}" if x in by_place else "" for by_place in values]
         text_lines.append("\t".join([f"{x:.6g}", *cells]))
     return "\n".join(text_lines)
-
-
-# ---- zoom -----------------------------------------------------------------------------------------
-
-
-Window = tuple[float, float]
-CLOSER = 0.5
-POINTS_SEEN = 4  # distances of neighbouring points, which are seen at the closest
-_LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
-
-
-def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """Return the window of the axis after a zoom: `factor` times as long, with `centre` at the same place on the
-    screen.
-
-    `window` is the present window, None for the whole axis `whole`. Returns None if the result is the whole axis.
-    `least` is the shortest length of a window, in the axis' unit.
-    """
-    low, high = window or whole
-    length = whole[1] - whole[0]
-    span = max((high - low) * factor, length * _LEAST_SHARE, min(least, high - low))
-    if span >= length * 0.999:
-        return None
-    share = (min(max(centre, low), high) - low) / (high - low)
-    first = min(max(centre - share * span, whole[0]), whole[1] - span)
-    return first, first + span
-
-
-def least_length(lines: Iterable[Line]) -> float:
-    """Return the shortest useful length of a window, in the axis' unit. Return 0 if no line has two points.
-
-    The length is four times the median distance between neighbouring points of a line. The line with the least median
-    counts.
-    """
-    apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
-    return POINTS_SEEN * min(apart, default=0.0)
-
-
-def holding(window: Window | None, whole: Window, place: float) -> Window | None:
-    """Return the window, moved only so far that `place` is in it; None (the whole axis) is returned unchanged."""
-    if window is None or window[0] <= place <= window[1]:
-        return window
-    low, high = window
-    by = max(place - high, whole[0] - low) if place > high else min(place - low, whole[1] - high)
-    return low + by, high + by
-
-
-def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """Return the window of an axis whose end has moved from `before` to `now`: moved with the end if it reached to the
-    end, else unchanged. None (the whole axis) is returned unchanged.
-    """
-    if window is None or now == before or window[1] < before:
-        return window
-    return window[0] + now - before, now

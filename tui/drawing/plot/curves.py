@@ -40,8 +40,9 @@ class Plot:
     `bounds` limit the values: share (0 to 100 %), zero (from 0 up) or free. `x_unit` is the horizontal axis: time,
     step, epoch or samples. `x_end` is its last point, and `final` is True if no further points come. `key` names the
     chart. `note` is shown after the value. `how` are words that say how the values were changed, such as smoothed.
-    `joins` are the places at which a resumed run continued, `best` those at which the best epochs have ended. `window`
-    is the drawn part of the axis, None for the whole axis. With `filled`, the area below the first curve is filled if
+    `joins` are the places at which a resumed run continued, `best` those at which the best epochs have ended, and
+    `spells` the phases in which the run did not train: begin, end, and the letter that marks them. `window` is the
+    drawn part of the axis, None for the whole axis. With `filled`, the area below the first curve is filled if
     the scale begins at zero. `corner` is a text at the lower right. `since` names the moment at which the time begins.
     `alarm` says what is wrong with the values, else it is empty.
     """
@@ -58,6 +59,7 @@ class Plot:
     how: tuple[str, ...] = ()
     joins: tuple[float, ...] = ()
     best: tuple[float, ...] = ()
+    spells: tuple[tuple[float, float, str], ...] = ()
     window: tuple[float, float] | None = None
     logarithmic: bool = False
     filled: bool = False

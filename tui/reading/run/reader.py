@@ -20,7 +20,7 @@ from ....engine.files.reading import why
 from ....engine.runs import Follower, Run, quick_json
 from ....engine.runs.event_reading import Damage, Tail
 from ....engine.runs.events import EVENT_FILES, Event
-from ....engine.runs.parsing import parse_line
+from ....engine.runs.parsing import parse_line, recalled
 from .log_tail import LogTail
 from .snapshot import Snapshot
 from .store import Store
@@ -30,15 +30,19 @@ EVENTS_A_READ = 4000
 PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
 FRESH_BYTES = 200_000  # the end of a file is always read completely
 LONGEST_PAUSE = 30.0
-_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
+_DENSE = re.compile(rb'\{"t":([0-9.]+),"type":"(gpu|host|allocator|progress|input_stages)"')
+_LEFT_OUT = "left_out"  # the type that a frequent reading gets if only its time is read
 
 
 class _ThinnedTail(Tail):
-    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings."""
+    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings.
 
-    def __init__(self, path: Path, thin: bool) -> None:
+    With `span`, two Unix times, it reads all frequent readings between them, and of the others only their times.
+    """
+
+    def __init__(self, path: Path, thin: bool, span: tuple[float, float] | None = None) -> None:
         super().__init__(path)
-        self._thin = thin
+        self._thin, self._span = thin and span is None, span
         self._seen: Counter[bytes] = Counter()
 
     def events(self) -> Iterator[Event]:
@@ -48,7 +52,7 @@ class _ThinnedTail(Tail):
                 begin = file.offset - len(line)
                 every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
                 if every == 1 or file.size - file.offset < FRESH_BYTES or self._is_used(line, every):
-                    event = parse_line(line.decode("utf-8", "replace"))
+                    event = self._outside(line) or parse_line(line.decode("utf-8", "replace"))
                     if event is not None:
                         yield event
                     elif line.strip():
@@ -59,6 +63,13 @@ class _ThinnedTail(Tail):
         except OSError as fault:  # the file is opened again at the next reading
             self.damage.unreadable = why(fault)
 
+    def _outside(self, line: bytes) -> Event | None:
+        """Return an event with nothing but its time for a frequent reading that is not within the span, else None."""
+        if self._span is None or (dense := _DENSE.match(line)) is None or not line.endswith(b"}\n"):
+            return None
+        t = float(dense[1])
+        return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": _LEFT_OUT})
+
     def _is_used(self, line: bytes, every: int) -> bool:
         """Return True for every rare event, and for one of `every` events of a kind that is recorded each second.
         `line` has the event.
@@ -66,15 +77,15 @@ class _ThinnedTail(Tail):
         dense = _DENSE.match(line)
         if dense is None:
             return True
-        self._seen[dense[1]] += 1
-        return self._seen[dense[1]] % every == 0
+        self._seen[dense[2]] += 1
+        return self._seen[dense[2]] % every == 0
 
 
 class MergedTail(Tail):
     """Reads both event files of a run as one, ordered by time. Each call reads a limited number of events."""
 
-    def __init__(self, run: Run, *, thin: bool = True) -> None:
-        self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
+    def __init__(self, run: Run, *, thin: bool = True, span: tuple[float, float] | None = None) -> None:
+        self._files = [_ThinnedTail(run.file(name), thin, span) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
         self.behind = False  # the files hold more than the last reading gave
 
@@ -102,9 +113,9 @@ class MergedTail(Tail):
 class _BulkFollower(Follower):
     """Follows a run as engine.runs' Follower does, but reads a limited number of events in each call."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, span: tuple[float, float] | None) -> None:
         super().__init__(run)
-        self._merged = MergedTail(run)
+        self._merged = MergedTail(run, span=span)
         self._tails = [self._merged]
 
     @property
@@ -174,10 +185,16 @@ class Onward:
 
 class RunReader:
     """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
-    screen.
+    screen. With `span`, only the frequent readings between these two Unix times are read.
     """
 
-    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        replay_speed: float | None = None,
+        clock: Callable[[], float] | None = None,
+        span: tuple[float, float] | None = None,
+    ) -> None:
         self.run = run
         self._onward = Onward()
         self._clock = clock or self._onward.now
@@ -185,7 +202,7 @@ class RunReader:
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
         self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
-        self._follower = _BulkFollower(run)
+        self._follower = _BulkFollower(run, span)
 
     @property
     def ended(self) -> bool:

@@ -44,6 +44,12 @@ class Line:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def end(self) -> tuple[float, float]:
+        """The time and the step of the furthest point; a resumed run may have repeated steps."""
+        lasts = [index - 1 for index in (*self.breaks, len(self))]
+        return max(self.x[at] for at in lasts), max((self.steps[at] for at in lasts), default=0.0)
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the result of `make`, which is called only at the first call with this `key` and stored in the
         line.

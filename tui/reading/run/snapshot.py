@@ -83,6 +83,18 @@ class PhaseTimes:
 
 
 @dataclass(frozen=True)
+class Spell:
+    """A phase between steps, such as an evaluation: from `begin` to `end`, in seconds since the run began, after the
+    step `step`.
+    """
+
+    phase: str
+    begin: float
+    end: float
+    step: float
+
+
+@dataclass(frozen=True)
 class Message:
     """A warning, or the error that ended the run."""
 
@@ -121,7 +133,8 @@ class Snapshot:
     `diagnosis`, `input_stages` and `workers` are the newest events of their type. `gpu_seconds` is the time between two
     readings of the GPUs. `start` are the phases until training began, `rest` the totals of the later phases. `joins`
     are the moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed.
-    `best` has the best epochs by the option that asks for them.
+    `best` has the best epochs by the option that asks for them. `begun` is the Unix time of the beginning, and `pauses`
+    has for each resume its moment and the seconds of all pauses before it.
     With `windowed`, the loss is that of the steps since the last progress event, not the mean of the epoch so far.
     """
 
@@ -152,8 +165,15 @@ class Snapshot:
     joins: tuple[tuple[float, float], ...] = ()
     best: Mapping[str, BestEpoch] = field(default_factory=lambda: EMPTY)
     resumes: tuple[float, ...] = ()
+    spells: tuple[Spell, ...] = ()
+    begun: float = 0.0
+    pauses: tuple[tuple[float, float], ...] = ()
     windowed: bool = False
     epochs: tuple[Epoch, ...] = ()
+
+    def unix_time(self, seconds: float) -> float:
+        """Return the Unix time of a moment of the run, which is given in seconds since the run began."""
+        return self.begun + seconds + max((paused for at, paused in self.pauses if at <= seconds), default=0.0)
 
     def line(self, name: str) -> Line:
         return self.lines.get(name, NOTHING)

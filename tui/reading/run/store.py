@@ -18,13 +18,14 @@ from ....engine.telemetry.gpu_totals import GpuTotals
 from . import gpu_reading
 from .gpu_reading import Gpu, by_physical_gpu
 from .series import Pace, Series
-from .snapshot import BEGINNINGS, BestEpoch, Epoch, Message, PhaseTimes, Snapshot
+from .snapshot import BEGINNINGS, BestEpoch, Epoch, Message, PhaseTimes, Snapshot, Spell
 
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 
 MAX_MESSAGES = 200
 BEFORE_RESUME = "before_resume"  # marks a diagnosis of the part of a run before it was resumed
 MAX_EPOCHS = 1000
+MAX_SPELLS = 1000
 LAST_TIMES = 200
 # The lines of a GPU: what follows its number in their names, and the figure of its readings.
 GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " temperature": "temperature_c"}
@@ -66,6 +67,7 @@ class Store:
     _allocator: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     _begun: float | None = None
     _paused: float = 0.0
+    _pauses: list[tuple[float, float]] = field(default_factory=list)
     _last_t: float = 0.0
     _times: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_TIMES))  # of the newest events
     _ended_t: float | None = None  # when the trainer of this sitting ended
@@ -73,6 +75,7 @@ class Store:
     _steps_per_epoch: float | None = None  # seen at the end of an epoch
     _trains_since: float | None = None
     _resumed: bool = False
+    _spells: deque[Spell] = field(default_factory=lambda: deque(maxlen=MAX_SPELLS))
     _phases: PhaseTimes = field(default_factory=PhaseTimes)
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -104,6 +107,9 @@ class Store:
             start=self._phases.of_start(now),
             rest=self._phases.of_rest(),
             pace=self._pace(),
+            spells=tuple(self._spells),
+            begun=self._begun or 0.0,
+            pauses=tuple(self._pauses),
             lines=MappingProxyType({name: series.line() for name, series in self._series.items()}),
             gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", EMPTY)) for index in sorted(self._gpus)),
             tf_host=own.get("CPU:0", EMPTY),
@@ -128,6 +134,8 @@ class Store:
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
         phase, before = str(event.get("phase", "")), self._phases
+        if before.started and before.phase != "training" and phase not in BEGINNINGS:
+            self._spells.append(Spell(before.phase, self._time(before.since), self._time(t), self._step))
         if phase in BEGINNINGS and before.phase not in BEGINNINGS:
             self._resume(t)
         elif phase == "starting" and self._begun is not None:
@@ -155,6 +163,7 @@ class Store:
         if stopped is None:
             stopped = max((time for time in self._times if time < t), default=t)
         self._paused += max(0.0, t - stopped)
+        self._pauses.append((self._time(t), self._paused))
         self._resumed = self._trains_since is not None
         for series in self._series.values():
             series.gap()

@@ -19,7 +19,7 @@ from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row
 from ...reading.run.reader import RunReader
 from ...reading.run.snapshot import Snapshot
-from ...widgets.charts import Chart
+from ...widgets.charts import Chart, page_corner
 from ...wording.comparison import distinct, distinct_names, in_brief, moments_of, short_names
 from ..base import FollowingScreen
 
@@ -130,7 +130,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self._chosen = names[at]
         least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
         chart.styles.height = max(least, self.size.height - self.rows_needed)
-        chart.show(replace(charts[at], corner=f"[{at + 1}/{len(charts)}]" if len(charts) > 1 else ""))
+        chart.show(replace(charts[at], corner=page_corner(at + 1, len(charts), self.glyphs)))
 
     def action_page(self, by: int) -> None:
         names = [plot.key for plot in self.charts(self.app.settings.charts)]
@@ -143,6 +143,11 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
         if self._chosen:
             self.app.push_screen(ChartScreen(self, self._chosen))
+
+    @on(Chart.Turned)
+    def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        self.action_page(event.by)
 
     @on(Chart.Opened)
     def _chart_clicked(self, event: Chart.Opened) -> None:

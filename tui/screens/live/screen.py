@@ -19,8 +19,10 @@ from ....engine.units import counted
 from ...base import keys
 from ...drawing.live import phases
 from ...drawing.plot import cursor
+from ...drawing.plot.viewport import CLOSER
 from ...form.form_state import proposed
-from ...widgets.charts import ChartGrid
+from ...widgets.chart_grid import ChartGrid
+from ...widgets.charts import Chart
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.log_view import LogLines, LogPanel
 from .. import catalogue, undoing
@@ -45,7 +47,20 @@ SPEED = (
 
 
 # Actions without a purpose on a waiting run that has never begun.
-NOTHING_BEFORE_IT_BEGINS = ("again", "diagnosis", "zoom", "chart", "page", "search", "found", "pick", "pick_edge")
+NOTHING_BEFORE_IT_BEGINS = (
+    "again",
+    "diagnosis",
+    "zoom",
+    "chart",
+    "page",
+    "move",
+    "zoom_axis",
+    "all",
+    "search",
+    "found",
+    "pick",
+    "pick_edge",
+)
 
 
 class LiveScreen(LiveView, QueueActions):
@@ -71,6 +86,11 @@ class LiveScreen(LiveView, QueueActions):
         keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
         keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
         keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
+        keys.bind("cursor_right", "move(1)", "Cursor", show=False, without="l", meaning="the cursor to the right"),
+        keys.bind("cursor_left", "move(-1)", show=False, without="h"),
+        keys.bind("zoom_in", "zoom_axis(1)", show=False),
+        keys.bind("zoom_out", "zoom_axis(-1)", show=False),
+        keys.bind("zoom_all", "all", show=False),
         keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
         keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
         keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
@@ -105,7 +125,7 @@ class LiveScreen(LiveView, QueueActions):
             return not running
         if action == "change":
             return not self.replay_speed
-        if action == "chart":
+        if action in ("chart", "move", "zoom_axis"):
             return not phases.is_due(self.now)
         if action == "apply":
             return bool(self.now.error and proposed(self.now.error.hint))
@@ -113,7 +133,14 @@ class LiveScreen(LiveView, QueueActions):
             return bool(self.now.warnings or self.now.error)
         if action in ("pick", "pick_edge"):
             return self.zoom == "gpus"
+        if action == "all":
+            return self.can_show_all
         return action != "page" or self.pages > 1
+
+    @property
+    def labels_now(self) -> dict[str, str]:
+        """The labels of keys that have another effect now, by their verbs, for the footer."""
+        return {"back": "Show all"} if self.can_show_all else {}
 
     # ---- the run -------------------------------------------------------------------------------
 
@@ -195,6 +222,22 @@ class LiveScreen(LiveView, QueueActions):
         if shown := self.query_one(ChartGrid).shown:
             self.open_chart(shown[0].key)
 
+    def action_move(self, columns: int) -> None:
+        """Move the cursor of all charts by `columns` columns of the first visible chart."""
+        chart = next((chart for chart in self.query(Chart) if chart.display and chart.size.width), None)
+        if chart is not None:
+            window = self.view.window
+            self.view.move(columns, chart.inner)
+            self.show_view(self.view.window != window)
+
+    def action_zoom_axis(self, closer: int) -> None:
+        self.view.zoom(CLOSER if closer > 0 else 1 / CLOSER)
+        self.show_view(True)
+
+    def action_all(self) -> None:
+        self.view.all()
+        self.show_view(True)
+
     def action_search(self) -> None:
         log = self.query_one(LogPanel)
         if not log.display:  # a small screen shows the log only alone
@@ -205,10 +248,14 @@ class LiveScreen(LiveView, QueueActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Close the search of the log. Without a search, end the zoom. Without a zoom, leave the screen."""
+        """Close the search of the log. Without a search, show the whole axis of the charts without a cursor. If that is
+        so, end the zoom. Without a zoom, leave the screen.
+        """
         if self.query_one(LogPanel).close_search():
             return
-        if self.zoom:
+        if self.can_show_all:
+            self.action_all()
+        elif self.zoom:
             self.action_zoom(self.zoom)
         else:
             super().action_back()

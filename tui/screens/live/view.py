@@ -10,29 +10,33 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
+from textual.worker import get_current_worker
 
 from ....engine.runs import Run, title
 from ....engine.runs.checkpoint_files import steps_in
 from ....engine.runs.titles import read_notes
 from ...base.errors import clean
 from ...base.settings import Charts
-from ...drawing.charts import plots
+from ...drawing.charts import on_one_axis
 from ...drawing.host import host, host_line, no_gpu
-from ...drawing.live import head, phases
+from ...drawing.live import chart_foot, head, phases
 from ...drawing.live import waiting as waiting_rows
 from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
 from ...drawing.plot.curves import Plot
 from ...drawing.plot.scales import soon
+from ...drawing.plot.viewport import Viewport, Window
 from ...drawing.rows import Row, length, spread
 from ...reading import earlier_starts
 from ...reading.queue_places import Waiting
+from ...reading.run import closer
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import description, queue_place
 from ...upstream.partial_updates import send_changed_cells
-from ...widgets.charts import Chart, ChartGrid
+from ...widgets.chart_grid import ChartGrid
+from ...widgets.charts import Chart, PlotArea
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogPanel
@@ -44,6 +48,7 @@ QUEUE_SECONDS = 1.0  # between two readings of the run's place in the queue
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
+CLOSER_SECONDS = 0.2  # until the visible part is read, which a turn of the wheel changes several times
 LINES_OF_HOST = 2  # more rows show its history too
 PANELS = ("head", "messages", "summary", "host")
 NOTHING_READ = Picture(Snapshot(phase=phases.READING))
@@ -76,6 +81,9 @@ class LiveView(FollowingScreen[Picture]):
         self.waiting: Waiting | None = None  # its place in the queue, if it waits there
         self._earlier, self._earlier_due = earlier_starts.NONE, True
         self.page = 0
+        self.view = Viewport()  # of all charts
+        self._window_read: Window | None = None
+        self._closer = closer.Closer()  # the lines of its visible part
         self._layout_now: Layout | None = None
         self._charts_count = 0
         self._times_shown = -1
@@ -99,7 +107,7 @@ class LiveView(FollowingScreen[Picture]):
         yield Panel(self._head, id="head")
         yield Panel(self._messages, id="messages")
         yield Panel(lambda width, _height: head.result_rows(self.now, width), id="summary")
-        yield ChartGrid(id="charts")
+        yield ChartGrid(self.view, id="charts")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
         yield LogPanel(id="log")
@@ -197,11 +205,45 @@ class LiveView(FollowingScreen[Picture]):
             self.query_one(LogPanel).show(self.picture)
         self._offer()
 
+    @work(thread=True, exclusive=True, group="closer")
+    def _read_closer(self, window: Window | None) -> None:
+        """Read the visible part of the charts with all its readings, while it stays the same and the run goes on."""
+        worker, axis = get_current_worker(), self.view.axis
+
+        def is_due() -> bool:
+            return not worker.is_cancelled and self.view.window == window
+
+        time.sleep(CLOSER_SECONDS)
+        if window is None or self.replay_speed or not is_due():
+            return
+        for read in closer.read(self.run_folder, self.now, axis, window, is_due):
+            self.app.call_from_thread(self._show_closer, read)
+            time.sleep(READ_SECONDS)
+
+    def _show_closer(self, read: closer.Closer) -> None:
+        self._closer = read
+        self.latest = self.latest  # a chart alone over this screen shows it, too
+        if self.in_front:
+            self.show_now()
+
+    @property
+    def can_show_all(self) -> bool:
+        """True if a part of the axis is selected, or a key has placed the cursor."""
+        return self.view.window is not None or (self.view.cursor is not None and not self.view.hovers)
+
     def _offer(self) -> None:
         """Make the footer again if a fact has changed on which the offered keys depend."""
         has_messages = bool(self.now.warnings or self.now.error)
         held = self.waiting.held if self.waiting is not None else None
-        offered = self.now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1, held
+        offered = (
+            self.now.outcome,
+            self.goes_on_at_first,
+            self.has_checkpoint,
+            has_messages,
+            self.pages > 1,
+            held,
+            self.can_show_all,
+        )
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
@@ -214,13 +256,25 @@ class LiveView(FollowingScreen[Picture]):
         return f"{name}{self.title_now}" if self.title_now else self.run_folder.id
 
     def charts(self, drawn: Charts) -> list[Plot]:
-        return plots(self.now, drawn)
+        whole = on_one_axis(self.now, drawn)
+        self.view.suit(whole)
+        window = self.view.window
+        if window != self._window_read:
+            self._window_read = window
+            self._read_closer(window)
+        return (
+            on_one_axis(self.now, drawn, window, self._closer.of(self.now, self.view.axis, window)) if window else whole
+        )
 
     def axes(self) -> tuple[str, ...]:
         return self.now.pace.axes()
 
     def foot(self, width: int) -> Row:
-        return phases.failure(self.now, width, self.glyphs) or phases.phase_line(self.now, width)
+        plots = self.charts(self.app.settings.charts)
+        back = self.app.key("zoom_all")
+        return phases.failure(self.now, width, self.glyphs) or chart_foot.row(
+            self.now, plots, self.view, width, self.glyphs, back
+        )
 
     @on(Chart.Opened)
     def _chart_clicked(self, event: Chart.Opened) -> None:
@@ -228,10 +282,28 @@ class LiveView(FollowingScreen[Picture]):
         self.open_chart(event.key)
 
     def open_chart(self, key: str) -> None:
-        """Show the chart `key` alone on a chart screen."""
+        """Show the chart `key` alone on a chart screen, which has the same cursor and the same visible part."""
         from ..chart import ChartScreen  # only when it is asked for
 
-        self.app.open_screen(ChartScreen(self, key))
+        self.app.open_screen(ChartScreen(self, key, self.view))
+
+    @on(Chart.Turned)
+    def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        self.page = (self.page + event.by) % self.pages
+        self.show_now()
+
+    @on(PlotArea.Moved)
+    def _view_moved(self, event: PlotArea.Moved) -> None:
+        event.stop()
+        self.show_view(event.visible)
+
+    def show_view(self, visible: bool) -> None:
+        """Show the cursor of the charts as it is now; with `visible`, their visible part has changed, too."""
+        if visible:
+            self.show_now()
+        self.query_one(ChartGrid).show_view()
+        self._offer()
 
     # ---- the rows of the panels -----------------------------------------------------------------
 

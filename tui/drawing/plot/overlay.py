@@ -1,0 +1,86 @@
+"""What lies over a drawn chart: the line of the cursor, and the range that the mouse is selecting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...base.glyphs import Glyphs
+from ..rows import Row, length, plain
+from .axes import GUTTER, column_of
+from .cursor import place_text
+from .curves import Plot
+from .scales import Scale
+from .viewport import Viewport
+
+_CURVES = ("curve", "faint")  # beginnings of the styles of cells that stay
+_SHADED = ("", "grid", "fill1", "label")  # styles of cells that are shaded in a range
+
+
+def overlaid(
+    rows: Sequence[Row], plot: Plot, across: Scale, view: Viewport, width: int, has_axis: bool, glyphs: Glyphs
+) -> list[Row]:
+    """Return the rows of a chart without its title, with the cursor and the dragged range of `view` drawn over them.
+
+    Lines stand at the cursor or at both ends of the range, cells between the ends are shaded, and the axis' row, if
+    the chart has one, names the places. Cells of curves stay as they are. `width` is that of the chart in cells.
+    """
+    inner = max(1, width - GUTTER)
+    places = view.dragged or ((view.cursor,) if view.cursor is not None else ())
+    columns = sorted(column_of(place, across, inner) for place in places)
+    if not places or columns[0] < 0 or columns[-1] >= inner:
+        return list(rows)
+    drawn = [list(row) for row in rows]
+    body = drawn[:-1] if has_axis else drawn
+    for number, row in enumerate(body):
+        if len(columns) > 1:
+            row = _shaded(row, GUTTER + columns[0], GUTTER + columns[1])
+        for column in columns:
+            row = _put(row, GUTTER + column, glyphs.axis, "cursor", over_curves=False)
+        drawn[number] = row
+    if has_axis:
+        cell = (across.high - across.low) / inner
+        end = width - (len(plot.corner) + 2 if plot.corner else 0)
+        for place in sorted(places):
+            text = f" {place_text(plot, place, cell).removesuffix(f' {plot.since}')} "
+            at = GUTTER + column_of(place, across, inner) - len(text) // 2
+            drawn[-1] = _labelled(drawn[-1], max(0, min(at, end - len(text))), text)
+    return drawn
+
+
+def _put(row: Row, at: int, text: str, style: str, over_curves: bool = True) -> Row:
+    """Return the row with `text` in its cells from `at` on. Without `over_curves`, a cell of a curve stays."""
+    before, covered, after = _cut(row, at, at + len(text))
+    if not over_curves and any(name.startswith(_CURVES) for _, name in covered):
+        return row
+    return [*before, (text, style), *after]
+
+
+def _labelled(row: Row, at: int, text: str) -> Row:
+    """Return the axis' row with `text` from `at` on. Labels of which it would leave a part are removed."""
+    whole = plain(row)
+    before, after = whole[:at], whole[at + len(text) :]
+    cut = len(before) - len(before.rstrip()) == 0, len(after) - len(after.lstrip()) == 0
+    if cut[0] and (rest := re.search(r"(\S+(?: \S+)*)$", before)):
+        row = _put(row, rest.start(), " " * len(rest[0]), "label")
+    if cut[1] and (rest := re.match(r"\S+(?: \S+)*", after)):
+        row = _put(row, at + len(text), " " * len(rest[0]), "label")
+    return _put(row, at, text, "here")
+
+
+def _shaded(row: Row, begin: int, end: int) -> Row:
+    before, inside, after = _cut(row, begin, end + 1)
+    shaded = [(text, "here" if style in _SHADED else style) for text, style in inside]
+    return [*before, *shaded, *after]
+
+
+def _cut(row: Row, begin: int, end: int) -> tuple[Row, Row, Row]:
+    """Return the row, whose characters are all one cell wide, in three parts: before, from `begin` to `end`, after."""
+    parts: tuple[Row, Row, Row] = ([], [], [])
+    at = 0
+    for text, style in row:
+        for part, low, high in ((parts[0], 0, begin), (parts[1], begin, end), (parts[2], end, length(row))):
+            if piece := text[max(0, low - at) : max(0, high - at)]:
+                part.append((piece, style))
+        at += len(text)
+    return parts

@@ -1,0 +1,158 @@
+"""The visible part of a horizontal axis and the cursor on it, which all charts with this axis share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+
+from ...reading.run.series import Line
+from .axes import column_of, place_of, x_scale
+from .curves import Plot
+from .scales import Scale
+
+Window = tuple[float, float]
+CLOSER = 0.5
+POINTS_SEEN = 4  # distances of neighbouring points, which are seen at the closest
+_LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
+
+
+def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
+    """Return the window of the axis after a zoom: `factor` times as long, with `centre` at the same place on the
+    screen.
+
+    `window` is the present window, None for the whole axis `whole`. Returns None if the result is the whole axis.
+    `least` is the shortest length of a window, in the axis' unit.
+    """
+    low, high = window or whole
+    length = whole[1] - whole[0]
+    span = max((high - low) * factor, length * _LEAST_SHARE, min(least, high - low))
+    if span >= length * 0.999:
+        return None
+    share = (min(max(centre, low), high) - low) / (high - low)
+    first = min(max(centre - share * span, whole[0]), whole[1] - span)
+    return first, first + span
+
+
+def least_length(lines: Iterable[Line]) -> float:
+    """Return the shortest useful length of a window, in the axis' unit. Return 0 if no line has two points.
+
+    The length is four times the median distance between neighbouring points of a line. The line with the least median
+    counts.
+    """
+    apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
+    return POINTS_SEEN * min(apart, default=0.0)
+
+
+def holding(window: Window | None, whole: Window, place: float) -> Window | None:
+    """Return the window, moved only so far that `place` is in it; None (the whole axis) is returned unchanged."""
+    if window is None or window[0] <= place <= window[1]:
+        return window
+    low, high = window
+    by = max(place - high, whole[0] - low) if place > high else min(place - low, whole[1] - high)
+    return low + by, high + by
+
+
+def followed(window: Window | None, before: float, now: float) -> Window | None:
+    """Return the window of an axis whose end has moved from `before` to `now`: moved with the end if it reached to the
+    end, else unchanged. None (the whole axis) is returned unchanged.
+    """
+    if window is None or now == before or window[1] < before:
+        return window
+    return window[0] + now - before, now
+
+
+class Viewport:
+    """The visible part of an axis, `window` (None: the whole axis), and the place `cursor` on it (None: no cursor).
+
+    `hovers` is True if the cursor goes with the mouse. `dragged` are the two ends of the range that the mouse is
+    selecting, else None. `axis` is the axis' unit and `whole` the whole of it.
+    """
+
+    def __init__(self) -> None:
+        self.window: Window | None = None
+        self.cursor: float | None = None
+        self.hovers = False
+        self.dragged: Window | None = None
+        self.axis, self.whole = "", (0.0, 1.0)
+        self._follows = False  # a window at the end of the axis moves with the end
+        self._lines: list[Line] = []
+
+    def suit(self, plots: Sequence[Plot]) -> None:
+        """Take the axis of `plots`, which all have the same. If it has another unit than before, or ends before the
+        visible part, the whole axis is shown. A selected range stays while the axis grows.
+        """
+        end = self.whole[1]
+        across = x_scale(replace(plots[0], window=None), 1)
+        self.whole = across.low, across.high
+        self._lines = [curve.line for plot in plots for curve in plot.curves if len(curve.line)]
+        if plots[0].x_unit != self.axis or (self.window is not None and self.window[0] >= self.whole[1]):
+            self.axis = plots[0].x_unit
+            self.all()
+        elif self._follows:
+            self.window = followed(self.window, end, self.whole[1])
+
+    @property
+    def visible(self) -> Scale:
+        low, high = self.window or self.whole
+        return Scale(low, high, high - low)
+
+    @property
+    def last(self) -> float:
+        """The place of the newest point on the axis."""
+        return min(max((line.x[-1] for line in self._lines), default=self.whole[1]), self.whole[1])
+
+    @property
+    def closer(self) -> float:
+        """The zoom: the length of the whole axis divided by the length of its visible part, at least 1."""
+        return (self.whole[1] - self.whole[0]) / (self.visible.high - self.visible.low)
+
+    # ---- the cursor
+
+    def move(self, columns: int, width: int) -> None:
+        """Move the cursor by this number of columns of a chart that has `width` of them. Without a cursor, put it at
+        the newest point or, if that is not visible, in the middle of the visible part.
+        """
+        across = self.visible
+        if self.cursor is None:
+            visible = across.low <= self.last <= across.high
+            self.place(self.last if visible else (across.low + across.high) / 2)
+        else:
+            self.place(place_of(column_of(self.cursor, across, width) + columns, across, width))
+
+    def place(self, x: float) -> None:
+        """Set the cursor to the place `x` of the axis, and move the visible part so that the cursor is in it."""
+        self.cursor, self.hovers = min(max(x, self.whole[0]), self.whole[1]), False
+        self.window = holding(self.window, self.whole, self.cursor)
+
+    def hover(self, x: float | None) -> bool:
+        """Put the cursor to the place under the mouse, None if the mouse has left the charts, and return True if that
+        changes anything. A cursor that keys or a click have placed stays when the mouse leaves.
+        """
+        if x is None and not self.hovers:
+            return False
+        before, self.cursor, self.hovers = self.cursor, x, x is not None
+        return self.cursor != before
+
+    # ---- the visible part
+
+    def zoom(self, factor: float, centre: float | None = None) -> None:
+        """Multiply the length of the visible part of the axis by `factor` (below 1: zoom in), around the place
+        `centre`.
+
+        If `centre` is None, it is the cursor's place or, without a cursor, that of the newest point.
+        """
+        around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
+        self.window = zoomed(self.window, self.whole, around, factor, least_length(self._lines))
+        self._follows = True
+
+    def select(self, begin: float, end: float) -> None:
+        """Show the range of the axis between two places, in any order. It stays the same while the axis grows."""
+        self.window = max(min(begin, end), self.whole[0]), min(max(begin, end), self.whole[1])
+        self._follows = False
+
+    def all(self) -> None:
+        """Show the whole axis, and remove the cursor."""
+        self.window = self.cursor = self.dragged = None
+        self.hovers = False
