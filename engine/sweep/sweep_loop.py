@@ -33,7 +33,7 @@ from ..trials.sweep_record import (
     SweepTrial,
 )
 from ..trials.trial_runner import Stop
-from . import decision, halving, swept_values
+from . import decision, halving, proposals, swept_values
 from .trainings import ABSENT, HELD, NOT_FINITE, Look, Trainings, trial_preset
 
 POLL_SECONDS = 0.5
@@ -87,11 +87,12 @@ class SweepLoop:
 
     def _plan_search(self) -> None:
         """Plan the trials of the search. With several seeds, all settings come first with the first seed."""
-        axes, most = self._settings.axes, self._settings.most_trials
+        axes, most = self._settings.axes, self._settings.most_trials or 0
         if self._settings.sampler == "grid":
             settings = list(swept_values.grid(axes))
         else:
-            settings = [swept_values.drawn(axes, self._request.seed, number) for number in range(most or 0)]
+            most = most if self._settings.sampler == "random" else min(most, proposals.AT_RANDOM)
+            settings = swept_values.distinct(axes, self._request.seed, most)
         for number in range(self._settings.seeds):
             for changes in settings:
                 self._add(changes, self._request.seed + number, SEARCH)
@@ -148,12 +149,36 @@ class SweepLoop:
         """Return the trial to start now; None if there is none, or no time for it."""
         rungs, trials = self._settings.rungs, self._sweep.trials
         planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED][:1]
+        if not planned and part == SEARCH and self._settings.sampler == "tpe" and self._has_time(part):
+            planned = self._propose()
         if part == SEARCH and rungs:
             promoted = halving.to_go_on(trials, rungs, self._settings.factor, self._settings.higher)
             if promoted is None and not planned and not self._flying(part) and not self._has_finalists():
                 promoted = halving.best_paused(trials, self._settings.higher)
             planned = [promoted] if promoted else planned
         return planned[0] if planned and self._has_time(part) else None
+
+    def _propose(self) -> list[SweepTrial]:
+        """Plan the next setting that TPE proposes, with all seeds, and return its trials. Empty if all are planned."""
+        sweep, settings = self._sweep, self._settings
+        made = sweep_groups.groups(sweep.trials)
+        known = [(group[0].changes, statistics.fmean(metrics)) for group in made.values()
+                 if (metrics := sweep_groups.values(group))]  # fmt: skip
+        if len(made) >= (settings.most_trials or 0):
+            return []
+        if known:  # a training that diverges is as bad as the worst one
+            worst = (min if settings.higher else max)(metric for _, metric in known)
+            known += [(group[0].changes, worst) for group in made.values() if group[0].state == FAILED]
+        seed = self._request.seed
+        for attempt in range(swept_values.DRAWS):
+            number = len(made) + 1000 * attempt
+            changes = proposals.proposed(settings.axes, seed, number, known, settings.higher)
+            if sweep_groups.key_of(changes) not in made:
+                before = len(sweep.trials)
+                for place in range(settings.seeds):
+                    self._add(changes, seed + place, SEARCH)
+                return sweep.trials[before:]
+        return []
 
     def _has_finalists(self) -> bool:
         return len(sweep_groups.ranked(self._sweep.trials, self._settings.higher)) >= self._settings.finalists

@@ -21,7 +21,8 @@ from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..queue import slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
-from . import decision, halving, swept_values
+from ..tune.wide.storage import is_installed
+from . import decision, halving, proposals, swept_values
 from .trainings import trial_preset
 
 MOST_TRIALS = 10_000
@@ -47,6 +48,8 @@ def of_preset(
     sampler = more.get("sampler", "grid")
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
     _refuse_axes(axes, sampler, more)
+    if sampler == "tpe" and halve_from is not None:
+        raise ProofError("--halving goes with --sampler grid or random: TPE learns from complete trainings")
     figure = figure_of(metric)
     sweep = SweepSettings(
         axes=axes,
@@ -78,6 +81,8 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
             )
     elif not more.get("most_trials"):
         raise ProofError(f"--sampler {sampler} needs --trials N")
+    if sampler == "tpe" and not is_installed():
+        raise ProofError(proposals.MISSING)
     if 0 < more.get("proof_seeds", decision.LEAST_SEEDS) < decision.LEAST_SEEDS:
         raise ProofError(f"--proof-seeds: at least {decision.LEAST_SEEDS} are needed for a spread, or 0 for no proof")
 
@@ -131,7 +136,7 @@ def _refuse_combinations(made: Request) -> None:
     settings = (
         swept_values.grid(sweep.axes)
         if sweep.sampler == "grid"
-        else (swept_values.drawn(sweep.axes, made.seed, number) for number in range(sweep.most_trials or 0))
+        else swept_values.distinct(sweep.axes, made.seed, min(MOST_CHECKED, sweep.most_trials or 0))
     )
     for changes in itertools.islice(settings, MOST_CHECKED):
         options = trial_preset(made, changes, made.seed).options

@@ -18,6 +18,7 @@ from ..trials.sweep_record import Axis
 
 FEW = 3  # values of a range in a grid, unless `low..high:N` says how many
 MOST_VALUES = 1000
+DRAWS = 20  # for each setting, until it is another one
 FACTOR = 10.0  # from this quotient of its ends on, a range is divided by equal factors
 NOT_SWEPT = ("train.seed",)
 _RANGE = re.compile(r"([-+.\deE]+)\.\.([-+.\deE]+)(?::(\d+))?")
@@ -96,6 +97,16 @@ def value_at(ranged: Axis, share: float) -> float | int:
     return round(value) if ranged.whole else value
 
 
+def share_of(ranged: Axis, value: float) -> float:
+    """Return at which share (0 to 1) of the length of a range a value lies: the inverse of `value_at`."""
+    assert ranged.low is not None
+    assert ranged.high is not None
+    low, high, place = ranged.low, ranged.high, float(value)
+    if ranged.log:
+        low, high, place = math.log(low), math.log(high), math.log(place)
+    return min(1.0, max(0.0, (place - low) / (high - low)))
+
+
 def grid(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
     """Yield all combinations of the values, as changes by key. The values of the last option change fastest."""
     for combined in itertools.product(*(each.values for each in axes)):
@@ -111,6 +122,15 @@ def drawn(axes: Sequence[Axis], seed: int, number: int) -> dict[str, Any]:
     """Return the setting `number` (from 0) of a random search: the same for the same `seed`."""
     source = random.Random(f"{seed} {number}")
     return {each.key: source.choice(each.values) if each.values else value_at(each, source.random()) for each in axes}
+
+
+def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]]:
+    """Return at most `count` settings of a random search, each once: fewer if there are hardly more than these."""
+    settings: list[dict[str, Any]] = []
+    for number in range(DRAWS * count):
+        if len(settings) < count and (setting := drawn(axes, seed, number)) not in settings:
+            settings.append(setting)
+    return settings
 
 
 def as_settings(changes: Mapping[str, Any]) -> list[str]:

@@ -26,4 +26,4 @@ RESUMABLE = ("stopped", "crashed", "failed")  # states of a search or a measurem
 KEEPS = ("per-replica", "global")  # which batch size stays the same with more replicas: weak and strong scaling
 # The stages of a search (engine/tune), in their order.
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads")
-SAMPLERS = ("grid", "random")  # how the settings of a sweep are chosen
+SAMPLERS = ("grid", "random", "tpe")  # how the settings of a sweep are chosen

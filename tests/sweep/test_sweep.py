@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.sweep import decision, sweep_request, swept_values
-from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis
 from gputui.engine.trials.trial_runner import Stop
@@ -196,6 +197,28 @@ def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> N
         swept(request, trainings, tmp_path, stop)
     assert read_back(tmp_path).sweep is not None
     assert swept(request, trainings, tmp_path).sweep.winner == {"train.learning_rate": 0.003}  # type: ignore[union-attr]
+
+
+def test_tpe_learns_from_the_trials_and_makes_no_setting_twice(tmp_path: Path) -> None:
+    def bowl(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
+        rate = math.log10(changes["train.learning_rate"])
+        return None if rate > -1.5 else (rate + 3) ** 2 + (0.0 if changes["train.optimizer"] == "adam" else 1.0)
+
+    axes = [swept_values.axis("learning_rate=1e-6..1e-1", in_grid=False), swept_values.axis("optimizer=adam,sgd")]
+    request = request_of([RATES], sampler="tpe", most_trials=30, proof_seeds=2)
+    object.__setattr__(request.sweep, "axes", axes)
+    trainings = Simulated(bowl)
+    trainings.kill_at = 100
+    with pytest.raises(Killed):
+        swept(request, trainings, tmp_path)
+    sweep = swept(request, trainings, tmp_path).sweep
+    assert sweep is not None
+    assert sweep.winner is not None
+    assert math.log10(sweep.winner["train.learning_rate"]) == pytest.approx(-3, abs=0.3)
+    searched = [trial for trial in sweep.trials if trial.part == SEARCH]
+    assert len(searched) == len({sweep_groups.key_of(trial.changes) for trial in searched}) == 30
+    near = [abs(math.log10(trial.changes["train.learning_rate"]) + 3) < 1 for trial in searched]
+    assert sum(near[10:]) > 2 * sum(near[:10]), "later settings are near the best"
 
 
 def test_random_settings_are_the_same_for_the_same_seed() -> None:

@@ -226,7 +226,8 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     type=click.Choice(SAMPLERS),
     default=SAMPLERS[0],
     show_default=True,
-    help="Train all combinations, or settings that are drawn from the ranges.",
+    help="Train all combinations, settings that are drawn, or those that TPE proposes, which needs Optuna: pip install "
+    "'optuna>=5,<6'.",
 )
 @click.option(
     "--trials", "most_trials", type=click.IntRange(2, 10_000), metavar="N", help="Settings that a sampler draws."
