@@ -115,6 +115,10 @@ def preset_schema() -> dict[str, Any]:
     head = {
         "schema_version": {"const": SCHEMA_VERSION, "description": "version of the preset format"},
         "description": {"type": "string", "description": "what the preset is for, in one line"},
+        "sweep": {
+            "type": "object",
+            "description": "options of gputui sweep (docs/sweeps.md), which a run ignores",
+        },
         "extends": {
             "type": "string",
             "minLength": 1,

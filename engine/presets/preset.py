@@ -11,7 +11,8 @@ from .. import options as opts
 from ..files.located_yaml import printable
 from ..files.values import brief
 
-TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS)
+SWEEP = "sweep"  # the entry with the options of `gputui sweep`, which a run ignores
+TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS, SWEEP)
 LIST = "tag:yaml.org,2002:seq"
 _KNOWN = opts.by_key(opts.OPTIONS)
 
@@ -47,7 +48,7 @@ class Preset:
     """A preset with its name and description, in which every option has a value and all paths are absolute.
 
     `origins` has the place and line of each value that was set, by the option's key. `file` is the file that was read;
-    None if there is none.
+    None if there is none. `sweep` has the options of `gputui sweep` in it, which engine/sweep/preset_block.py reads.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Preset:
     description: str = ""
     origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
     file: Path | None = None
+    sweep: Mapping[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
         """Return the preset as YAML with every value explicit, each on a line of its own.

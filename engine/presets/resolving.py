@@ -21,7 +21,7 @@ from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
 from .paths import find, name_of
-from .preset import TOP_LEVEL, Preset, PresetError, Problem
+from .preset import SWEEP, TOP_LEVEL, Preset, PresetError, Problem
 
 MAX_CHAIN = 20
 MOST_PROBLEMS = 100  # after which the rest of a file is not read
@@ -42,6 +42,7 @@ class _Layers:
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that set the value
+    sweep: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)  # wrong entries, which were left out
 
 
@@ -161,6 +162,10 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
         if not isinstance(located.value, str):
             raise YamlFault("give a text", located.line, group)
         layers.description = located.value
+    elif group == SWEEP:
+        if not isinstance(located.value, dict):
+            raise YamlFault("must be a mapping, such as {over: {learning_rate: [1e-3, 3e-3]}}", located.line, group)
+        layers.sweep = {name: getattr(value, "value", value) for name, value in located.value.items()}
     elif group != "extends":
         _add_group(layers, place, group, located)
 
@@ -267,7 +272,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
         layers.problems += [_misfit(key, layers) for key in fault.keys]
     if layers.problems:
         raise PresetError(sorted(layers.problems, key=lambda problem: (problem.place, problem.line or 0)))
-    return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins)
+    return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins, sweep=layers.sweep)
 
 
 def _misfit(key: str, layers: _Layers) -> Problem:

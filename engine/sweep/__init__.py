@@ -4,6 +4,7 @@ A sweep is a proof folder with a process of its own; its trials are ordinary run
 
     swept_values.py     the values of --over: parsed, as a grid, drawn at random
     proposals.py        settings that Optuna's TPE proposes
+    preset_block.py     the block `sweep:` of a preset
     sweep_request.py    the request, and what is refused before the first training
     sweep_loop.py       the sweep: which trial is started next, the search, then the proof
     halving.py          bad trials end early: who goes on after a rung

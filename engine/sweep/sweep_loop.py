@@ -34,11 +34,12 @@ from ..trials.sweep_record import (
 )
 from ..trials.trial_runner import Stop
 from . import decision, halving, proposals, swept_values
-from .trainings import ABSENT, HELD, NOT_FINITE, Look, Trainings, trial_preset
+from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, trial_preset
 
 POLL_SECONDS = 0.5
 AHEAD = 1  # trials that wait in the queue, so that no device waits for this process
 SAME_FAILURES = 3  # in a row, with one cause, hold the sweep
+MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
 
@@ -216,6 +217,9 @@ class SweepLoop:
             look = Look(FAILED, error="its run was deleted", cause="deleted")
         if look.state == HELD:
             raise BaselineFailed(f"{trial.run} is held in the queue: {look.error}; gputui queue release {trial.run}")
+        if look.cause == CRASHED and trial.crashes < MOST_CRASHES:
+            trial.state, trial.crashes = PLANNED, trial.crashes + 1
+            return
         trial.state = look.state
         if look.state not in ENDED:
             return

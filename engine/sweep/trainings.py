@@ -25,6 +25,7 @@ from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, Sweep
 from .swept_values import as_settings
 
 ABSENT, HELD = "absent", "held"
+CRASHED = "crashed"  # the cause if a process was killed, or the machine has restarted
 NOT_FINITE = "nan"  # the kind of error of weights that are not finite
 
 
@@ -126,7 +127,9 @@ class QueuedTrainings:
         if state == "stopped":
             return Look(STOPPED, figures, seconds)
         message = (text(error.get("message")) or f"it has {state}").partition("\n")[0]
-        return Look(FAILED, figures, seconds, message, text(error.get("kind")) or state)
+        return Look(
+            FAILED, figures, seconds, message, CRASHED if state == CRASHED else text(error.get("kind")) or state
+        )
 
     def stop(self, trial: SweepTrial) -> None:
         """Take a waiting trial out of the queue, or ask a running one to stop."""

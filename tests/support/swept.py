@@ -57,7 +57,7 @@ class Simulated:
         if trial.run in self._stopped:
             return Look(STOPPED)
         if error := self.failing.get(trial.run[-3:]):
-            return Look("failed", error=error, cause="error")
+            return Look("failed", error=error, cause="crashed" if error == "killed" else "error")
         done = self.trained[trial.run]
         figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
         return Look(DONE if len(done) == self.epochs else STOPPED, figures, 10.0 * len(done))

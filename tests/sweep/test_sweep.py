@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import presets
+from gputui.engine.presets import saving
 from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
-from gputui.engine.sweep import decision, sweep_request, swept_values
+from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis
@@ -76,6 +78,29 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
     assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
+
+
+def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    head = "schema_version: 1\nworkload: {model: mlp, data: digits}\n"
+    over = "sweep:\n  over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1, args.units: 8}  # three options\n"
+    path.write_text(f"{head}{over}  seeds: 2\n  metric: val_accuracy\n")
+    given = preset_block.parameters(str(path))
+    assert given["over"] == ("learning_rate=0.001,0.003", "weight_decay=0..0.1", "args.units=8")
+    assert (given["seeds"], given["metric"]) == (2, "val_accuracy")
+    changed = presets.resolve(str(path), ["batch_size=16"])
+    saving.save(changed, path)
+    assert "# three options" in path.read_text(), "saving keeps the block"
+    assert preset_block.parameters(str(path)) == given
+    for wrong, why in (
+        ("  seed: 2", "did you mean seeds"),
+        ("  seeds: many", "a whole number from 1"),
+        ("  sampler: sobol", "give grid, random or tpe"),
+        ("  over: [learning_rate]", "give options with their values: "),
+    ):
+        path.write_text(f"{head}sweep:\n{wrong}\n")
+        with pytest.raises(ProofError, match=why):
+            preset_block.parameters(str(path))
 
 
 def test_students_t_is_that_of_the_tables() -> None:
@@ -145,6 +170,14 @@ def test_three_failures_with_one_cause_hold_the_sweep_and_a_repaired_one_goes_on
     data = swept(request, broken, tmp_path)
     assert data.sweep is not None
     assert data.sweep.winner == {"train.learning_rate": 0.005}
+
+
+def test_a_trial_that_was_killed_is_launched_again_twice(tmp_path: Path) -> None:
+    trainings = Simulated(loss, failing={"002": "killed"})
+    sweep = swept(request_of([RATES], proof_seeds=2), trainings, tmp_path).sweep
+    assert sweep is not None
+    assert [(trial.state, trial.crashes) for trial in sweep.trials[:3]] == [("done", 0), ("failed", 2), ("done", 0)]
+    assert sweep.best == {"train.learning_rate": 0.003}
 
 
 def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...engine.proof import folder, proof_start
-from ...engine.sweep import sweep_request
+from ...engine.sweep import preset_block, sweep_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
@@ -33,6 +33,8 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
         return proof_command.go_on(proof, start, resumed, wait=False, **following)
     if preset is None:
         raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
+    block = preset_block.parameters(preset)
+    options |= {name: value for name, value in block.items() if name not in given}
     asked = sweep_request.of_preset(preset, settings, **options)
     return proof_command.run_proof(asked, **following)
 

@@ -1,0 +1,78 @@
+"""The block `sweep:` of a preset: the options of `gputui sweep` that the preset brings with it.
+
+    sweep:
+      over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1}
+      seeds: 2
+
+A run of the preset ignores the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import presets
+from ..options.catalogue import nearest
+from ..proof.request import ProofError
+from ..trials import SAMPLERS
+from ..trials.change_texts import value as text_of
+
+# The entries by the parameter of the command that each stands for, with the type and the least value.
+ENTRIES: Mapping[str, tuple[str, type, float]] = {
+    "metric": ("metric", str, 0),
+    "seeds": ("seeds", int, 1),
+    "minutes": ("minutes", float, 0.01),
+    "sampler": ("sampler", str, 0),
+    "trials": ("most_trials", int, 2),
+    "halving": ("halve_from", int, 1),
+    "proof_seeds": ("proof_seeds", int, 0),
+    "finalists": ("finalists", int, 2),
+    "parallel": ("parallel", int, 1),
+}
+OVER = "over"
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """Return the parameters of `gputui sweep` in the block of the preset `name` (a name or path); empty without one.
+
+    Raises PresetError, and ProofError for a wrong entry.
+    """
+    block = presets.resolve(name).sweep
+    made: dict[str, Any] = {}
+    for key, given in block.items():
+        if key == OVER:
+            made[OVER] = tuple(_over(name, given))
+            continue
+        if key not in ENTRIES:
+            near = nearest(key, [OVER, *ENTRIES])
+            meant = f", did you mean {near}?" if near else f"; there are {', '.join([OVER, *ENTRIES])}"
+            raise ProofError(f"{name}: sweep.{key}: there is no such entry{meant}")
+        parameter, kind, least = ENTRIES[key]
+        made[parameter] = _checked(name, key, given, kind, least)
+    if made.get("sampler", SAMPLERS[0]) not in SAMPLERS:
+        raise ProofError(f"{name}: sweep.sampler: give {', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}")
+    return made
+
+
+def _over(name: str, given: Any) -> list[str]:
+    """Return the swept options as texts that --over takes."""
+    if not isinstance(given, dict) or not given:
+        raise ProofError(
+            f"{name}: sweep.{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}"
+        )
+    return [f"{key}={_listed(values)}" for key, values in given.items()]
+
+
+def _listed(values: Any) -> str:
+    return ",".join(map(text_of, values)) if isinstance(values, list) else text_of(values)
+
+
+def _checked(name: str, key: str, given: Any, kind: type, least: float) -> Any:
+    """Return the value of an entry. Raises ProofError if it has another type, or is too low."""
+    accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
+    is_wrong = isinstance(given, bool) or not isinstance(given, accepted)
+    if is_wrong or (kind is not str and given < least):
+        words = "a text" if kind is str else f"a {'whole ' if kind is int else ''}number from {least:g}"
+        raise ProofError(f"{name}: sweep.{key}: {text_of(given)} does not fit: give {words}")
+    return given
