@@ -264,6 +264,7 @@ PROOF: dict[str, Any] = {
     "search": None,
     "scaling": None,
     "rate": None,
+    "sweep": None,
     "earlier": [],
     "ended_because": "no remedy is left",
     "error": None,

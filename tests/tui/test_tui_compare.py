@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -148,6 +149,10 @@ async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> No
         shown = await wait_for(pilot, "they do not show which learns better")
         rows = [row.strip() for row in shown.split("\n")]
         assert rows[next(at for at, row in enumerate(rows) if row.startswith("differences are from")) - 1]
+        scale, repeat, other = rows[next(at for at, row in enumerate(rows) if row.startswith("samples/s, diff")) :][:3]
+        assert re.fullmatch(r"samples/s, difference +0 +\+20 % +\+40 %", scale)
+        assert re.fullmatch(r"mlp .*~\+3\.3 % +├─+•─+┤ .* may be chance", repeat), repeat
+        assert re.fullmatch(r"vit .* \+50\.0 % +│ .*├[─┊]*•[─┊]*┤.*", other), other
         await pilot.resize_terminal(60, 30)
         shown = await wait_for(pilot, "a step is \n")  # broken in two
         assert shown.rstrip().splitlines()[-2].strip() == "35,840): they do not show which learns better"

@@ -11,9 +11,23 @@ from ...engine import runs as run_folders
 from ...engine.compare import baseline
 from ...engine.compare.baseline import LineUp
 from ...engine.compare.comparison import Comparison, compare
-from ..base.errors import Refused, complain
+from ...engine.text_table import Table as DrawnTable
+from ...engine.units import NONE
+from ..base.errors import Refused, clean, complain
+from ..drawing import compared_speeds
+from ..printing.interval_table import show_with_bars
 from ..printing.plain_tables import show_table
-from ..wording.comparison import as_csv, as_json, as_markdown, remarks, table_rows
+from ..wording.comparison import (
+    as_csv,
+    as_json,
+    as_markdown,
+    change_text,
+    distinct_names,
+    moments_of,
+    remarks,
+    short_names,
+    table_rows,
+)
 
 
 def pin_baseline(name: str) -> None:
@@ -34,9 +48,25 @@ def show_comparison(names: Sequence[str], form: str, against: str | None = None)
     comparison = compare(_line_up(names, against))
     if form == "table":
         show_table(as_table(comparison))
+        _show_bars(comparison)
         print("\n".join(remarks(comparison)))
     else:
         print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](comparison))
+
+
+def _show_bars(comparison: Comparison) -> None:
+    """Print the speeds as bars. Nothing is printed if no speed can be compared."""
+    row = compared_speeds.speeds(comparison)
+    if row is None:
+        return
+    places = range(1, len(comparison.runs))
+    names = distinct_names(comparison.titles, moments_of(comparison.runs), short_names(comparison))
+    cells = [[clean(names[at]), change_text(row, at) or NONE, compared_speeds.word(row, at)] for at in places]
+    last = "" if row.noise else compared_speeds.NO_SPREAD
+    table = DrawnTable(["", compared_speeds.HEAD, last], cells, right=[1])
+    print()
+    show_with_bars(table, [compared_speeds.interval(row, at) for at in places], after=1)
+    print()
 
 
 def _line_up(names: Sequence[str], against: str | None) -> LineUp:

@@ -61,7 +61,8 @@ def compared(data: Record) -> list[Compared]:
     if ablation := data.ablation:
         rows.append(
             Compared(
-                changes={"input.one_batch": True},
+                title="without input: one repeated batch",
+                changes={},
                 trials=ablation.trials,
                 decision="running" if going_on and ablation.input_cost is None else "measured",
                 why=proof_sentences.input_cost(ablation),

@@ -59,16 +59,12 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         """
         if (comparison := self.comparison) is None:
             return []
-        moments = moments_of(comparison.runs)
-        titles = distinct(comparison.titles)
-        first = short_names(comparison)
-        names = distinct_names(titles, moments, first)
-        short = in_brief(names, titles, moments, SHORT_NAME, first)
+        names, short = self.names_of(comparison)
         colours = self.colours()
         return [
             drawn_charts.Named(
-                clean(names[at]),
-                clean(short[at]),
+                names[at],
+                short[at],
                 colours[at],
                 self._curves[id_],
                 {row.key: row.values[at] for row in comparison.figures},
@@ -76,6 +72,15 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
             for at, id_ in enumerate(comparison.runs)
             if id_ in self._curves
         ]
+
+    @staticmethod
+    def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
+        """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
+        moments, titles = moments_of(comparison.runs), distinct(comparison.titles)
+        first = short_names(comparison)
+        names = distinct_names(titles, moments, first)
+        short = in_brief(names, titles, moments, SHORT_NAME, first)
+        return list(map(clean, names)), list(map(clean, short))
 
     def colours(self) -> list[int]:
         """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""

@@ -22,6 +22,8 @@ from ....engine.runs import Run
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour, painted_colour
+from ...drawing import compared_speeds
+from ...drawing.charts import MOST_COMPARED
 from ...drawing.rows import Row
 from ...upstream.partial_updates import send_changed_cells
 from ...widgets.charts import Chart
@@ -47,6 +49,7 @@ from ..base import Header
 from .compared_curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
+BARS = 8
 HEAD_WIDTH = 28  # at least, if the names of runs are whole titles
 LEAST_HEAD = 12
 LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
@@ -239,7 +242,18 @@ class CompareScreen(ComparedCurves):
         if self.size.height >= HIGH and (short := self.hardly_seen):
             zoom, first = self.app.key("zoom"), self.app.key("first")
             remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
-        return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
+        lines: list[Row] = [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
+        return [*self._bars(width), *lines]
+
+    def _bars(self, width: int) -> list[Row]:
+        """Return the speeds as bars, below a blank row. Empty if they would take more than a BARS-th of the screen,
+        which the table needs, and on a low screen.
+        """
+        if self.comparison is None or self.size.height < HIGH:
+            return []
+        names = self.names_of(self.comparison)[1][:MOST_COMPARED]
+        bars = compared_speeds.rows(self.comparison, names, width, self.glyphs)
+        return [[], *bars] if bars and len(bars) < self.size.height // BARS else []
 
     def _show_remarks(self) -> None:
         """Show the remarks below the table in as many lines as they need."""
