@@ -18,11 +18,11 @@ AT_RANDOM = 10  # first settings, from which TPE then learns: Optuna's own defau
 
 
 def proposed(
-    axes: Sequence[Axis], seed: int, number: int, known: Iterable[tuple[Mapping[str, Any], float]], higher: bool
+    axes: Sequence[Axis], seed: int, number: int, results: Iterable[tuple[Mapping[str, Any], float]], higher: bool
 ) -> dict[str, Any]:
     """Return the setting `number` (from 0) of a search by TPE.
 
-    `known` are settings with their metrics, of which the higher one is the better one if `higher`. The setting is the
+    `results` are settings with their metrics, of which the higher one is the better one if `higher`. The setting is the
     same for the same arguments.
     """
     import optuna
@@ -33,7 +33,7 @@ def proposed(
         direction="maximize" if higher else "minimize",
         sampler=optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=AT_RANDOM),
     )
-    for changes, metric in known:
+    for changes, metric in results:
         params = {axis.key: _place(axis, changes[axis.key]) for axis in axes}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=metric))
     params = study.ask(distributions).params

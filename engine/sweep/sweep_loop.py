@@ -163,17 +163,17 @@ class SweepLoop:
         """Plan the next setting that TPE proposes, with all seeds, and return its trials. Empty if all are planned."""
         sweep, settings = self._sweep, self._settings
         made = sweep_groups.groups(sweep.trials)
-        known = [(group[0].changes, statistics.fmean(metrics)) for group in made.values()
+        results = [(group[0].changes, statistics.fmean(metrics)) for group in made.values()
                  if (metrics := sweep_groups.values(group))]  # fmt: skip
         if len(made) >= (settings.most_trials or 0):
             return []
-        if known:  # a training that diverges is as bad as the worst one
-            worst = (min if settings.higher else max)(metric for _, metric in known)
-            known += [(group[0].changes, worst) for group in made.values() if group[0].state == FAILED]
+        if results:  # a training that diverges is as bad as the worst one
+            worst = (min if settings.higher else max)(metric for _, metric in results)
+            results += [(group[0].changes, worst) for group in made.values() if group[0].state == FAILED]
         seed = self._request.seed
         for attempt in range(swept_values.DRAWS):
             number = len(made) + 1000 * attempt
-            changes = proposals.proposed(settings.axes, seed, number, known, settings.higher)
+            changes = proposals.proposed(settings.axes, seed, number, results, settings.higher)
             if sweep_groups.key_of(changes) not in made:
                 before = len(sweep.trials)
                 for place in range(settings.seeds):

@@ -96,7 +96,7 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
         ("  seed: 2", "did you mean seeds"),
         ("  seeds: many", "a whole number from 1"),
         ("  sampler: sobol", "give grid, random or tpe"),
-        ("  over: [learning_rate]", "give options with their values: "),
+        ("  over: [learning_rate]", "give options with their values"),
     ):
         path.write_text(f"{head}sweep:\n{wrong}\n")
         with pytest.raises(ProofError, match=why):
