@@ -71,7 +71,7 @@ class LiveScreen(LiveView, QueueActions):
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
         keys.bind("resume"),
         keys.bind("start", "again", "Run again", meaning="run the same preset again"),
-        keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
+        keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
         keys.bind("note", show=False),
         keys.bind("tags", show=False),
         *undoing.BINDINGS,
