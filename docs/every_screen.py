@@ -18,9 +18,11 @@ from typing import Any
 from gputui.engine import presets
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
-from gputui.tui.base.themes import THEMES
+from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.live.screen import LiveScreen
+from rich.color import Color, ColorSystem
+from rich.terminal_theme import SVG_EXPORT_THEME
 from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof, recorded_search
@@ -163,6 +165,15 @@ def screens(made: dict[str, Any]) -> dict[str, Arrange]:
     }
 
 
+def in_sixteen_colours(svg: str) -> str:
+    """Return the SVG with the colours that a terminal of sixteen shows instead, as Rich chooses them."""
+
+    def nearest(found: re.Match[str]) -> str:
+        return Color.parse(found[0]).downgrade(ColorSystem.STANDARD).get_truecolor(SVG_EXPORT_THEME).hex
+
+    return re.sub('#[0-9a-f]{6}(?=[;"])', nearest, svg)
+
+
 async def draw(save: Callable[[str, str, int], None], only: str) -> None:
     """Draw the screens. `save` gets the name of each picture (screen, columns, theme), its SVG and its width in pixels.
 
@@ -183,4 +194,5 @@ async def draw(save: Callable[[str, str, int], None], only: str) -> None:
                 await pilot.pause(SETTLED_SECONDS)
                 await arrange(pilot)
                 await pilot.pause(SETTLED_SECONDS)
-                save(picture, app.export_screenshot(title=picture), WIDTH_OF_CHARACTER * size[0])
+                svg = app.export_screenshot(title=picture)
+                save(picture, in_sixteen_colours(svg) if theme is HIGH_CONTRAST else svg, WIDTH_OF_CHARACTER * size[0])
