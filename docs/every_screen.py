@@ -22,7 +22,7 @@ from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
 from gputui.tui.screens.dialogs import Ask
 from gputui.tui.screens.live.screen import LiveScreen
 from rich.color import Color, ColorSystem
-from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof, recorded_search
@@ -169,7 +169,7 @@ def in_sixteen_colours(svg: str) -> str:
     """Return the SVG with the colours that a terminal of sixteen shows instead, as Rich chooses them."""
 
     def nearest(found: re.Match[str]) -> str:
-        return Color.parse(found[0]).downgrade(ColorSystem.STANDARD).get_truecolor(SVG_EXPORT_THEME).hex
+        return Color.parse(found[0]).downgrade(ColorSystem.STANDARD).get_truecolor(DEFAULT_TERMINAL_THEME).hex
 
     return re.sub('#[0-9a-f]{6}(?=[;"])', nearest, svg)
 
