@@ -1,6 +1,6 @@
 """Simulates sweeps whose truth is known: how often the best setting is found, and how far the claims can be trusted.
 
-    python -m benchmarks.sweeps [--sweeps 1000]
+    python -m benchmarks.sweeps [--sweeps 200]
 
 No training takes place: a loss is a known function of the setting, with normal noise of a known size for each seed. The
 rest is the code of `gputui sweep` (engine/sweep). Printed are, over all sweeps: how often the best setting wins, how
@@ -94,7 +94,7 @@ def row(name: str, truth: Truth, sweeps: int, **more: Any) -> Sequence[str]:
 def main() -> None:
     """Print a row for each way of sweeping."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweeps", type=int, default=1000)
+    parser.add_argument("--sweeps", type=int, default=200)
     sweeps = parser.parse_args().sweeps
     head = ["simulated sweeps", "best wins", "interval true", "a difference claimed", "epochs of the grid"]
     print(f"of 100, over {sweeps} sweeps each\n\n| {' | '.join(head)} |\n| --- | ---: | ---: | ---: | ---: |")

@@ -17,7 +17,7 @@ from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
-from ..runs import ACTIVE_STATES, Run, RunError, part_of_sweep
+from ..runs import ACTIVE_STATES, Run, RunError, code_files, part_of_sweep
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
@@ -81,9 +81,15 @@ class QueuedTrainings:
         self._request, self._sweep = request, sweep
 
     def start(self, trial: SweepTrial) -> None:
-        """Make and queue the run of a trial. Raises PresetError, RunError, and OSError if the disk is full."""
+        """Make and queue the run of a trial.
+
+        Raises PresetError, OSError if the disk is full, and RunError if it cannot be queued or the user's code has
+        changed since the first trial.
+        """
         run = self._run(trial)
         if not run.path.exists():
+            if edited := code_files.describe(Run(runs.runs_folder() / f"{self._sweep}-001")):
+                raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
             more = {part_of_sweep.FILE: part_of_sweep.content(self._sweep, trial.until)}
             launch.create_queued(preset, Path(self._request.folder), run.path, more)

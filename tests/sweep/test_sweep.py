@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
 from collections.abc import Mapping
@@ -13,10 +15,12 @@ from gputui.engine import presets
 from gputui.engine.presets import saving
 from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
+from gputui.engine.runs import Run, RunError, runs_folder
 from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values
+from gputui.engine.sweep.trainings import QueuedTrainings
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis
+from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
@@ -101,6 +105,20 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
         path.write_text(f"{head}sweep:\n{wrong}\n")
         with pytest.raises(ProofError, match=why):
             preset_block.parameters(str(path))
+
+
+def test_trials_of_a_sweep_have_the_same_code(home: Path, tmp_path: Path) -> None:
+    used = tmp_path / "model.py"
+    used.write_text("units = 64\n")
+    first = Run(runs_folder() / "20261126-120000-small-001")
+    first.path.mkdir(parents=True)
+    record = {"folder": str(tmp_path), "files": {str(used): hashlib.sha256(b"units = 32\n").hexdigest()}}
+    first.file("code.json").write_text(json.dumps(record))
+    trial = SweepTrial(run="20261126-120000-small-002", changes={"train.learning_rate": 0.01}, seed=1)
+    trainings = QueuedTrainings(request_of([RATES]), "20261126-120000-small")
+    with pytest.raises(RunError, match=r"model.py has changed since .* was trained: all trials have the same code"):
+        trainings.start(trial)
+    assert not (runs_folder() / trial.run).exists()
 
 
 def test_students_t_is_that_of_the_tables() -> None:
