@@ -11,10 +11,10 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from ..frozen import dataclass
 from ..units import size
 from .declared_types import Form
 from .values import MAX_DEPTH, depth, harmless, harmless_in

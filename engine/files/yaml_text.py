@@ -6,8 +6,9 @@ Does not import PyYAML: the first paint of the form needs this module and reads 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from ..frozen import dataclass
 
 
 class YamlFault(Exception):

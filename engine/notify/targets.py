@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..files import located_yaml, places
 from ..files.located_yaml import YamlFault
+from ..frozen import dataclass
 from ..options import OPTIONS, Notify, OptionInfo, by_key
 
 GROUP = "notify"

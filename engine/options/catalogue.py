@@ -10,9 +10,10 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ..frozen import dataclass
 from .own_code import Own
 
 Check = TypeVar("Check", bound=Callable[..., Any])

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import get_type_hints
 
+from ..frozen import dataclass
 from .catalogue import Group, OptionInfo, catalogue
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
@@ -13,7 +14,7 @@ from .training import Train
 from .workload import Workload
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Options:
     """All options of a run, in their groups. Every option has its final value: defaults and presets are already
     applied.

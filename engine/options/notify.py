@@ -1,8 +1,8 @@
 """Where a notice is sent when a run or a measurement ends: the group `notify`."""
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from ..frozen import dataclass
 from .catalogue import Group, Limits, check, option
 
 NOT_EXPORTED = "a script sends no notice"

@@ -5,8 +5,9 @@ The declaration of an option (`own`) names a condition. The objects that the use
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from ..frozen import dataclass
 
 Own = Literal[
     "applies", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "unread",

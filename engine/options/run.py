@@ -1,10 +1,10 @@
 """What a run keeps, when it is ended, and in which Python it trains: the group `run`."""
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ..follow_targets import FOLLOW_TARGETS, FollowTarget
+from ..frozen import dataclass
 from .catalogue import Group, Limits, check, option
 from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 

@@ -1,9 +1,10 @@
 """The group `train`: how the model learns, such as epochs, optimizer, learning rate, schedules and validation."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
+from ..frozen import dataclass
 from .catalogue import Group, Limits, option
 from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, figure_of, watched
 

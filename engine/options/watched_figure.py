@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from ..frozen import dataclass
 from .catalogue import Limits
 
 # The options that name one.

@@ -2,9 +2,9 @@
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from ..frozen import dataclass
 from .catalogue import Group, Limits, check, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ...engine.frozen import dataclass
 
 _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 

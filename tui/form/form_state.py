@@ -7,15 +7,17 @@ reads them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...engine import presets
 from ...engine.files import located_yaml, places
+from ...engine.frozen import dataclass
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
@@ -70,7 +72,7 @@ def to_value(info: OptionInfo, text: str) -> Any:
     return text if free or text in info.choices else located_yaml.scalar(text)
 
 
-@dataclass
+@dataclasses.dataclass
 class FormState:
     """The options of one preset while they are edited.
 
@@ -358,7 +360,7 @@ class Act:
     edit: object = None
 
 
-@dataclass
+@dataclasses.dataclass
 class History:
     """The changes that can be undone (`done`), and the changes that were undone and can be redone (`undone`)."""
 

@@ -7,7 +7,6 @@ that the start of the form does not import the other screens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -16,6 +15,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
+from ...engine.frozen import dataclass
 from ..base import keys
 from ..base.themes import THEMES
 

@@ -12,8 +12,8 @@ from textual.app import App
 from textual.screen import Screen
 
 
-class Keepable(Screen[None]):
-    """A screen that stays built when it is closed, if its class sets `KEPT` and it has a name in `kept_as`."""
+class Keepable:
+    """Makes a screen stay built when it is closed, if its class sets `KEPT` and it has a name in `kept_as`."""
 
     KEPT: ClassVar[int] = 0  # the number of screens of this class that stay built
     kept_as = ""  # distinguishes the kept screens of this class; empty: this screen is removed when it is closed
@@ -27,7 +27,7 @@ class KeptScreens:
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self._screens: dict[str, Keepable] = {}  # by name, the one opened last at the end
+        self._screens: dict[str, Any] = {}  # each also a Keepable, by name, the one opened last at the end
 
     def open(self, screen: Screen[Any], instead: bool) -> None:
         """Open the screen or, if a screen of its class and name is kept, that one as it was left: over the present
@@ -44,12 +44,12 @@ class KeptScreens:
             self._app.switch_screen(kept or screen)
         else:
             self._app.push_screen(kept or screen)
-        if name and kept is None and isinstance(screen, Keepable):
+        if name and kept is None:
             self._app.install_screen(screen, name)
             self._screens[name] = screen
             self._remove_oldest(type(screen))
 
-    def _take_out(self, screen: Keepable) -> None:
+    def _take_out(self, screen: Screen[Any]) -> None:
         """Take an open screen out of the stack, in which it is below others, so that it can be opened over them. Kept
         screens that show its readings are taken out as well.
         """
@@ -59,7 +59,7 @@ class KeptScreens:
                 stack.remove(taken)
                 taken._pop_result_callback()
 
-    def _remove_oldest(self, kind: type[Keepable]) -> None:
+    def _remove_oldest(self, kind: type[Any]) -> None:
         """Remove the closed screens of a class that were opened longest ago, so that at most `KEPT` are left."""
         alike = [kept for kept in self._screens.values() if type(kept) is kind]
         closed = [kept for kept in alike if kept not in self._app.screen_stack]

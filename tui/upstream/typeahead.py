@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
+
+from ...engine.frozen import dataclass
 
 LIMIT_SECONDS = 10.0  # keys are held no longer than this; then they are dropped
 PAUSE_SECONDS = 0.6  # a key that follows one without effect sooner may have been typed together with it

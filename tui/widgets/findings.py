@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -12,6 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from ...engine.frozen import dataclass
 from ..base import keys
 from ..base.errors import clean
 from ..drawing.rows import with_short_paths
