@@ -131,6 +131,15 @@ async def test_small_terminals_show_what_concerns_the_gpu_and_the_speed_at_once(
         assert " communication  ‹ hierarchical_copy ›" in seen(pilot), "a long value gets the blanks behind the name"
 
 
+async def test_the_focused_option_stays_in_view_if_remarks_appear() -> None:
+    async with opened() as pilot:
+        row = await go(pilot, "train.optimizer")
+        assert row.region.bottom == form(pilot).options.region.bottom, "the last row on the screen"
+        form(pilot).put({"input.batch_size": "0"}, "a test")
+        await wait_for(pilot, lambda: form(pilot).query_one("#findings").display)
+        await wait_for(pilot, lambda: form(pilot).options.region.contains_region(row.region))
+
+
 def test_the_columns_of_changes_are_as_wide_as_their_values_where_there_is_room() -> None:
     assert shared(100, [12, 30, 5]) == [12, 30, LEAST]
     assert shared(60, [12, 90, 5]) == [12, 38, LEAST]

@@ -62,6 +62,7 @@ class OptionsView(Widget):
             for group, infos in groupby(OPTIONS, key=lambda info: info.group)
         }
         self.last: Stop = self.rows[self.last_key]
+        self._laid_out = Size()
         self._hits: list[str] | None = None  # the keys that a search has found
         self._in_order = list(self._lines())
         self.room = 0  # rows on the screen: if two columns need more, there are three
@@ -84,12 +85,18 @@ class OptionsView(Widget):
         yield Static(id="no-match", markup=False)
         self._arrange()
 
-    def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
+    def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
         """Return the visible children in bands of columns (`InColumns`): the hits of a search in one column, else the
         groups in two columns, or in three if two are higher than the screen.
 
-        If `width` (in cells) is too small, only short groups stand side by side.
+        If the width is too small, only short groups stand side by side. If the size has changed, the focused option is
+        scrolled into view: remarks that appear may have hidden it, and Textual (8.2) sends no Resize if they are laid
+        out during a scroll.
         """
+        if size != self._laid_out:
+            self._laid_out = size
+            self.call_after_refresh(self._show_last)
+        width = size.width
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
@@ -202,10 +209,6 @@ class OptionsView(Widget):
             self.post_message(self.Moved())
         self.call_after_refresh(self._show_last)
 
-    def on_resize(self) -> None:
-        """Scroll to the focused option, which remarks that appear below the options may have hidden."""
-        self.call_after_refresh(self._show_last)
-
     def _show_last(self) -> None:
         """Scroll to the row or heading that has the focus."""
         if self.last.display and self.last.has_focus_within:
@@ -300,11 +303,11 @@ def _within(at: int, stops: list[Stop]) -> int:
 class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
-    def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
+    def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
         """Return the visible children in bands, which lie one below the other. Each band is a list of columns from left
         to right.
 
-        `width` is that of the widget in cells.
+        `size` is that of the widget in cells.
         """
         ...
 
@@ -324,7 +327,7 @@ class ColumnLayout(Layout):
         assert isinstance(parent, InColumns)
         placements: list[WidgetPlacement] = []
         top = 0
-        for columns in parent.bands_of(children, size.width):
+        for columns in parent.bands_of(children, size):
             width, below = size.width // max(1, len(columns)), top
             for number, column in enumerate(columns):
                 placed = list(self._vertical.arrange(parent, column, Size(width, size.height), greedy))
