@@ -30,6 +30,7 @@ from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.tune import limits_dialog
 from gputui.tui.screens.tune.limits_dialog import TuneDialog
 from gputui.tui.screens.tune.screen import TuneScreen
+from gputui.tui.widgets.table import Table
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -37,11 +38,39 @@ from tests.support import queued, recorded
 from tests.support.bursts import ENTER, ESCAPE, answered, burst
 from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
 from tests.support.recorded_proof import rewrite
-from tests.support.recorded_search import ENDED, KEPT, POLICY, running, write_search, write_trial
+from tests.support.recorded_search import ENDED, KEPT, POLICY, candidate, running, write_search, write_trial
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 GIB = recorded.GIB
 # ---- the screen -----------------------------------------------------------------------------------------
+
+
+async def test_the_table_stays_where_it_is_while_candidates_and_their_bars_come_in(home: Path) -> None:
+    """Also if the scale of the bars, the head of their column, changes."""
+
+    def with_more(count: int) -> dict[str, Any]:
+        fields = running()
+        fields["search"]["candidates"] += [
+            candidate("input", {"input.private_threads": n}, 300.0 - n, -0.1 * (n % 7), run=20 + n, decision="rejected")
+            for n in range(1, count)
+        ]
+        return fields
+
+    proof = write_search(home, **with_more(30))
+    async with Tiny(lambda: TuneScreen(proof)).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "private_threads=1")
+        table = pilot.app.screen.query_one(Table)
+        table.move_cursor(row=20, animate=False)
+        await wait_for(pilot, lambda: table.scroll_y > 0)
+        table.scroll_to(y=17, animate=False)
+        await wait_for(pilot, lambda: table.scroll_y == 17)
+        rows, key = table.row_count, table.current_key
+        later = with_more(32)
+        later["search"]["candidates"][-1]["gain"] = 3.0
+        rewrite(proof, ENDED | later)
+        await wait_for(pilot, lambda: table.row_count == rows + 2)
+        assert "+300 %" in str(table.ordered_columns[5].label), "another scale"
+        assert (table.scroll_y, table.current_key) == (17, key)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

@@ -66,12 +66,14 @@ class Table(DataTable[Text]):
         self._columns_shown, self._rows_shown = list(columns), dict(rows)
 
     def _fill_anew(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        current = self.current_key
+        """Fill the table with other rows or columns. It stays scrolled as it was, if the row of the cursor is seen."""
+        current, place = self.current_key, self.scroll_offset
         self.clear(columns=True)
         for column in columns:
             self.add_column(column.label, key=column.key, width=column.width)
         for key, cells in rows.items():
             self.add_row(*cells, key=key, height=self.ROW_HEIGHT)
+        self.scroll_to(place.x, place.y, animate=False, immediate=True)
         if current is not None and current in rows:
             self.move_cursor(row=list(rows).index(current), animate=False)
 
