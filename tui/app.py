@@ -325,6 +325,7 @@ class GputuiApp(BaseApp):
     def _offer_running(self) -> None:
         """Name a running run in the form or, if there are no runs yet, show the purpose of gputui there."""
         from ..engine import runs
+        from ..engine.runs.titles import with_name
         from .reading.newest_runs import newest_runs
 
         all_runs = runs.all_runs()
@@ -332,7 +333,7 @@ class GputuiApp(BaseApp):
             self.call_from_thread(self.form.introduce)
         for run in newest_runs(of=all_runs):
             if run.state in UNDER_WAY:
-                self.call_from_thread(self.form.offer, runs.title(run))
+                self.call_from_thread(self.form.offer, with_name(run))
                 return
 
     @work(thread=True, group="sweeping")

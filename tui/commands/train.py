@@ -32,7 +32,7 @@ from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
-from ...engine.runs import Follower, Run, RunError, code_files
+from ...engine.runs import Follower, Run, RunError, code_files, titles
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.system import stop_signals
@@ -110,6 +110,8 @@ def run_preset(
         _warn_of_others(preset.options, here)
     run, process = _when_free(preset.options, wait, presses, lambda: launch.start(preset, complain))
     if detach:
+        if run.number is not None:
+            complain(f"{titles.with_name(run)} started; gputui watch {run.name} shows it")
         return _detached(run, findings)
     return _follow(run, Follower(run), process, as_json, findings, presses)
 

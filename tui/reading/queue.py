@@ -62,7 +62,7 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
 
 def title_of(entry: Entry) -> str:
     """Return the title of a queued run, or the kind and the preset of a measurement, such as `ab of quickstart`."""
-    return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.title(entry.folder)
+    return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.with_name(entry.folder)
 
 
 def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.name) -> str:

@@ -66,6 +66,11 @@ class Entry:
         return f"r{self.number}" if self.number else self.run.id
 
     @property
+    def named(self) -> str:
+        """The short name and the title, such as `r42 fast: batch_size=256`; the id if the run has no number."""
+        return f"{self.name} {self.title}" if self.number else self.run.id
+
+    @property
     def is_active(self) -> bool:
         return self.state in ACTIVE_STATES
 

@@ -20,9 +20,10 @@ from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
 from ...engine.proof import proof_start
-from ...engine.runs import RunError, code_files, title
+from ...engine.runs import RunError, code_files
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
+from ...engine.runs.titles import with_name
 from ..base import warm_engine
 from ..base.errors import clean
 from .dialogs import Ask
@@ -127,7 +128,7 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
             adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""), queue.title_of
         )
 
-    return Start(title(run), in_the_way, launch_it, queue_it)
+    return Start(with_name(run), in_the_way, launch_it, queue_it)
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:

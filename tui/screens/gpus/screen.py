@@ -315,7 +315,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         if self.is_stale:
             return CATCHING_UP
         if self.now.gpu_seconds is not None:
-            run = f"{clean(self.reader.run.id)} is running, " if self.reader.run else ""
+            run = f"{clean(self.reader.run.name)} is running, " if self.reader.run else ""
             return f"{run}read every {self.now.gpu_seconds:.1f} s"
         return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
 

@@ -104,7 +104,7 @@ class DiagnosisScreen(AppScreen):
     # ---- drawing ----------------------------------------------------------------------------------
 
     def _title(self, width: int, _height: int) -> list[Row]:
-        left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]
+        left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.name)}", "label")]
         right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
         fits = length(left) + 2 + length(right) <= width
         return [spread(left, right if fits else [], width)]

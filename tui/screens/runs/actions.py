@@ -24,7 +24,7 @@ from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
 from ....engine.runs import ACTIVE_STATES, Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
-from ....engine.runs.titles import FILE, Notes, name_of, title, title_of
+from ....engine.runs.titles import FILE, Notes, name_of, title_of, with_name
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base.errors import clean
@@ -160,7 +160,7 @@ class RunActions(UndoActions):
         start = await asyncio.to_thread(resumed_run, run, answer == NEW_CODE, answer == COPIED_CODE)
         if await self._launched(start, "") is not None:
             self.stopping_runs.discard(run.id)
-            self.say(f"{await asyncio.to_thread(title, run)} is resumed from its last checkpoint")
+            self.say(f"{await asyncio.to_thread(with_name, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)
 
     @work(group="start", exclusive=True)
@@ -210,7 +210,7 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         before = await asyncio.to_thread(titles.read_notes, run)
-        note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(title, run)}", before))
+        note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(with_name, run)}", before))
         if note is not None:
             await self._write([run], lambda each: titles.write_note(each, note), "changed the note of")
 
@@ -221,7 +221,7 @@ class RunActions(UndoActions):
             return
         have = [await asyncio.to_thread(titles.read_notes, run) for run in meant]
         common = [tag for tag in have[0].tags if all(tag in other.tags for other in have)]
-        of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(title, meant[0])
+        of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(with_name, meant[0])
         text = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
         if text is not None:
             tags = titles.tags_in(text.replace(",", " ").split())
@@ -242,7 +242,7 @@ class RunActions(UndoActions):
                 self.acted(run)
         if changes:
             first = next(iter(changes))
-            of = f"{len(changes)} runs" if len(changes) > 1 else await asyncio.to_thread(title, first)
+            of = f"{len(changes)} runs" if len(changes) > 1 else await asyncio.to_thread(with_name, first)
             self.acts_here.add(f"{did} {of}", partial(_restore, changes), key=first.id)
 
 
@@ -288,7 +288,7 @@ class AskTags(AskText):
 def ended(run: Run) -> str:
     """Return a message that says how the run has ended. Empty while it has not ended."""
     state = run.state
-    return "" if state in ACTIVE_STATES else f"{title(run)} has ended meanwhile: {ENDED.get(state, state)}"
+    return "" if state in ACTIVE_STATES else f"{with_name(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 def _stop(run: Run) -> None:
@@ -316,7 +316,7 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
         return False, ""
     spent = clock(max(0.0, (at(entry.latest, "t") or 0.0) - entry.when))
     return False, (
-        f"{entry.title} keeps no checkpoint (run.checkpoint is off): {count(step)} of {count(steps)} steps, {spent} of "
+        f"{entry.named} keeps no checkpoint (run.checkpoint is off): {count(step)} of {count(steps)} steps, {spent} of "
         "training, cannot be resumed.\nStop it?"
     )
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 from textual.binding import BindingType
 
-from ....engine.runs import Run, RunError, title
+from ....engine.runs import Run, RunError
 from ....engine.runs.run import WAITING
+from ....engine.runs.titles import with_name
 from ...base import keys
 from ..dialogs import Ask
 from .actions import RunActions
@@ -65,7 +66,7 @@ class QueueActions(RunActions):
         from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            name, before = await asyncio.to_thread(lambda: (title(run), entry_changes.places()))
+            name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
             if await self._change(run, lambda: entry_changes.move(run.id, where)):
                 self.acts_here.add(
                     f"moved {name} in the queue", partial(entry_changes.restore_places, before), key=run.id
@@ -92,7 +93,7 @@ class QueueActions(RunActions):
 
         if (run := self.run_meant) is None:
             return
-        name, has_result = await asyncio.to_thread(lambda: (title(run), run.result is not None))
+        name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
         answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run)))
         removed: list[Removed | None] = []
@@ -120,4 +121,4 @@ class QueueActions(RunActions):
 
 def _waits_no_more(run: Run) -> str:
     """Return a message that the run no longer waits. Empty while it waits."""
-    return "" if run.state == WAITING else f"{title(run)} waits no more: it has begun, or was taken out"
+    return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"

@@ -362,13 +362,17 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             return
         waiting = [at for run in chosen if (at := self.shown.get(run.id)) and at.state == WAITING]
         if waiting:
-            self.say(f"{waiting[0].title} waits in the queue; {self.app.key('stop')} takes it out")
+            self.say(f"{waiting[0].named} waits in the queue; {self.app.key('stop')} takes it out")
             return
         others = self._workers_of(chosen)
         hidden = [name for name in self._hidden if name in self.marked and name not in others]
         chosen = [*chosen, *others.values()]
-        names, undo = [run.id for run in chosen], self.app.key("undo")
-        await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
+        named = {entry.run.id: entry.named for entry in self.entries}
+        names, hidden, of_workers = (
+            [named.get(id_, id_) for id_ in ids] for ids in ([run.id for run in chosen], hidden, others)
+        )
+        undo = self.app.key("undo")
+        await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, of_workers, used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
         """Return the runs of the other workers of the chosen runs on several machines, by id. The table does not show
