@@ -67,6 +67,7 @@ class OptionsView(Widget):
         self._in_order = list(self._lines())
         self.room = 0  # rows on the screen: if two columns need more, there are three
         self._two, self._three = (_in_columns(self._in_order, count) for count in (2, 3))
+        self._rows_of_two = max(map(_height, self._two))
         short = [line for line in self._in_order if getattr(line, "group", "") in SHORT_GROUPS]
         self._short, self._short_two = set(short), _in_columns(short, 2)
 
@@ -101,7 +102,7 @@ class OptionsView(Widget):
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
         if width >= 2 * COLUMN_WIDTH:
-            low = width >= 3 * NARROW_COLUMN_WIDTH and max(map(_height, self._two)) > self.room
+            low = width >= 3 * NARROW_COLUMN_WIDTH and self._rows_of_two > self.room
             return [_visible(self._three if low else self._two, children)]
         if width < 2 * NARROW_COLUMN_WIDTH:
             return [[children]]
