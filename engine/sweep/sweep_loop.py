@@ -71,7 +71,8 @@ class SweepLoop:
         self._train(SEARCH)
         self._end_search()
         self._plan_proof()
-        self._train(PROOF)
+        if any(trial.part == PROOF for trial in self._sweep.trials):
+            self._train(PROOF)
         self._decide()
 
     def _go_on(self) -> None:
@@ -139,9 +140,10 @@ class SweepLoop:
                 continue
             if not flying:
                 break
-            self._record.write(self._doing(part))
+            self._estimate()
+            self._record.write(sweep_sentences.doing(self._sweep, part))
             self._wait()
-        self._record.write(self._doing(part))
+        self._record.write(sweep_sentences.doing(self._sweep, part))
 
     def _flying(self, part: str) -> list[SweepTrial]:
         return [trial for trial in self._sweep.trials if trial.part == part and trial.state in IN_FLIGHT]
@@ -267,18 +269,27 @@ class SweepLoop:
         """Stop the trials that wait or train, and raise Stopped when they have ended."""
         flying = [trial for trial in self._sweep.trials if trial.state in IN_FLIGHT]
         self._record.write("stopping its trials")
-        for trial in flying:
-            self._trainings.stop(trial)
-        count = self._stop.count
-        while flying and self._stop.count == count:
+        count, to_ask = self._stop.count, flying
+        while flying:
+            to_ask = [trial for trial in to_ask if trial in flying and not self._trainings.stop(trial)]
             self._wait()
+            if self._stop.count > count:  # the second request ends them at once
+                count, to_ask = self._stop.count, flying
             for trial in flying:
                 self._settle(trial, self._trainings.look(trial))
             flying = [trial for trial in flying if trial.state in IN_FLIGHT]
+        self._record.write()
         raise Stopped
 
-    def _doing(self, part: str) -> str:
-        return sweep_sentences.doing(self._sweep, part)
+    def _estimate(self) -> None:
+        """Store the expected time of the whole sweep: that of the ended trials, in proportion to those to come."""
+        settings, trials = self._settings, self._sweep.trials
+        ended = sum(trial.ended_t is not None for trial in trials)
+        if not ended:
+            return
+        searched = sum(trial.part == SEARCH for trial in trials)
+        count = max(searched, (settings.most_trials or 0) * settings.seeds) + settings.finalists * settings.proof_seeds
+        self._record.budget_seconds = min(self._limit, self._record.elapsed * count / ended)
 
     # ---- the result ----------------------------------------------------------------------------------
 

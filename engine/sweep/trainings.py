@@ -53,8 +53,8 @@ class Trainings(Protocol):
     def look(self, trial: SweepTrial) -> Look:
         """Return the present state of a trial."""
 
-    def stop(self, trial: SweepTrial) -> None:
-        """Stop a trial that waits or trains."""
+    def stop(self, trial: SweepTrial) -> bool:
+        """Stop a trial that waits or trains. Return False if it is just starting, so that it has to be asked again."""
 
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""
@@ -113,7 +113,7 @@ class QueuedTrainings:
         entry = entries.read(run.id)
         if entry is not None and entry.state == "held":
             return Look(HELD, error=entry.hold_reason)
-        if entry is not None and entry.state == "waiting":
+        if entry is not None and entry.state in ("waiting", "starting"):
             return Look(WAITING)
         if entry is not None or run.state in ACTIVE_STATES:
             return Look(RUNNING)
@@ -137,13 +137,15 @@ class QueuedTrainings:
             FAILED, figures, seconds, message, CRASHED if state == CRASHED else text(error.get("kind")) or state
         )
 
-    def stop(self, trial: SweepTrial) -> None:
-        """Take a waiting trial out of the queue, or ask a running one to stop."""
-        try:
+    def stop(self, trial: SweepTrial) -> bool:
+        """Take a waiting trial out of the queue, or ask a running one to stop. Return False if it is just starting."""
+        with contextlib.suppress(RunError):  # it has begun
             entry_changes.remove(trial.run)
-        except RunError:  # it has begun
-            with contextlib.suppress(RunError):
-                runs.request_stop(self._run(trial))
+            return True
+        with contextlib.suppress(RunError):
+            runs.request_stop(self._run(trial))
+            return True
+        return False
 
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""

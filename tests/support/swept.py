@@ -43,6 +43,7 @@ class Simulated:
         self._count()
         if trial.run not in self._flying:
             self._flying.add(trial.run)
+            self._stopped.discard(trial.run)
             done = self.trained.setdefault(trial.run, [])
             done += range(len(done) + 1, (trial.until or self.epochs) + 1)
         self._count()
@@ -62,9 +63,11 @@ class Simulated:
         figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
         return Look(DONE if len(done) == self.epochs else STOPPED, figures, 10.0 * len(done))
 
-    def stop(self, trial: SweepTrial) -> None:
+    def stop(self, trial: SweepTrial) -> bool:
         self._flying.discard(trial.run)
         self._stopped.add(trial.run)
+        self.trained[trial.run].clear()  # it has no checkpoint
+        return True
 
     def keep_going(self) -> None:
         self._count()

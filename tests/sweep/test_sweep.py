@@ -241,13 +241,26 @@ def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_pa
 
 
 def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> None:
-    trainings, stop = Simulated(loss), Stop()
-    stop.ask()
+    stop = Stop()
+
+    class Asking(Simulated):
+        def start(self, trial: SweepTrial) -> None:
+            super().start(trial)
+            if trial.run.endswith("003"):
+                stop.ask()
+
+    trainings = Asking(loss)
     request = request_of([RATES])
     with pytest.raises(Stopped):
         swept(request, trainings, tmp_path, stop)
-    assert read_back(tmp_path).sweep is not None
-    assert swept(request, trainings, tmp_path).sweep.winner == {"train.learning_rate": 0.003}  # type: ignore[union-attr]
+    stopped = read_back(tmp_path).sweep
+    assert stopped is not None
+    assert [trial.state for trial in stopped.trials] == ["done", "done", "stopped"]
+    assert "stopped before the search had ended (2 trials complete)" in sweep_sentences.result(stopped)
+    sweep = swept(request, trainings, tmp_path).sweep
+    assert sweep is not None
+    assert sweep.winner == {"train.learning_rate": 0.003}
+    assert [trial.state for trial in sweep.trials[:3]] == ["done"] * 3
 
 
 def test_tpe_learns_from_the_trials_and_makes_no_setting_twice(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ from .train import Presses
 
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
+# Why no preset is saved with -o, by the kind of the proof, if it is not about speed.
+NOTHING = {"rate": "no other rate was proved to learn better", "sweep": "the sweep has not ended with a best setting"}
 NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
 
 
@@ -196,9 +198,7 @@ def _to_its_end(
         improved_preset.save(proof, Path(output))
         _say(_saved(output, data), as_json)
     elif output is not None:
-        nothing = (
-            "no other rate was proved to learn better" if data.kind == "rate" else "nothing was found to be faster"
-        )
+        nothing = NOTHING.get(data.kind, "nothing was found to be faster")
         _say(f"{output} is not written: {nothing}", as_json)
     if data.kind == "tune":
         if not as_json:
