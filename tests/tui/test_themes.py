@@ -12,6 +12,9 @@ from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES
 from gputui.tui.screens.dialogs import Copyable, CopyScreen
 from gputui.tui.screens.runs.run_table import ColumnsScreen
 from gputui.tui.widgets.row_widgets import STYLES, Painted, Panel
+from rich.color import Color as RichColor
+from rich.color import ColorSystem
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.containers import Vertical
 from textual.geometry import Region
@@ -63,6 +66,17 @@ async def test_text_and_curves_stand_out_from_every_ground_in_every_theme() -> N
             assert pilot.app.get_css_variables()["heavy"], other
     assert set(PAINTED_TEXT) < set(STYLES)
     assert HIGH_CONTRAST.dark
+
+
+def test_the_row_under_the_cursor_and_the_present_tab_can_be_read_in_sixteen_colours() -> None:
+    def shown(colour: str) -> Color:
+        nearest = RichColor.parse(colour).downgrade(ColorSystem.STANDARD)
+        return Color(*nearest.get_truecolor(DEFAULT_TERMINAL_THEME))
+
+    for name, words in (("picked", ("foreground", "accent", "warning")), ("here", ("foreground", "primary"))):
+        for word in words:
+            ratio = contrast(shown(getattr(HIGH_CONTRAST, word)), shown(HIGH_CONTRAST.variables[name]))
+            assert ratio >= TEXT, f"{word} on {name}: {ratio:.2f}"
 
 
 async def test_without_colours_nothing_that_matters_is_dimmer_than_plain_text(

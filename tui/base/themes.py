@@ -83,6 +83,8 @@ HIGH_CONTRAST = Theme(
         "curve6": "#ffffff",
         "curve7": "#7070ff",
         "curve8": "#b86b00",
+        "picked": "#0000aa",  # a mixed colour would be grey in sixteen colours
+        "here": "#0000aa",
         "grid": "#808080",  # a fainter grey would be black in sixteen colours
         "text-muted": "#ffffff",
         "text-disabled": "#ffffff",
@@ -118,6 +120,8 @@ MONOCHROME = Theme(
     | {
         "moderate": "#ffffff",
         "heavy": "#ffffff",
+        "picked": "#383838",
+        "here": "#404040",
         **{f"curve{number}": "#ffffff" for number in range(5, 9)},
         "text-muted": "#b0b0b0",
         "text-disabled": "#b0b0b0",
@@ -132,14 +136,16 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme for moderate load, heavy load, the grid and the curves from the fifth on, by the
-    names that the style sheets use.
+    """Return the colours of a theme for moderate load, heavy load, the grid, the row under the cursor, the tab of the
+    present screen and the curves from the fifth on, by the names that the style sheets use.
     """
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
     curves = _DARK_CURVES if theme.dark else _LIGHT_CURVES
-    return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex, **curves}
+    primary = Color.parse(theme.primary)
+    backgrounds = {"picked": primary.with_alpha(0.22).hex, "here": primary.with_alpha(0.25).hex}
+    return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex, **backgrounds, **curves}
 
 
 def colour(app: App[Any], name: str) -> str:
@@ -150,14 +156,19 @@ def colour(app: App[Any], name: str) -> str:
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a style of painted rows, `dim` for labels and tracks. Empty for a style that has the usual
-    colour of text.
+    """Return the colour of a style of painted rows. Empty for a style that has the usual colour of text.
+
+    Labels and tracks are muted. That is a colour, as the row under the cursor replaces it by its own; `dim` would stay,
+    and be hard to read there. Only themes of Textual whose muted colour is transparent get `dim`.
     """
     if style in _PAINTED:
         return colour(app, _PAINTED[style])
     if style.startswith("curve"):
         return app.theme_variables.get(style, "")
-    return "dim" if style in ("label", "track") else ""
+    if style not in ("label", "track"):
+        return ""
+    muted = Color.parse(app.theme_variables.get("foreground-muted", "transparent"))
+    return muted.hex if muted.a == 1 else "dim"
 
 
 _PAINTED = {

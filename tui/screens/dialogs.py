@@ -168,7 +168,7 @@ class CopyScreen(ModalScreen[Copyable | None]):
         Choices { height: auto; max-height: 70vh; background: $panel; padding: 0; text-wrap: nowrap;
                   text-overflow: ellipsis; scrollbar-size-vertical: 1; }
         OptionList > .option-list--option-highlighted,
-        OptionList:focus > .option-list--option-highlighted { background: $primary 22%; color: $foreground; }
+        OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
     }
     """
     TITLE = "Copy"

@@ -19,7 +19,7 @@ from ...engine.doctor import Examination, Finding, blocks
 from ...engine.system.background_call import BackgroundCall
 from ..base import keys
 from ..base.errors import clean
-from ..base.themes import colour
+from ..base.themes import colour, painted_colour
 from ..drawing.rows import Row
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
@@ -129,7 +129,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))
         what = Text(clean(finding.what))
         if finding.remedy:
-            what.append(f"\n{clean(finding.remedy)}", style="dim")
+            what.append(f"\n{clean(finding.remedy)}", style=painted_colour(self.app, "label"))
         return [level, Text(finding.about), what]
 
     def _show_status(self) -> None:

@@ -42,7 +42,7 @@ class GpuCard(Painted):
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
-    GpuCard.-picked { background: $primary 22%; }
+    GpuCard.-picked { background: $picked; }
     """
 
     class Clicked(Message):

@@ -55,7 +55,7 @@ class Painted(Widget):
         & > .painted--moderate { color: $moderate; }
         & > .painted--heavy { color: $heavy; }
         & > .painted--edge { color: $border; }
-        & > .painted--here { color: $text-primary; background: $primary 25%; text-style: bold; }
+        & > .painted--here { color: $text-primary; background: $here; text-style: bold; }
         & > .painted--badge { color: $text-success; text-style: bold; }
         & > .painted--faint1 { color: $primary 40%; }
         & > .painted--faint2 { color: $warning 40%; }

@@ -215,7 +215,7 @@ class CompareScreen(ComparedCurves):
             return text.append("" if position == 0 else " " * (self._change_width + 2))
         is_sure = bool(by) and row.more_is_better is not None and row.exceeds_noise(position) is not False
         good = by is not None and (by > 0) == row.more_is_better
-        style = colour(self.app, "success" if good else "error") if is_sure else "dim"
+        style = colour(self.app, "success" if good else "error") if is_sure else painted_colour(self.app, "label")
         return text.append(f"  {change:>{self._change_width}}", style=style)
 
     @property

@@ -48,7 +48,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         OptionList { height: auto; max-height: 70vh; border: none; background: $panel; padding: 0;
                      scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         OptionList > .option-list--option-highlighted,
-        OptionList:focus > .option-list--option-highlighted { background: $primary 22%; color: $foreground; }
+        OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
