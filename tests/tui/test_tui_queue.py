@@ -337,3 +337,17 @@ def test_after_the_screens_the_terminal_says_how_many_wait(
     three_waiting(home)
     show.show()
     assert capsys.readouterr().out == "3 jobs wait in the queue: gputui queue shows why\n"
+
+
+def test_a_run_that_is_queued_again_waits_in_the_list_and_no_longer_after_it_was_taken_out(home: Path) -> None:
+    known, run = run_list.RunList(), recorded.write(home, gpus=0, seconds=20)
+
+    def state() -> str:
+        return next(entry.state for entry in known.read() if entry.run.id == run.id)
+
+    before = state()
+    run.queue_file.parent.mkdir(exist_ok=True)
+    run.queue_file.write_text("{}")
+    assert (before, state()) == ("ok", "waiting")
+    run.queue_file.unlink()
+    assert state() == before

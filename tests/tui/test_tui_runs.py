@@ -162,10 +162,6 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
         assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
         await pilot.press("M", "space", "c")
         await wait_for(pilot, "mark a run with")
-        assert not tiny(pilot).opened
-        await pilot.press("down", "c")
-        assert tiny(pilot).opened.pop() == ("compare", [five[0], five[1]])
-        await pilot.press("up")
         await pilot.press("home", "slash", *"cnn done")
         await wait_for(pilot, "2 of 5 runs")
         await pilot.press("enter", "enter")
@@ -471,17 +467,3 @@ def test_picture_of_a_comparison(five: list[Run], snap_compare: Any) -> None:
         await still(pilot, "figures")
 
     assert snap_compare(Tiny(lambda: CompareScreen(five[:3])), terminal_size=(120, 40), run_before=ready)
-
-
-def test_a_run_that_is_queued_again_waits_in_the_list_and_no_longer_after_it_was_taken_out(five: list[Run]) -> None:
-    known, run = RunList(), five[1]
-
-    def state() -> str:
-        return next(entry.state for entry in known.read() if entry.run.id == run.id)
-
-    before = state()
-    run.queue_file.parent.mkdir(exist_ok=True)
-    run.queue_file.write_text("{}")
-    assert (before, state()) == ("ok", "waiting")
-    run.queue_file.unlink()
-    assert state() == before
