@@ -60,7 +60,7 @@ def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> lis
         present = of is not None and of.text(key) == state.texts[key].strip()
         texts = [text.rjust(size) for text, size in zip(row, widths, strict=True) if size]  # a column may be empty
         texts[0] = (">" if present else " ") + row[0].ljust(widths[0])
-        others = "also differs" if of is None else " ".join(of.others(key, state))
+        others = "differs" if of is None else " ".join(of.others(key, state))
         style = MUTED if of is None else "bold" if present else ""
         line = Content.assemble(("  ".join(texts), style), (f"  {others}" if others else "", MUTED))
         lines.append(line.truncate(width, ellipsis=True))
