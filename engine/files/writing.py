@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..late_patterns import late
+
 _WHAT = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk quota used up",
@@ -24,11 +26,9 @@ _WHAT = {
     errno.EFBIG: "largest file size (ulimit -f) reached",
 }
 _BY_WORDS = {os.strerror(number): number for number in _WHAT}
-_IN_TEXT = re.compile(
-    rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)"
-)  # in messages of TensorFlow, of HDF5
-_NAMED = re.compile(r"(/[^;]*); ")
-_NODE = re.compile(r"\{\{[^}]*\}\}|\[Op:.*", re.DOTALL)
+_IN_TEXT = late(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)")  # in messages of TensorFlow, of HDF5
+_NAMED = late(r"(/[^;]*); ")
+_NODE = late(r"\{\{[^}]*\}\}|\[Op:.*", re.DOTALL)
 PROBE_BYTES = 16384
 
 

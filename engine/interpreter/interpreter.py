@@ -12,8 +12,8 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from ..frozen import dataclass
 from . import supported_versions
 
 VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter if run.python is not set

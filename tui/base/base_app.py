@@ -88,6 +88,7 @@ class BaseApp(UpstreamApp):
         import_one_at_a_time()
         self.kept = KeptScreens(self)
         self.faults = Faults(self, self.kept.remove)
+        self._themes: dict[str, Theme] = {}  # all that are available: Textual asks for them with each widget
         self.settings = Settings()  # Textual asks for the theme, which they name
         self.acts = {place: Acts(nothing) for place, nothing in NOTHING_TO_UNDO.items()}
         super().__init__()
@@ -119,7 +120,10 @@ class BaseApp(UpstreamApp):
         """Return the themes of Textual and of gputui by name. gputui's themes are included because Textual looks for a
         theme before they can be registered.
         """
-        return super().available_themes | OWN_THEMES
+        others = super().available_themes
+        if len(self._themes) != len(others) + len(OWN_THEMES):
+            self._themes = others | OWN_THEMES
+        return self._themes
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return own_colours(self.current_theme)

@@ -5,19 +5,19 @@ Only the text is made here; the form shows it at the side of the options or belo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
 
+from ...engine.late_patterns import late
 from ...engine.units import named
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9
-_WITHIN_A_WORD = re.compile(r"(?<=[/.,_=:(])")  # places at which a long word is divided
+_WITHIN_A_WORD = late(r"(?<=[/.,_=:(])")  # places at which a long word is divided
 MARKS = (
     ("*", "differs from the default"),
     ("+", "differs from the file: not saved"),

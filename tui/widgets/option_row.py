@@ -99,6 +99,7 @@ class OptionRow(Widget, can_focus=True):
         self.locked = ""
         self.hit: Hit[OptionInfo] | None = None  # of a search
         self._before = ""
+        self._width = 0  # when it was painted last; Textual looks the size up in a table of all widgets
         self._edit: object = None  # while the input is open
 
     @property
@@ -116,11 +117,12 @@ class OptionRow(Widget, can_focus=True):
         """The first column of the text at the right of the row; in a narrow row the column in which it has to end."""
         if self.hit is not None:
             return FOUND_COLUMN
-        return self.size.width if self.is_narrow else min(ASIDE_COLUMN, self.size.width - ASIDE_WIDTH)
+        width = self._width or self.size.width
+        return width if self.is_narrow else min(ASIDE_COLUMN, width - ASIDE_WIDTH)
 
     @property
     def is_narrow(self) -> bool:
-        return self.size.width < FULL_WIDTH
+        return (self._width or self.size.width) < FULL_WIDTH
 
     @property
     def group(self) -> str:
@@ -129,7 +131,7 @@ class OptionRow(Widget, can_focus=True):
     # ---- drawing ------------------------------------------------------------------------------
 
     def render(self) -> Content:
-        width = self.size.width
+        width = self._width = self.size.width
         line = Content.assemble(*self._parts())
         column = self._aside_column
         aside = self._aside() if self.hit is None else self._where(width - max(column, line.cell_length + 2))

@@ -1,13 +1,14 @@
-"""A frozen dataclass whose methods are shared behaves as one of the standard library."""
+"""What makes the first paint sooner: frozen dataclasses with shared methods, and patterns that are compiled late."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import pickle
+import re
 
 import pytest
-from gputui.engine import frozen
+from gputui.engine import frozen, late_patterns
 
 
 @frozen.dataclass(frozen=True)
@@ -48,3 +49,16 @@ def test_it_behaves_as_one_of_the_standard_library() -> None:
     assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
     with pytest.raises(TypeError):
         Quick()  # type: ignore[call-arg]
+
+
+def test_a_late_pattern_is_compiled_at_its_first_use_and_is_one_then() -> None:
+    pattern = late_patterns.late(r"A(\d)", re.IGNORECASE)
+    assert "match" not in vars(pattern)
+    found = pattern.fullmatch("a1")
+    assert found is not None
+    assert found[1] == "1"
+    assert pattern.sub("b", "A1 a2 c3") == "b b c3"
+    assert pattern.pattern == r"A(\d)"
+    assert late_patterns.late("(").__class__ is pattern.__class__
+    with pytest.raises(re.error):
+        late_patterns.late("(").search("x")
