@@ -6,6 +6,7 @@ A process that was killed at any moment leaves at most a run that is not queued 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
-from ..runs import ACTIVE_STATES, Run, RunError, code_files, part_of_sweep
+from ..runs import ACTIVE_STATES, Run, RunError, code_files, part_of_sweep, titles
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
@@ -60,6 +61,11 @@ class Trainings(Protocol):
         """Start the runner of the queue if none runs."""
 
 
+def tag_of(sweep: str) -> str:
+    """Return the tag of all runs of the sweep with the id `sweep`, such as `sweep-20261126-214120`."""
+    return f"sweep-{sweep[:15]}"
+
+
 def trial_preset(request: Request, changes: Mapping[str, Any], seed: int | None) -> Preset:
     """Return the preset of a trial: the sweep's preset with the changes and the seed. Raises PresetError."""
     sweep = request.sweep
@@ -91,7 +97,8 @@ class QueuedTrainings:
             if edited := code_files.describe(Run(runs.runs_folder() / f"{self._sweep}-001")):
                 raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
-            more = {part_of_sweep.FILE: part_of_sweep.content(self._sweep, trial.until)}
+            tags = json.dumps({"tags": [tag_of(self._sweep)]}) + "\n"
+            more = {part_of_sweep.FILE: part_of_sweep.content(self._sweep, trial.until), titles.NOTES_FILE: tags}
             launch.create_queued(preset, Path(self._request.folder), run.path, more)
         elif not self._is_in_flight(run):
             part_of_sweep.set_pause(run, self._sweep, trial.until)

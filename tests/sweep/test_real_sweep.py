@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import runs
 from gputui.engine.proof import folder
-from gputui.engine.runs import Run, part_of_sweep, runs_folder
+from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EVENTS_FILE, EpochEnd, Started
 
@@ -36,6 +36,7 @@ def test_a_halved_trial_has_the_losses_of_an_undisturbed_training(home: Path, tm
     run = Run(runs_folder() / paused["run"])
     starts = read_events(run.path, [EVENTS_FILE]).of(Started)
     assert [start.resumed_at_step for start in starts] == [None, 4], "it paused after its first epoch, and went on"
+    assert titles.read_notes(run).tags == (f"sweep-{run.id[:15]}",)
     assert part_of_sweep.sweep_of(run) == folder.find("latest").id
     rate = paused["changes"]["train.learning_rate"]
     alone = gputui(
