@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,9 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         assert any("failed" in line for line in lines if line.startswith(" learning_rate=0.01 "))
         assert sum(" proof " in line for line in lines) == 5
         await pilot.resize_terminal(120, 40)
-        await wait_for(pilot, "mean val_loss over each swept option")
+        shown = await wait_for(pilot, "mean val_loss over each swept option")
+        assert re.search(r"learning_rate=0\.003 .* [├─•┤]+ +┊? .*\n learning_rate=0\.001 .* │ .*•.*\n", shown), "bars"
+        assert re.search(r"learning_rate=0\.01 .* │ [┊ ]* failed", shown)
         await pilot.press("down", "down")
         await wait_for(pilot, "failed: val_loss is not a finite number")
         assert "Curves" not in text_of(pilot.app), "the runs of these trials do not exist"

@@ -21,7 +21,7 @@ from .rows import Row
 LEAST_WIDTH = 5  # cells, below which no bar is drawn
 PARTS = 4  # of a scale between its labels, about
 FINER = 5  # the ends of a scale are multiples of this part of a step
-LEAST_SPAN = 0.01  # of a scale, if all values are equal
+LEAST_SPAN = 0.01  # of a scale, if all values are equal, as a share of its zero if that is another value than 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def scale_of(
         return None
     low = min(zero, *(interval.low for interval in measured))
     high = max(zero, *(interval.high for interval in measured))
-    step = round_step(max(high - low, LEAST_SPAN) / PARTS)
+    step = round_step(max(high - low, LEAST_SPAN * (abs(zero) or 1.0)) / PARTS)
     part = step / FINER
     first, last = math.floor((low - zero) / part + 1e-6), math.ceil((high - zero) / part - 1e-6)
     return Scale(zero + first * part, zero + max(last, first + FINER) * part, step, zero, label)

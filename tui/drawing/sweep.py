@@ -11,10 +11,25 @@ from ...engine.trials.sweep_record import DONE, DROPPED, FAILED, SEARCH, Sweep, 
 from ...engine.units import amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from .interval_bar import Interval, around
 from .rows import Row, fitting, wrapped
 
 NAMES, FIGURES = 26, 9  # cells of an option with its value, and of a figure
 STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
+
+
+def interval(group: Sequence[SweepTrial]) -> Interval | None:
+    """Return the mean metric of the trials of a setting, with its standard deviation over seeds. None without one."""
+    metrics = sweep_groups.values(group)
+    spread = statistics.stdev(metrics) if len(metrics) > 1 else None
+    return around(statistics.fmean(metrics), spread) if metrics else None
+
+
+def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
+    """Return the mean metric at which bars have their line: that of the preset, if it is a setting, else the best."""
+    own = [group for group in groups if not group[0].changes]
+    means = (mean.value for group in (*own, *groups) if (mean := interval(group)) is not None)
+    return next(means, 0.0)
 
 
 def detail(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:

@@ -10,14 +10,22 @@ from rich.text import Text
 
 from ...engine.figures import Figure, shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
+from ...engine.trials import (
+    proof_sentences,
+    rate_sentences,
+    scaling_sentences,
+    sweep_groups,
+    sweep_sentences,
+    trial_tables,
+)
 from ...engine.trials.rate_record import RateTest
 from ...engine.trials.record import Record, elapsed_of
 from ...engine.trials.sweep_record import PROOF, SEARCH, Sweep
 from ...engine.trials.trial import Trial
-from ...engine.units import seconds, share, size
+from ...engine.units import amount, seconds, share, size
 from ..base.errors import clean
 from ..drawing import interval_bar, proof_comparisons
+from ..drawing import sweep as drawing
 from . import diagnosis, tune
 from .diagnosis import show, show_stages
 from .interval_table import show_with_bars
@@ -126,7 +134,9 @@ def _show_sweep(sweep: Sweep) -> None:
         table = sweep_sentences.groups_table(sweep, part)
         if table.rows:
             say(f"{head}:")
-            show_table(table)
+            groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher, part)
+            bars = [drawing.interval(group) for group in groups]
+            show_with_bars(table, bars, after=2, zero=drawing.reference(groups), label=amount)
             print()
     for text in filter(None, (sweep_sentences.saved(sweep), sweep_sentences.luck(sweep))):
         say(text)

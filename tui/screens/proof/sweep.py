@@ -12,16 +12,18 @@ from ....engine.runs import Run, runs_folder
 from ....engine.trials import RESUMABLE, sweep_groups, sweep_sentences
 from ....engine.trials.change_texts import changes
 from ....engine.trials.sweep_record import PROOF, SweepTrial
+from ....engine.units import amount
 from ...base import keys
 from ...base.errors import clean
 from ...drawing import sweep as drawing
+from ...drawing.interval_bar import Scale, bar, scale_of
 from ...drawing.rows import Row, fitting
 from ...widgets.table import Column
 from . import actions
-from .screen import ProofScreen
+from .screen import BAR, ProofScreen
 
 FIGURE = 11  # cells of a column with a figure
-LEAST_NAME, LEAST_SEEDS = 24, 16
+LEAST_NAME, LEAST_SEEDS, MIDDLE_BAR = 24, 16, 30
 MOST_COMPARED = 12  # runs, the best first
 
 
@@ -57,10 +59,19 @@ class SweepScreen(ProofScreen):
         room = self.size.width - 2 - sum(figures.values())
         longest = max((len(changes(group[0].changes)) for group in self.compared), default=0)
         name = max(LEAST_NAME, min(room, longest + 1))
-        seeds = {"  each seed": room - name} if room - name >= LEAST_SEEDS else {}
-        return {"setting": name, **figures, **seeds}
+        bars = {BAR: MIDDLE_BAR} if room - name >= LEAST_SEEDS + MIDDLE_BAR else {}
+        left = room - name - sum(bars.values())
+        seeds = {"  each seed": left} if left >= LEAST_SEEDS else {}
+        return {"setting": name, **figures, **bars, **seeds}
+
+    @property
+    def _scale(self) -> Scale | None:
+        """The scale of the metrics. Its zero is the metric of the preset, or else of the best setting."""
+        return scale_of(map(drawing.interval, self.compared), drawing.reference(self.compared), amount)
 
     def _column(self, name: str, width: int) -> Column:
+        if name == BAR:
+            return super()._column(name, width)
         is_figure = name not in ("setting", "  each seed")
         return Column(name, Text(name, justify="right" if is_figure else "left"), width)
 
@@ -73,6 +84,9 @@ class SweepScreen(ProofScreen):
             Text(fitting(clean(changes(group[0].changes)), widths["setting"] - 1, self.glyphs), no_wrap=True),
             *(Text(figure, justify="right") for figure in (mean, spread, fresh)),
         ]
+        if BAR in widths:
+            row = bar(drawing.interval(group), self._scale, widths[BAR] - 2, self.glyphs, "value")
+            cells.append(self.cell([("  ", ""), *row]))
         if "  each seed" in widths:
             seeds = "  ".join(map(sweep_sentences.seed, group))
             cells.append(Text(f"  {fitting(clean(seeds), widths['  each seed'] - 2, self.glyphs)}", no_wrap=True))
