@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from ..base import keys
 from ..base.errors import clean
-from ..base.settings import declared, shown, takes, wrong
+from ..base.settings import declared, takes, wrong
 from ..base.themes import THEMES
 from ..base.undo import Act, Acts
 from ..drawing.rows import Row, fitting, wrapped
@@ -124,7 +124,9 @@ class SettingsScreen(UndoActions):
     def _about(self, width: int, height: int) -> list[Row]:
         """Return rows: the meaning of the setting under the cursor with the values that it takes, and its file."""
         setting = self._settings[self.key]
-        text = f"{setting.metadata['meaning']}; takes {takes(setting)}; default {shown(setting.metadata['default'])}"
+        default = _as_text(self.key, setting.metadata["default"])
+        default = "empty" if default == "-" else default
+        text = f"{setting.metadata['meaning']}; takes {takes(setting)}; default {default}"
         lines = wrapped(text, width, self.glyphs, height - 1)
         return [*([(line, "value")] for line in lines), [(f"in {self.app.settings.path}", "label")]]
 
