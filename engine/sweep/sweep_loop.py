@@ -34,7 +34,7 @@ from ..trials.sweep_record import (
 )
 from ..trials.trial_runner import Stop
 from . import decision, halving, proposals, swept_values
-from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, trial_preset
+from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
 POLL_SECONDS = 0.5
 AHEAD = 1  # trials that wait in the queue, so that no device waits for this process
@@ -315,7 +315,7 @@ class SweepLoop:
         self._record.write("the search has ended")
 
     def _saved_seconds(self) -> float | None:
-        epochs = trial_preset(self._request, {}, None).options.train.epochs
+        epochs = changed_preset(self._request, {}).options.train.epochs
         whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
         if not whole:
             return None
@@ -339,9 +339,9 @@ class SweepLoop:
         ahead = [rival for rival in sweep.rivals if rival.decision == "worse" and rival.mean is not None]
         if ahead:
             sweep.winner = dict(min(ahead, key=lambda rival: rival.mean or 0.0).changes)
-        options = trial_preset(self._request, sweep.winner, None)
-        self._record.changes_kept = swept_values.as_changes(sweep.winner, options.options.workload.args)
-        self._record.preset_after = options.to_yaml()
+        improved = changed_preset(self._request, sweep.winner)
+        self._record.changes_kept = swept_values.as_changes(sweep.winner, improved.options.workload.args)
+        self._record.preset_after = improved.to_yaml()
 
 
 def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:

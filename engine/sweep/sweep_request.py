@@ -13,7 +13,7 @@ from .. import checks, presets
 from ..job import slurm as slurm
 from ..job import this_machine
 from ..job.machine_gpus import Machine
-from ..options import gpu_choice
+from ..options import Options, gpu_choice
 from ..options.watched_figure import figure_of
 from ..presets import Preset
 from ..proof import proof_start, request
@@ -51,15 +51,16 @@ def of_preset(
     if sampler == "tpe" and halve_from is not None:
         raise ProofError("--halving goes with --sampler grid or random: TPE learns from complete trainings")
     figure = figure_of(metric)
+    here = this_machine.read()
     sweep = SweepSettings(
         axes=axes,
         metric=figure.name,
         higher=_higher(figure.name, figure.direction),
         rungs=_rungs(preset, halve_from, more.get("factor", SweepSettings.factor)),
-        **more | {"parallel": more.get("parallel") or _parallel(preset, this_machine.read())},
+        one_gpu_each=_one_gpu_each(preset.options, here),
+        **more | {"parallel": more.get("parallel") or _parallel(preset.options, here)},
     )
     made = request.of_preset("sweep", name, settings, sweep=sweep, limit_seconds=60 * sweep.minutes)
-    made = replace(made, preset=_one_gpu_each(made.baseline()).to_yaml())
     _refuse_combinations(made)
     return made
 
@@ -108,25 +109,17 @@ def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
     return halving.rungs(first, epochs, factor)
 
 
-def _parallel(preset: Preset, here: Machine) -> int:
+def _parallel(options: Options, here: Machine) -> int:
     """Return how many trials this machine can train at once, or how many are submitted to Slurm."""
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
         return IN_SLURM
-    options = _one_gpu_each(preset).options
-    choice = gpu_choice.parse(options.device.visible)
-    if choice is None or not here.gpus:
-        return 1
-    return max(1, len(here.gpus) // choice.count)
+    choice = gpu_choice.parse("free:1" if _one_gpu_each(options, here) else options.device.visible)
+    return max(1, len(here.gpus) // choice.count) if choice else 1
 
 
-def _one_gpu_each(preset: Preset) -> Preset:
-    """Return the preset, with one free GPU for each trial if it trains on one GPU and names none."""
-    options = preset.options
-    if options.device.visible != "all" or options.strategy.kind not in ("single", "one_device"):
-        return preset
-    if len(this_machine.read().gpus) < 2:
-        return preset
-    return replace(preset, options=replace(options, device=replace(options.device, visible="free:1")))
+def _one_gpu_each(options: Options, here: Machine) -> bool:
+    """Return True if a trial trains on one GPU and names none, and this machine has several."""
+    return len(here.gpus) > 1 and options.device.visible == "all" and options.strategy.kind in ("single", "one_device")
 
 
 def _refuse_combinations(made: Request) -> None:

@@ -66,16 +66,24 @@ def tag_of(sweep: str) -> str:
     return f"sweep-{sweep[:15]}"
 
 
-def trial_preset(request: Request, changes: Mapping[str, Any], seed: int | None) -> Preset:
-    """Return the preset of a trial: the sweep's preset with the changes and the seed. Raises PresetError."""
-    sweep = request.sweep
-    assert sweep is not None
-    given = as_settings(changes) + ([] if seed is None else [f"train.seed={seed}"])
+def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
+    """Return the sweep's preset with the changes. Raises PresetError."""
     file = Path(request.folder) / f"{request.preset_name}.yaml"
-    preset = presets.resolve_text(request.preset, file, given)
-    options = preset.options
+    preset = presets.resolve_text(request.preset, file, as_settings(changes))
+    return replace(preset, name=request.preset_name)
+
+
+def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Preset:
+    """Return the preset of a trial: that with the changes, with the seed, a checkpoint if the trial is to pause, and a
+    free GPU if each trial gets one. Raises PresetError.
+    """
+    sweep, preset = request.sweep, changed_preset(request, changes)
+    assert sweep is not None
+    options = replace(preset.options, train=replace(preset.options.train, seed=seed))
     if sweep.rungs and options.run.checkpoint == "off":
         options = replace(options, run=replace(options.run, checkpoint="epoch"))
+    if sweep.one_gpu_each:
+        options = replace(options, device=replace(options.device, visible="free:1"))
     source = None if request.source is None else Path(request.source)
     return Preset(request.preset_name, options, preset.description, file=source)
 

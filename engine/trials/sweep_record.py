@@ -42,7 +42,8 @@ class SweepSettings:
     `seeds` seeds. The best `finalists` settings are trained again with `proof_seeds` fresh seeds, 0 for no proof. At
     most `parallel` trials train at once, and one more waits in the queue. `most_trials` is the number of settings of a
     sampler other than the grid. `rungs` are the epochs after which trials are compared, and only the best of
-    them go on; empty without halving. `factor`: one of so many goes on.
+    them go on; empty without halving. `factor`: one of so many goes on. With `one_gpu_each`,
+    each trial gets one free GPU.
     """
 
     axes: Sequence[Axis]
@@ -57,6 +58,7 @@ class SweepSettings:
     parallel: int = 1
     rungs: Sequence[int] = ()
     factor: int = 3
+    one_gpu_each: bool = False
 
 
 @dataclass(kw_only=True)
@@ -123,5 +125,5 @@ class Sweep:
 
 def settings(plain: Mapping[str, Any]) -> SweepSettings:
     """Return the settings of a sweep, made from their plain values in a file."""
-    values = {name: plain[name] for name in SweepSettings.__dataclass_fields__}
+    values = {name: plain[name] for name in SweepSettings.__dataclass_fields__ if name in plain}
     return SweepSettings(**values | {"axes": [Axis(**axis) for axis in plain["axes"]]})

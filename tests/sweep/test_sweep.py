@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import checks, presets
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.presets import saving
 from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, RunError, runs_folder
-from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values
+from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values, trainings
 from gputui.engine.sweep.trainings import QueuedTrainings
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
@@ -82,6 +84,25 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
     assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
+
+
+def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = tuple(Gpu(number, f"GPU-{number}", "T4", (7, 5), 2**34) for number in range(4))
+    monkeypatch.setattr(this_machine, "read", lambda: Machine(gpus, "", 8, 2**36))
+    monkeypatch.setattr(checks, "check", lambda _options, _machine: [])
+
+    def settings(*given: str) -> tuple[int, object, object]:
+        made = sweep_request.of_preset("quickstart", given, [RATES], "val_loss", None)
+        assert made.sweep is not None
+        trial = trainings.trial_preset(made, {"train.learning_rate": 0.002}, 5).options
+        best = trainings.changed_preset(made, {"train.learning_rate": 0.002}).options
+        assert (trial.train.seed, trial.train.learning_rate) == (5, 0.002)
+        return made.sweep.parallel, trial.device.visible, best.device.visible
+
+    assert settings() == (4, "free:1", "all"), "the best preset has no GPU of a trial"
+    assert settings("device.visible=free:2") == (2, "free:2", "free:2")
+    assert settings("device.visible=none") == (1, "none", "none")
+    assert settings("strategy.kind=mirrored") == (1, "all", "all")
 
 
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
