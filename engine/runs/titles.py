@@ -50,16 +50,24 @@ class Title:
         room for that either, only the number of changes is given. The preset's name is never cut, so the text may be
         longer.
         """
-        for shown in range(len(self.changes), 0, -1):
-            rest = len(self.changes) - shown
-            changes = " ".join((*self.changes[:shown], *([f"+{rest} more"] if rest else [])))
-            if len(self.preset) + 2 + len(changes) <= width:
-                return f"{self.preset}: {changes}"
+        if changes := self.changes_within(width - len(self.preset) - 2):
+            return f"{self.preset}: {changes}"
         more = f" +{len(self.changes) - 1} more" if len(self.changes) > 1 else ""
         room = width - len(self.preset) - 2 - len(more)
         if self.changes and room > _LEAST_OF_A_CHANGE:
             return f"{self.preset}: {self.changes[0][: room - 2]}..{more}"
         return f"{self.preset}: {counted(len(self.changes), 'changes')}" if self.changes else self.preset
+
+    def changes_within(self, width: int) -> str:
+        """Return as many changes as fit into `width` characters, and the number of the other changes. Empty if not even
+        the first fits, or without changes.
+        """
+        for shown in range(len(self.changes), 0, -1):
+            rest = len(self.changes) - shown
+            words = " ".join((*self.changes[:shown], *([f"+{rest} more"] if rest else [])))
+            if len(words) <= width:
+                return words
+        return ""
 
     def __str__(self) -> str:
         return self.within(LONGEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,15 @@ async def test_a_run_has_its_short_name_and_its_colour_on_every_screen(home: Pat
         assert legend.index("r5 resnet50") < legend.index("r2 cnn")
         styles = [style for text, style in pilot.app.screen.query_one(Chart)._rows[0] if style.startswith("curve")]
         assert styles == ["curve5", "curve2"]
+
+
+async def test_runs_of_one_preset_are_named_by_their_changes_if_room_is_short(home: Path, five: list[Run]) -> None:
+    changes = {"input.batch_size": {"to": 256}, "compile.steps_per_execution": {"to": 16}, "train.seed": {"to": 9}}
+    for run in five:
+        run.file("origin.json").write_text(json.dumps({"preset": "quickstart", "changes": changes}))
+    (home / "run-numbers").write_text("".join(f"{run.id}\n" for run in five))
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        assert "r5 batch_size=256 +2 more" in await wait_for(pilot, "5 of 5 runs")
+    five[0].file("origin.json").write_text(json.dumps({"preset": "fast", "changes": changes}))
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        assert "r5 quickstart: 3 changes" in await wait_for(pilot, "5 of 5 runs")

@@ -253,7 +253,7 @@ def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
         try:
             titles.restore(run, former, changed)
         except (RunError, OSError) as reason:
-            reasons.append(f"{run.id}: {reason}")
+            reasons.append(f"{run.name}: {reason}")
     return reasons
 
 

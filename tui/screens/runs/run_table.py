@@ -165,6 +165,7 @@ class RunsTable(OpeningTable):
         self._sorted_of: Sequence[Entry] = ()
         self._sorted_by: Order | None = None
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
+        self._one_preset = False  # of all shown runs: titles that are too long leave it out
 
     def show(
         self, entries: Sequence[Entry], words: str, marked: Mapping[str, object], columns: int, most: int
@@ -184,6 +185,7 @@ class RunsTable(OpeningTable):
         rows = dict(islice(shown.items(), most))  # thousands of rows take a second
         by_id = {hit.item.run.id: hit for hit in hits[: most + len(hits) - len(shown)]}
         self._times = _times(rows.values())
+        self._one_preset = len({entry.title.preset for entry in rows.values()}) == 1
         scrolls = len(shown) > self.size.height - self.header_height
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
         longest = max((len(COLUMNS["run"].show(entry)) for entry in rows.values()), default=0)
@@ -229,7 +231,7 @@ class RunsTable(OpeningTable):
         `widths` has name and width of each column.
         """
         entry = hit.item
-        made_of = (entry, marked, widths, self._times.get(entry.run.id), hit.words)
+        made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
             return former
@@ -251,8 +253,11 @@ class RunsTable(OpeningTable):
             time = self._times.get(entry.run.id, "")
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
             room = width - len(name)
-            title = clean(f"{entry.title.within(room - len(time) - 1 if time else room)} {time}".rstrip())
-            return Text.assemble((name, painted_colour(self.app, style_of(entry.number))), title, no_wrap=True)
+            title = entry.title.within(room - len(time) - 1 if time else room)
+            if entry.number and self._one_preset and len(entry.title.whole) > room:
+                title = entry.title.changes_within(room) or title
+            colour_of_run = painted_colour(self.app, style_of(entry.number))
+            return Text.assemble((name, colour_of_run), clean(f"{title} {time}".rstrip()), no_wrap=True)
         if name == "state":
             text = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
             return Text(text, style=colour(self.app, _colour(entry)), no_wrap=True)
