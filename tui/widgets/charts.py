@@ -44,6 +44,9 @@ class PlotArea(Painted):
             super().__init__()
             self.visible = visible
 
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, PlotArea.Moved) and (message.visible or not self.visible)
+
     def __init__(self, view: Viewport | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.plot, self.view = EMPTY, view

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...base.glyphs import Glyphs
-from ..rows import Row, length, plain
+from ..rows import Row, plain
 from .axes import GUTTER, column_of
 from .cursor import place_text
 from .curves import Plot
@@ -76,11 +76,21 @@ def _shaded(row: Row, begin: int, end: int) -> Row:
 
 def _cut(row: Row, begin: int, end: int) -> tuple[Row, Row, Row]:
     """Return the row, whose characters are all one cell wide, in three parts: before, from `begin` to `end`, after."""
-    parts: tuple[Row, Row, Row] = ([], [], [])
+    before: Row = []
+    inside: Row = []
+    after: Row = []
     at = 0
     for text, style in row:
-        for part, low, high in ((parts[0], 0, begin), (parts[1], begin, end), (parts[2], end, length(row))):
-            if piece := text[max(0, low - at) : max(0, high - at)]:
-                part.append((piece, style))
-        at += len(text)
-    return parts
+        stop = at + len(text)
+        if stop <= begin:
+            before.append((text, style))
+        elif at >= end:
+            after.append((text, style))
+        else:
+            if at < begin:
+                before.append((text[: begin - at], style))
+            inside.append((text[max(0, begin - at) : end - at], style))
+            if stop > end:
+                after.append((text[end - at :], style))
+        at = stop
+    return before, inside, after
