@@ -240,5 +240,5 @@ class ChartScreen(AppScreen):
             self.source.action_stop()
 
     def action_copy(self) -> None:
-        """Copy all points of the chart as a table with tabs between the columns, for a spreadsheet."""
+        """Copy the points in the visible part of the chart as a table with tabs, for a spreadsheet."""
         self.app.copy(cursor.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

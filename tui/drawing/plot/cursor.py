@@ -125,8 +125,8 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """Return all points of the plot as text for a spreadsheet: a line of names, then a line for each place with the
-    value of each curve.
+    """Return all points in the visible part of the plot as text for a spreadsheet: a line of names, then a line for
+    each place with the value of each curve.
 
     The columns are separated by tabs. Shares are in percent.
     """
@@ -137,7 +137,8 @@ def table(plot: Plot) -> str:
     axis = "seconds" if plot.x_unit == "time" else plot.x_unit
     text_lines = ["\t".join([axis, *names])]
     scale = 100 if plot.bounds == "share" else 1
-    for x in sorted({x for line in lines for x in line.x}):
+    low, high = plot.window or (-math.inf, math.inf)
+    for x in sorted({x for line in lines for x in line.x if low <= x <= high}):
         cells = [f"{by_place[x] * scale:.6g}" if x in by_place else "" for by_place in values]
         text_lines.append("\t".join([f"{x:.6g}", *cells]))
     return "\n".join(text_lines)
