@@ -1,7 +1,8 @@
 """The colour themes of gputui: a calm dark theme, a light one, one of high contrast for 16 colours, and one without
 colours.
 
-All text has at least the contrast 4.5 that WCAG 2.1 requires (1.4.3), curves and marks 3 (1.4.11), on every background.
+All text, and so the curves, in whose colours runs are named, has at least the contrast 4.5 that WCAG 2.1 requires
+(1.4.3), marks 3 (1.4.11), on every background.
 """
 
 from __future__ import annotations
