@@ -31,12 +31,14 @@ LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 @dataclass(frozen=True)
 class TrialTimes:
     """The usual times of the trials of a preset: that of a trial without its steps (`start`) and that of a step, in
-    seconds. `source` says in words where they are from.
+    seconds. `source` says in words where they are from. `first` is the additional time of the first trial, which
+    imports TensorFlow, 0 if it is not known.
     """
 
     start: float
     step: float
     source: str
+    first: float = 0.0
 
     def seconds(self, measure_seconds: float) -> float:
         """Return the expected time in seconds of a trial with `measure_seconds` of measured time."""
@@ -48,15 +50,6 @@ def trial_times(preset_name: str) -> TrialTimes:
     and the steps of its newest run. If there is neither, they are assumed, by the starts of other runs if possible.
     """
     return _measured(preset_name) or _of_run(preset_name) or _assumed(preset_name)
-
-
-def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
-    """Return the expected time of one trial in seconds, from the start-up times of the latest runs on this machine.
-
-    `measure_seconds` is its measured time. If `step_seconds`, the time of one step, is above 0, the time of the warm-up
-    steps is added. Without other runs STARTUP_SECONDS is used.
-    """
-    return replace(_assumed(""), step=step_seconds).seconds(measure_seconds)
 
 
 def _measured(preset_name: str) -> TrialTimes | None:
@@ -78,7 +71,8 @@ def _measured(preset_name: str) -> TrialTimes | None:
                 for (trial, measured), step in zip(good.values(), steps, strict=True)
             ]
             start = max(0.0, statistics.median(starts))
-            return TrialTimes(start, statistics.median(steps), f"as in {proof.id}")
+            of_first = dict(zip(good, starts, strict=True)).get(record.all_trials[0].run, start)
+            return TrialTimes(start, statistics.median(steps), f"as in {proof.id}", max(0.0, of_first - start))
     return None
 
 

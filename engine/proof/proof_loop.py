@@ -209,7 +209,8 @@ class Prover:
         self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
         limit = self.request.limit_seconds
         most = most if limit is None else min(most, max(limit, self.record.budget_seconds))
-        self.record.budget_most_seconds = most if most > self.record.budget_seconds else None
+        is_range = self._most_planned > self._planned and most > self.record.budget_seconds
+        self.record.budget_most_seconds = most if is_range else None
         self.record.write(doing or None)
 
     def _seconds_in_all(self, planned: int) -> float:

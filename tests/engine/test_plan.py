@@ -37,7 +37,7 @@ def test_the_time_of_a_trial_is_estimated_from_the_steps_of_the_run(home: Path) 
     step = (fast.result or {})["step_ms"]["p50"] / 1000
     asked = request.of_run(fast)
     assert duration.of_request(asked) == pytest.approx(12 + 1.5 + 20 * step + plan.expected_seconds(5.0, step))
-    assert duration.trial_seconds(5.0, 2.0) == pytest.approx(12 + 1.5 + 40 + 40)
+    assert duration.TrialTimes(13.5, 2.0, "").seconds(5.0) == pytest.approx(12 + 1.5 + 40 + 40)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_ass
     def said() -> str:
         return budget(request.of_change("input-heavy", ["steps_per_execution=16"]))
 
+    assert duration.sure_trials(request.of_change("quickstart", ["steps_per_execution=16"], repeats=4)) == 8
     start = "6 trials of about 14 s (assumed: input-heavy has not been trained here): about 1:27"
     assert said().startswith(start)
     assert "longer where 20 steps take more than 5 s" in said(), "the time of a step is not known"
@@ -32,6 +35,12 @@ def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_ass
     write_proof(home)  # each of its trials took 12.4 s, with 5 s measured
     assert said().startswith(f"6 trials of about 12 s (as in {PROOF['id']}): about 1:1")
     assert "longer where" not in said()
+    slow = copy.deepcopy(PROOF["comparisons"])
+    slow[0]["trials"][0]["seconds"] = 32.4
+    write_proof(home, "20261126-150000-input-heavy", comparisons=slow)
+    assert duration.trial_times("input-heavy").first == pytest.approx(20.0, abs=4.0), "the import of TensorFlow"
+    assert said().startswith("6 trials of about 12 s (as in 20261126-150000-input-heavy): about 1:3"), said()
+    shutil.rmtree(home / "proofs" / "20261126-150000-input-heavy")
     plan = tune_request.plan_of(Limits(minutes=2), "input-heavy").in_words()
     assert plan.endswith(f"(trials of 9.4 s, as in {PROOF['id']})"), "2 s are measured in place of 5 s"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gputui.engine import checks, presets, runs
 from gputui.engine.options import Options
-from gputui.engine.proof import duration, folder, improved_preset, proof_start, request
+from gputui.engine.proof import folder, improved_preset, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run, create_at
@@ -315,10 +315,12 @@ def test_a_healthy_training_is_left_alone(tmp_path: Path) -> None:
 
 def test_every_change_of_the_record_is_on_disk_at_once(tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
+    ranges: list[float | None] = []
 
     def figures(options: Options, before: int) -> Planted:
         told = made.written
         seen.append((sum(len(one["trials"]) for one in told["comparisons"]), told["doing"]))
+        ranges.append(told["budget_most_seconds"])
         return Planted()
 
     made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
@@ -326,6 +328,7 @@ def test_every_change_of_the_record_is_on_disk_at_once(tmp_path: Path) -> None:
     assert [trials for trials, _ in seen] == [0, 1, 2, 3, 4, 5]
     assert seen[1][1] == "repeat 1 of 3: with steps_per_execution=16"
     assert made.record.budget_seconds == pytest.approx(0, abs=5), "nothing is left to do"
+    assert set(ranges) == {None}, "no range from 18.9 s to 18.9 s"
 
 
 # ---- reports and saving -------------------------------------------------------------------------
@@ -448,14 +451,6 @@ def test_what_is_said_before_a_change_is_measured() -> None:
     rehearsed = request.of_opened("ab", presets.defaults(["logical_devices=2"]), None,
                                   changes={"strategy.kind": "mirrored"})  # fmt: skip
     assert any("do not expect a speed-up" in line for line in request.remarks(rehearsed, HERE))
-
-
-def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
-    assert duration.trial_seconds(5.0) == pytest.approx(14.5)
-    recorded.write(home, name="earlier", seconds=30, gpus=0)  # took 12 s to start
-    assert duration.trial_seconds(5.0) == pytest.approx(18.5)
-    asked = request.of_change("quickstart", [SIXTEEN], repeats=4)
-    assert duration.sure_trials(asked) == 8
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

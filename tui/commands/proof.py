@@ -246,7 +246,8 @@ def budget(asked: Request) -> str:
         return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
     times = duration.times_of(asked)
     count, each = duration.sure_trials(asked), times.seconds(asked.measure_seconds)
-    text = f"{counted(count, 'trials')} of about {each:.0f} s ({times.source}): about {_minutes(count * each)}"
+    whole = _minutes(times.first + count * each)
+    text = f"{counted(count, 'trials')} of about {each:.0f} s ({times.source}): about {whole}"
     if not times.step:
         text += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":

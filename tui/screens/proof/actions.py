@@ -381,9 +381,10 @@ def _scaling_question(asked: Request) -> str:
 
     settings = asked.scaling.settings if asked.scaling else ()
     counts = ", ".join(str(setting.replicas) for setting in settings)
-    needed = estimates.sure_trials(asked) * estimates.of_request(asked)
+    times = estimates.times_of(asked)
+    needed = estimates.sure_trials(asked) * times.seconds(asked.measure_seconds)
     return (
         f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
-        f"{asked.measure_seconds:g} s. This takes about {estimate(needed)}.\n\n"
+        f"{asked.measure_seconds:g} s. This takes about {estimate(needed)} ({times.source}).\n\n"
         "Run nothing else on the machine meanwhile. You may leave the screen; x stops the measurement."
     )
