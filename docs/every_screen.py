@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
+from gputui.engine.files import run_numbers
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
@@ -73,6 +74,7 @@ def recorded_home(home: Path) -> dict[str, Any]:
         run = made[name] = recorded.write(home, name=name, **{"gpus": 2, "seconds": 60} | kind)
         began = recorded.BEGAN + 3600 * number
         os.utime(run.file("preset.yaml"), (began, began))
+    (home / run_numbers.FILE).write_text("".join(f"{name}\n" for name in kinds))
     made["runs"] = [made[name] for name in kinds]
     made["now"] = recorded.BEGAN + 100
     made["proof"] = recorded_proof.write_proof(home)
