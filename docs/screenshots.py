@@ -85,7 +85,7 @@ def write(name: str, png: bytes) -> None:
 
 async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     async def form(pilot: Pilot[None]) -> None:
-        for _ in range(12):
+        for _ in range(6):  # to the batch size
             await pilot.press("down")
 
     async def nothing(pilot: Pilot[None]) -> None:

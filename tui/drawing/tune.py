@@ -212,7 +212,7 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
     gain, noise, proved = in_all(data)
     if gain is not None:
         figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
-        how = f"vs. start, {'in pairs' if proved else 'in single trials'}"
+        how = fitting(f"vs. start, {'in pairs' if proved else 'in single trials'}", width - _NAME - _FIGURES, glyphs)
         yield fit(
             [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width
         )

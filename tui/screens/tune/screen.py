@@ -149,7 +149,7 @@ class TuneScreen(ProofView[SearchReading]):
         width, height = self.size.width - 2, self.size.height - 2
         layout = share_out(width, height, len(self._head(max(1, width), height)), len(self._ranked))
         self._lay_out(layout)
-        self._fill()
+        self._fill(width - (len(self._ranked) >= layout.table))  # a scrollbar takes one column
         self._show_charts()
         for panel in self.query(Panel):
             panel.repaint()
@@ -207,10 +207,10 @@ class TuneScreen(ProofView[SearchReading]):
 
     # ---- the candidates ---------------------------------------------------------------------------
 
-    def _fill(self) -> None:
-        """Fill the table. The cursor stays on its candidate. If it is in the first row, it stays in the first row."""
+    def _fill(self, width: int) -> None:
+        """Fill the table, which has `width` columns. The cursor stays on its candidate. If it is in the first row, it stays in the first row."""
         at_top = self.table.cursor_row == 0
-        widths = tune_leaderboard.widths(self.size.width - 2)
+        widths = tune_leaderboard.widths(width)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
         marked = any(candidate.without_input for candidate in self._ranked)
         columns = [_column(name, width, marked) for name, width in widths.items() if name != "bar"]
