@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
-from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs
 from gputui.tui.base.settings import Charts
 from gputui.tui.drawing.charts import on_one_axis
 from gputui.tui.drawing.live import chart_foot
 from gputui.tui.drawing.plot import cursor
+from gputui.tui.drawing.plot.axes import GUTTER, x_scale
 from gputui.tui.drawing.plot.canvas import draw
+from gputui.tui.drawing.plot.curves import Curve, Plot
+from gputui.tui.drawing.plot.overlay import overlaid
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading.run.reader import RunReader
+from gputui.tui.reading.run.series import Line
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.widgets.charts import Chart
+from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
 from tests.support import recorded
@@ -176,6 +182,19 @@ def test_marks_stand_in_all_charts_and_are_named_with_and_without_colours(home: 
         named = plain(chart_foot.row(now, whole, Viewport(), 78, glyphs, "esc"))
         assert named.endswith(f"{glyphs.best} best epoch 3  e evaluation")
         assert len({glyphs.best, glyphs.join, glyphs.axis, glyphs.grid_down, glyphs.tick}) == 5
+
+
+@pytest.mark.parametrize("glyphs", [RICH, PLAIN], ids=["braille", "ascii"])
+def test_picture_of_marks_with_a_cursor_and_a_dragged_range(glyphs: Glyphs, snapshot: SnapshotAssertion) -> None:
+    loss = Line(array("d", range(0, 100, 4)), array("d", (9 / (1 + x) for x in range(25))))
+    plot = Plot("loss", "", (Curve("", loss),), x_end=100.0, final=True, best=(80.0,), joins=(64.0,), corner="1/2",
+                spells=((30.0, 36.0, "e"), (90.0, 90.0, "s")))  # fmt: skip
+    view, drawn = Viewport(), draw(plot, 60, 9, glyphs)[0]
+    texts = []
+    for view.cursor, view.dragged in ((50.0, None), (50.0, (72.0, 22.0)), (98.0, None)):
+        rows = [drawn[0], *overlaid(drawn[1:], plot, x_scale(plot, 60 - GUTTER), view, 60, True, glyphs)]
+        texts += [plain(row) for row in rows]
+    assert "\n".join(texts) == snapshot
 
 
 async def test_a_range_of_a_long_run_is_read_again_with_all_its_readings(home: Path) -> None:

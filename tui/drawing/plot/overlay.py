@@ -57,14 +57,10 @@ def _put(row: Row, at: int, text: str, style: str, over_curves: bool = True) -> 
 
 
 def _labelled(row: Row, at: int, text: str) -> Row:
-    """Return the axis' row with `text` from `at` on. Labels of which it would leave a part are removed."""
-    whole = plain(row)
-    before, after = whole[:at], whole[at + len(text) :]
-    cut = len(before) - len(before.rstrip()) == 0, len(after) - len(after.lstrip()) == 0
-    if cut[0] and (rest := re.search(r"(\S+(?: \S+)*)$", before)):
-        row = _put(row, rest.start(), " " * len(rest[0]), "label")
-    if cut[1] and (rest := re.match(r"\S+(?: \S+)*", after)):
-        row = _put(row, at + len(text), " " * len(rest[0]), "label")
+    """Return the axis' row with `text` from `at` on. Labels that it would cover in part are removed."""
+    for label in re.finditer(r"\S+(?: \S+)*", plain(row)):
+        if label.start() < at + len(text) and at < label.end():
+            row = _put(row, label.start(), " " * len(label[0]), "label")
     return _put(row, at, text, "here")
 
 
