@@ -208,7 +208,9 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- the candidates ---------------------------------------------------------------------------
 
     def _fill(self, width: int) -> None:
-        """Fill the table, which has `width` columns. The cursor stays on its candidate. If it is in the first row, it stays in the first row."""
+        """Fill the table, which has `width` columns. The cursor stays on its candidate. If it is in the first row, it
+        stays in the first row.
+        """
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(width)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
