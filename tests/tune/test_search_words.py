@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_the_end_shows_a_leaderboard_what_each_option_brought_and_what_to_do_nex
     assert any("in pairs: batch_size=40, steps_per_execution=15 1,500 +50.0 % -" in line for line in lines)
     assert any(line.startswith("all together +50.0 %") and "vs. start, in pairs" in line for line in lines)
     assert not any("batch_size=64" in line and line.endswith("kept") for line in lines), "as below"
-    brought = [" ".join(line.split()) for line in said.splitlines()]
+    brought = [" ".join(re.sub("[│┊├─•┤┼]", " ", line).split()) for line in said.splitlines()]  # without the bars
     assert any(line.startswith("batch size +100 % 4.2 % not chosen") for line in brought)
     assert "XLA -50.0 % - nothing" in brought
     assert "memory: " in said
