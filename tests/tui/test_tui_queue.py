@@ -288,7 +288,7 @@ async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -
         await wait_for(pilot, "1 of 3")
         await pilot.press("H")
         shown = " ".join((await wait_for(pilot, "held by you")).split())
-        assert f"It does not start until it is released, in the runs or by gputui queue release {two.id}" in shown
+        assert f"It does not start until it is released, in the runs or by gputui queue release {two.name}" in shown
         assert "starts by itself" not in shown
         await pilot.press("x")
         await wait_for(pilot, "Take r2 two out of the queue?")

@@ -38,7 +38,7 @@ def read() -> Queue:
         why = entries.PAUSED_REASON if paused and place and not held else why_of(entry, reasons)
         when = queue_times.when_text(starts[entry.run])
         needs, after = free_devices.needs_text(entry, count), entries.name_of(entry.after) if entry.after else ""
-        waiting[entry.run] = Waiting(entry.run, place, held, why, when, needs, entry.waits_since, after, waits)
+        waiting[entry.run] = Waiting(entry.name, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
 
 

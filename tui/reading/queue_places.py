@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Waiting:
-    """The place of a run in the queue, from 1 on, why it waits, and about when it starts.
+    """The place of the run with the name `run` in the queue, from 1 on, why it waits, and about when it starts.
 
     `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when`
     are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at
-    which the run was queued, and `after` the id of the run that has to end first, else empty.
+    which the run was queued, and `after` the name of the run that has to end first, else empty.
     """
 
     run: str

@@ -104,7 +104,7 @@ class RunActions(UndoActions):
             offered = [
                 Copyable("id of the run", run.id, lambda: run.id),
                 Copyable("folder", path, lambda: path),
-                Copyable("command", f"gputui --preset run:{run.id}", lambda: f"gputui --preset run:{run.id}"),
+                Copyable("command", f"gputui --preset run:{run.name}", lambda: f"gputui --preset run:{run.name}"),
                 Copyable("settings", settings, lambda: settings),
                 Copyable("preset", "every option, as YAML", lambda: preset),
             ]
