@@ -60,7 +60,7 @@ async def test_the_screens_in_a_browser(home: Path, tmp_path: Path, stand_in: No
             await browser.until("Stop")
             (run,) = runs.all_runs()
             bottom = await browser.evaluate("document.querySelector('.xterm-screen').getBoundingClientRect().bottom")
-            await browser.click(100, bottom - 5)  # the second hint of the footer: w Diagnosis
+            await browser.click(250, bottom - 5)  # the third hint of the footer: w Diagnosis
             await browser.until("diagnosis")
             await browser.open("about:blank")  # another page, and the screens are closed
             assert await browser.evaluate(FOREIGN % f"ws://127.0.0.1:{port}/ws?width=80&height=24") == "refused"
