@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
+from gputui.engine.runs.events import EVENT_FILES
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs
 from gputui.tui.base.settings import Charts
 from gputui.tui.drawing.charts import on_one_axis
@@ -199,6 +200,11 @@ def test_picture_of_marks_with_a_cursor_and_a_dragged_range(glyphs: Glyphs, snap
 
 async def test_a_range_of_a_long_run_is_read_again_with_all_its_readings(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=2600)  # more readings than a line keeps
+    for name in EVENT_FILES:  # it crashed after 500 s, and was resumed after an hour
+        rows = [json.loads(row) for row in run.file(name).read_text().splitlines()]
+        moved = [row | {"t": row["t"] + 3600 * (row["t"] > recorded.BEGAN + 500)} for row in rows]
+        run.file(name).write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in moved))
+    put(run, phase(4098.0, "importing"), phase(4099.0, "training"))
     async with live(run) as pilot:
         screen = pilot.app.screen
         assert isinstance(screen, LiveScreen)
@@ -207,12 +213,19 @@ async def test_a_range_of_a_long_run_is_read_again_with_all_its_readings(home: P
             line = screen.charts(Charts())[0].curves[0].line
             return sum(begin <= x <= end for x in line.x)
 
+        before = screen.now.lines["samples_per_second"]
         coarse = points(1000, 1100)
         assert coarse < 60
         screen.view.select(1000, 1100)
         screen.show_view(True)
         await wait_for(pilot, lambda: points(1000, 1100) >= 100)
         assert points(0, 900) == 0
+        closer = screen.charts(Charts())[0].curves[0].line
+        shared = set(before.steps) & set(closer.steps)
+        assert shared
+        for step in shared:  # each reading at its own time, without the pause
+            times = [line.x[line.steps.index(step)] for line in (before, closer)]
+            assert times[0] - AFTER_START == pytest.approx(times[1], abs=1.0)
         copied = cursor.table(screen.charts(Charts())[0]).split("\n")
         assert len(copied) == 1 + points(1000, 1100)  # what is visible, with all readings
         screen.view.all()

@@ -173,6 +173,9 @@ class Store:
         self._set(diagnosis=_of_before(self._facts["diagnosis"]))
         self._set(resumes=(*self._facts["resumes"], t))
 
+    def on_left_out(self, _t: float, _event: Mapping[str, Any]) -> None:
+        """Take only the time of a reading that was not read, as a crashed run lasted until its last reading."""
+
     def on_started(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=EMPTY)
 
