@@ -2,7 +2,8 @@
 free.
 
 entries.py has the entries, entry_changes.py moves, holds and removes them, adding.py puts runs in the queue. runner.py
-is a small process of its own that decides which entry is started. start.py starts one entry, in another process.
+is a small process of its own that decides which entry is started; interrupted_sweeps.py: sweeps that a restart of the
+machine has ended. start.py starts one entry, in another process.
 free_devices.py: which devices are free. fair_share.py: turns among users. forecast.py: about when entries start;
 durations.py: how long they take. jobs.py: the folder of an entry. queue_settings.py: queue.yaml. user_service.py: a
 systemd unit for the runner.

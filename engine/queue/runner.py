@@ -18,7 +18,7 @@ from typing import Any
 from ..files.values import mapping, whole
 from ..runs import RunError
 from ..system.identity import Place
-from . import entries, entry_changes, free_devices, jobs, queue_settings
+from . import entries, entry_changes, free_devices, interrupted_sweeps, jobs, queue_settings
 from .entries import Entry, ListingReader
 from .fair_share import FairShare
 from .free_devices import Device
@@ -399,6 +399,10 @@ def carry_out(descriptor: int | None) -> int:
     if lock is None:
         return 0
     runner = Runner()
+    try:
+        interrupted_sweeps.go_on(entries.all_entries())
+    except OSError as fault:
+        print(f"{time.strftime('%F %T')} {fault}", flush=True)
     while True:
         try:
             if not runner.tick():

@@ -14,7 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
-_MODULES = (b"gputui.engine", b"gputui.engine.trainer", b"gputui.engine.proof", b"gputui.engine.tune")
+_MODULES = (
+    b"gputui.engine",
+    b"gputui.engine.trainer",
+    b"gputui.engine.proof",
+    b"gputui.engine.scaling",
+    b"gputui.engine.sweep",
+    b"gputui.engine.tune",
+)
 
 
 @dataclass(frozen=True)

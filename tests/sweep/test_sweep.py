@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import random
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.presets import saving
 from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
-from gputui.engine.runs import Run, RunError, runs_folder
+from gputui.engine.queue import interrupted_sweeps
+from gputui.engine.queue.entries import Entry
+from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
 from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values, trainings
 from gputui.engine.sweep.trainings import QueuedTrainings
+from gputui.engine.system.identity import Place
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepTrial
@@ -140,6 +144,30 @@ def test_trials_of_a_sweep_have_the_same_code(home: Path, tmp_path: Path) -> Non
     with pytest.raises(RunError, match=r"model.py has changed since .* was trained: all trials have the same code"):
         trainings.start(trial)
     assert not (runs_folder() / trial.run).exists()
+
+
+def test_a_sweep_goes_on_after_a_restart_of_the_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place.here()
+    begun = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: begun.append((command, more)))
+    listed = []
+    for name, state, boot_id, host in (
+        ("20261126-120000-a", "running", "before", place.host),
+        ("20261126-120001-b", "running", place.boot_id, place.host),
+        ("20261126-120002-c", "stopped", "before", place.host),
+        ("20261126-120003-d", "running", "before", "another"),
+    ):
+        (home / "proofs" / name).mkdir(parents=True)
+        record = {"state": state, "host": host, "boot_id": boot_id, "pid_namespace": place.pid_namespace}
+        (home / "proofs" / name / "proof.json").write_text(json.dumps(record))
+        run = Run(runs_folder() / f"{name}-001")
+        run.path.mkdir(parents=True)
+        run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(name, None))
+        listed += [Entry(run.id, 1.0), Entry(f"{name}-other", 2.0)]
+    assert [path.name for path in interrupted_sweeps.go_on(listed)] == ["20261126-120000-a"]
+    ((command, more),) = begun
+    assert command[-2:] == ["gputui.engine.sweep", str(home / "proofs" / "20261126-120000-a")]
+    assert more["start_new_session"]
 
 
 def test_students_t_is_that_of_the_tables() -> None:
