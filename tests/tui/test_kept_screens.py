@@ -115,6 +115,7 @@ async def test_a_hidden_screen_takes_the_theme_and_the_size_when_it_is_shown(hom
 
 def test_the_mark_busy_is_written_once_if_a_key_waits_and_never_to_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(busy_mark, "LATE_SECONDS", 0.02)
+    monkeypatch.setattr(busy_mark, "ANSWER_SECONDS", 60.0)
     written, wrote = [], threading.Event()
 
     def write(sequence: str) -> None:
@@ -130,11 +131,16 @@ def test_the_mark_busy_is_written_once_if_a_key_waits_and_never_to_an_editor(mon
     assert wrote.wait(60)
     mark_of_line.key_came()
     assert written == [mark(80, 24)]
+    wrote.clear()
+    assert mark_of_line.answered()
+    assert wrote.wait(60), "the answer was for the keys before the last one"
+    monkeypatch.setattr(busy_mark, "ANSWER_SECONDS", 0.0)
     assert mark_of_line.answered()
     assert not mark_of_line.answered()
+    monkeypatch.setattr(busy_mark, "LATE_SECONDS", 60.0)
     mark_of_line.key_came()
     mark_of_line.stop()
-    thread = mark_of_line._thread
-    assert thread is not None
-    thread.join(0.1)
-    assert written == [mark(80, 24)]
+    assert mark_of_line._due is None, "the terminal belongs to an editor"
+    mark_of_line.key_came()
+    assert mark_of_line._due is None
+    assert written == [mark(80, 24)] * 2

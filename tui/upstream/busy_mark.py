@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 LATE_SECONDS = 0.3
+ANSWER_SECONDS = 0.03  # a key gets no answer sooner: an answer is for the keys before
 TEXT = " busy "
 
 
@@ -24,6 +25,7 @@ class BusyMark:
         self._write, self._size = write, size
         self._changed = threading.Condition()
         self._due: float | None = None  # when the mark is to be written; None: no key is unanswered
+        self._latest = 0.0  # when the latest key came
         self._shown = self._may_write = False
         self._thread: threading.Thread | None = None
 
@@ -38,20 +40,24 @@ class BusyMark:
     def key_came(self) -> None:
         """Record a key; it is unanswered until `answered` is called. Called in any thread."""
         with self._changed:
+            self._latest = time.monotonic()
             if not self._may_write or self._due is not None or self._shown:
                 return
-            self._due = time.monotonic() + LATE_SECONDS
+            self._due = self._latest + LATE_SECONDS
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="busy mark", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def answered(self) -> bool:
-        """Record that all keys have had their effect, and that this has been painted. Return True if the mark is shown:
-        the last line is then to be painted again.
+        """Record that all keys up to now have had their effect, and that this has been painted. Return True if the mark
+        is shown: the last line is then to be painted again.
         """
         with self._changed:
             shown, self._shown, self._due = self._shown, False, None
+            if self._may_write and time.monotonic() - self._latest < ANSWER_SECONDS:
+                self._due = self._latest + LATE_SECONDS
+                self._changed.notify()
             return shown
 
     def _watch(self) -> None:

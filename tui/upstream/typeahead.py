@@ -141,8 +141,16 @@ class Typeahead:
             ahead = held.changes != self._changes or held.event.time < self._in_front_since
             if self._meant(held.event, ahead=ahead and not self._for_this_place(held)):
                 await self._watched(held.event)
-        if not self._held and self._settling is None and self._app.screen_stack:
-            self._app.screen.call_after_refresh(self._answered)
+        if self._is_at_rest:
+            asyncio.get_running_loop().call_later(SEEN_SECONDS, self._at_rest)
+
+    @property
+    def _is_at_rest(self) -> bool:
+        return not self._held and self._settling is None
+
+    def _at_rest(self) -> None:
+        if self._is_at_rest and self._app.is_running:
+            self._answered()
 
     async def _watched(self, event: events.Event) -> None:
         """Pass the event to the application, and hold back the next keys until it has taken effect."""
