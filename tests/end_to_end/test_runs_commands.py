@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-from gputui.engine.files import writing
+from gputui.engine.files import run_numbers, writing
 from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
@@ -105,6 +105,13 @@ def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
         assert all(run.id in out for run in three), (width, out)
         assert "samples/s" in out or width == 60
         assert lines[0].startswith("id"), "no run has a short name"
+    run_numbers.file_of(three[0].path).write_text("".join(f"{run.id}\n" for run in three))
+    for width, has_id in ((60, False), (80, False), (200, True)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = click.unstyle(said(capsys, "runs")[0])
+        assert [line.split()[0] for line in out.splitlines()] == ["name", "r3", "r2", "r1"]
+        assert (three[0].id in out) == has_id, "the short name is enough"
+        assert "samples/s" in out or width == 60
 
 
 def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

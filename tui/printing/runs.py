@@ -31,7 +31,6 @@ LISTED = (
 )
 FIRST = (
     "name",
-    "id",
     "state",
     "run",
     SPEED,
@@ -40,6 +39,7 @@ FIRST = (
     "left",
     "when",
     "tags",
+    "id",
     "memory",
     "host",
     STEP_TIME,
@@ -91,13 +91,15 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
     """Return the columns that fit into `room` cells, with their widths. Room that is left is given to the title, then
-    to the note.
+    to the note. Each run is named: by its short name or, if one of them has none, by its id.
     """
+    naming = ["name"] if all(entry.number for entry in entries) else ["name", "id"]
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
-    for name in sorted(columns, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        if least[name] + APART <= room + APART or name in ("name", "id"):
+    order = [*naming, *FIRST]
+    for name in sorted(columns, key=lambda name: order.index(name) if name in order else len(order)):
+        if least[name] + APART <= room + APART or name in naming:
             widths[name] = least[name]
             room -= least[name] + APART
     for name in ("run", "note"):
