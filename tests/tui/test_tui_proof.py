@@ -81,6 +81,10 @@ def test_gain_and_spread_as_text() -> None:
     told = {"decision": "kept", "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
     text = "\n".join(plain(row) for row in proof_comparisons.detail(typed(Comparison, told), 80, 12, RICH))
     assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
+    more = typed(
+        Comparison, told | {"trials": [*told["trials"][:3], narrow[3] | {"disturbed": reason.replace("84", "9")}]}
+    )
+    assert list(proof_comparisons.disturbances(more.trials)) == [f"disturbed, 2 of 4 trials, such as: {reason}"]
     medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
     assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
 

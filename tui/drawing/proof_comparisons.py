@@ -7,6 +7,7 @@ cleaned.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,10 +165,15 @@ def _remarks(comparison: Comparison) -> Iterator[Piece]:
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield one text for each kind of disturbance, with the number of disturbed trials."""
-    reasons = [clean(trial.disturbed) for trial in trials]
-    for reason in dict.fromkeys(filter(None, reasons)):
-        yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
+    """Yield one text for each kind of disturbance, with the number of disturbed trials. Reasons that differ only in
+    their figures are of one kind, for which the first stands.
+    """
+    kinds: dict[str, list[str]] = {}
+    for reason in filter(None, (clean(trial.disturbed) for trial in trials)):
+        kinds.setdefault(re.sub(r"\d+", "", reason), []).append(reason)
+    for reasons in kinds.values():
+        such_as = ", such as" if len(set(reasons)) > 1 else ""
+        yield f"disturbed, {len(reasons)} of {counted(len(trials), 'trials')}{such_as}: {reasons[0]}"
 
 
 _SIDE, _OUTCOME = 12, 13
