@@ -82,11 +82,11 @@ from gputui.engine.runs import Run
 from gputui.tui.reading.run.reader import RunReader
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-before, began = peak_kb(), time.perf_counter()
+before, began = peak_kb(), time.process_time()
 feed = RunReader(Run(Path(sys.argv[1])))
 while not feed.ended:
     feed.poll()
-print(time.perf_counter() - began, (peak_kb() - before) / 1024)
+print(time.process_time() - began, (peak_kb() - before) / 1024)
 """
 
 
@@ -258,7 +258,7 @@ def burning(count: int) -> Iterator[None]:
 
 
 def opening(home: Path, events: int) -> tuple[float, float, int]:
-    """Return the seconds and the megabytes of memory to open a finished run with eight GPUs, and the number of its
+    """Return the CPU seconds and the megabytes of memory to open a finished run with eight GPUs, and the number of its
     events.
 
     `events` is about the number of events that the run is to have.
@@ -300,7 +300,7 @@ def watch(home: Path, given: argparse.Namespace) -> None:
 
 def open_long(home: Path, given: argparse.Namespace) -> None:
     seconds, grown, count = opening(home, given.events)
-    print(Goal(f"opening a finished run of {count:,} events", seconds, "s", 0.5), flush=True)
+    print(Goal(f"opening a finished run of {count:,} events: CPU time", seconds, "s", 0.5), flush=True)
     print(Goal("memory that this took", grown, "MB", 64), flush=True)
 
 
