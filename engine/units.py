@@ -84,6 +84,11 @@ def change(value: float | None, unit: str = "%") -> str:
     return NONE if value is None else f"{100 * value:+.{_change_decimals(value)}f} {unit}"
 
 
+def change_label(value: float) -> str:
+    """Return a relative difference, given as a share, as the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
+    return f"{'+' if value > 0 else ''}{amount(100 * value)} %" if value else "0"
+
+
 def spread(value: float | None, unit: str = "%") -> str:
     """Return the spread of relative differences, given as a share, with as many decimals as `change` and no sign: 3.2
     %.

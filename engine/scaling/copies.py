@@ -24,7 +24,7 @@ from ..runs.events import EVENTS_FILE, Progress
 from ..trials.record import ScalingSettings, Setting
 from ..trials.trial import Trial
 from ..trials.trial_runner import Measures
-from ..units import seconds
+from ..units import seconds, size
 
 LONGER = 1.5  # times the measured seconds for which each copy trains, as they do not start at the same moment
 LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
@@ -90,7 +90,7 @@ def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
         return changes
     limit = int((USABLE * total / count - CONTEXT_BYTES) / MIB)
     if limit < LEAST_MEMORY_MB:
-        raise ProofError(f"{count} copies leave each less than {LEAST_MEMORY_MB} MB of {gpus[0]}: name fewer")
+        raise ProofError(f"{count} copies leave each less than {size(LEAST_MEMORY_MB * MIB)} of {gpus[0]}: name fewer")
     return changes | {"device.memory_limit_mb": limit}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from .. import units
 from ..text_table import Table
-from ..units import amount, counted
+from ..units import amount, counted, share
 from . import sweep_groups
 from .change_texts import changes as changed
 from .change_texts import short, value
@@ -104,9 +104,9 @@ def difference(sweep: Sweep, rival: Rival) -> str:
     mean = -mean if rival.decision == "worse" else mean
     if not rival.mean_of_rival:
         return f"{amount(mean)} ± {amount(half)} {metric}"
-    share = abs(rival.mean_of_rival) / 100
-    digits = 1 if half / share >= 0.1 else 2
-    return f"{mean / share:.{digits}f} ± {half / share:.{digits}f} % {metric}"
+    mean, half = mean / abs(rival.mean_of_rival), half / abs(rival.mean_of_rival)
+    digits = 1 if half >= 0.001 else 2
+    return f"{share(mean, digits).removesuffix(' %')} ± {share(half, digits)} {metric}"
 
 
 def luck(sweep: Sweep) -> str:

@@ -4,6 +4,7 @@ other, and no line says the contrary of the decision."""
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import random
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +32,7 @@ from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.trials import proof_sentences, significance, trial_runner
 from gputui.engine.trials.comparing import BaselineFailed, note
 from gputui.engine.trials.record import Comparison, Record
+from gputui.engine.trials.trial import Trial
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import proof as drawing
@@ -42,6 +45,7 @@ from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.front_door import until
 from tests.support.proving import HERE, Planted, proving
+from tests.support.recorded_proof import PROOF
 from tests.support.recorded_search import write_search
 from tests.support.typed import typed
 
@@ -365,3 +369,15 @@ def test_a_comparison_says_of_each_option_whether_it_changes_what_is_learnt() ->
     assert set(of_a_group.values()) == {"another model or other data is learnt"}
     assert note(["precision.tf32"], Options()) == "other number formats round differently"
     assert silent == LEARNS_THE_SAME, "a new option declares its effect on learning (learning=), or is entered here"
+
+
+def test_the_proof_written_by_hand_has_the_fields_of_the_engine() -> None:
+    """What the tests of the screens show has the fields that a real proof.json has."""
+    for kind, data in (
+        (Record, PROOF),
+        (Comparison, PROOF["comparisons"][0]),
+        (Trial, PROOF["comparisons"][0]["trials"][0]),
+    ):
+        known = {field.name for field in fields(kind)} - {"path"}
+        assert set(data) == known, kind
+    assert json.loads(json.dumps(PROOF))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...engine.units import amount
+from ...engine.units import change_label
 from ..base.glyphs import Glyphs
 from .plot.scales import round_step
 from .rows import Row
@@ -49,11 +49,6 @@ def around(value: float | None, error: float | None) -> Interval | None:
     return Interval(value, value - width / 2, value + width / 2)
 
 
-def percent(value: float) -> str:
-    """Return a relative difference, given as a share, as the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
-    return f"{'+' if value > 0 else ''}{amount(100 * value)} %" if value else "0"
-
-
 @dataclass(frozen=True)
 class Scale:
     """A scale from `low` to `high`, with `zero` on it and a label at each multiple of `step` away from `zero`."""
@@ -62,7 +57,7 @@ class Scale:
     high: float
     step: float
     zero: float = 0.0
-    label: Callable[[float], str] = percent
+    label: Callable[[float], str] = change_label
 
     def column(self, value: float, width: int) -> int:
         """Return the column of a value, from 0, if the scale takes `width` columns."""
@@ -99,7 +94,7 @@ class Scale:
 
 
 def scale_of(
-    intervals: Iterable[Interval | None], zero: float = 0.0, label: Callable[[float], str] = percent
+    intervals: Iterable[Interval | None], zero: float = 0.0, label: Callable[[float], str] = change_label
 ) -> Scale | None:
     """Return the scale that all intervals share. None if there are none: nothing has been measured so far."""
     measured = [interval for interval in intervals if interval is not None]

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ...engine.text_table import Table
+from ...engine.units import change_label
 from ..base import glyphs
-from ..drawing.interval_bar import Interval, bar, percent, scale_of
+from ..drawing.interval_bar import Interval, bar, scale_of
 from ..drawing.rows import plain
 from .plain_tables import console, show_table
 
@@ -20,7 +21,7 @@ def show_with_bars(
     intervals: Sequence[Interval | None],
     after: int,
     zero: float = 0.0,
-    label: Callable[[float], str] = percent,
+    label: Callable[[float], str] = change_label,
 ) -> None:
     """Print the table with a column of bars after the column number `after` (from 0): the interval of each row, over
     one scale with a line at `zero`. `label` writes the values of the scale.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.content import Content
 
-from ...engine import units
+from ...engine import figures, units
 from ...engine.trials import proof_sentences
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState
@@ -47,7 +47,7 @@ def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> lis
     the other options that differ from the form. The value that the form has is marked.
     """
     metric = next((run.metric[0] for run in ended if run.metric[0]), "")
-    cells = [["value", "samples/s", metric, "when", "run"]]
+    cells = [["value", figures.of_run("samples_per_second").head, metric, "when", "run"]]
     for run in ended:
         speed = units.count(run.speed) if run.speed is not None else ""
         how = " ".join(filter(None, (speed, run.outcome if run.outcome != "done" else "")))
