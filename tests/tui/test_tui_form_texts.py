@@ -82,7 +82,7 @@ async def test_a_run_going_on_is_offered(monkeypatch: pytest.MonkeyPatch) -> Non
     run = runs.create("busy", presets.resolve("quickstart").to_yaml())
     async with opened() as pilot:
         await calm(pilot)
-        assert f"A run is running: {runs.title(run)}; F3 shows it" in told(pilot)
+        assert f"A run is running: r1 {runs.title(run)}; F3 shows it" in told(pilot)
 
 
 async def test_the_form_behind_a_watched_run_is_built_when_it_is_looked_at() -> None:
