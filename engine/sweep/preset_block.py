@@ -18,17 +18,17 @@ from ..proof.request import ProofError
 from ..trials import SAMPLERS
 from ..trials.change_texts import value as text_of
 
-# The entries by the parameter of the command that each stands for, with the type and the least value.
-ENTRIES: Mapping[str, tuple[str, type, float]] = {
-    "metric": ("metric", str, 0),
-    "seeds": ("seeds", int, 1),
-    "minutes": ("minutes", float, 0.01),
-    "sampler": ("sampler", str, 0),
-    "trials": ("most_trials", int, 2),
-    "halving": ("halve_from", int, 1),
-    "proof_seeds": ("proof_seeds", int, 0),
-    "finalists": ("finalists", int, 2),
-    "parallel": ("parallel", int, 1),
+# The entries by the parameter of the command that each stands for, with the type, the least and the largest value.
+ENTRIES: Mapping[str, tuple[str, type, float, float]] = {
+    "metric": ("metric", str, 0, 0),
+    "seeds": ("seeds", int, 1, 100),
+    "minutes": ("minutes", float, 0.01, 1e7),
+    "sampler": ("sampler", str, 0, 0),
+    "trials": ("most_trials", int, 2, 10_000),
+    "halving": ("halve_from", int, 1, 1_000_000),
+    "proof_seeds": ("proof_seeds", int, 0, 100),
+    "finalists": ("finalists", int, 2, 20),
+    "parallel": ("parallel", int, 1, 1000),
 }
 OVER = "over"
 
@@ -38,29 +38,30 @@ def parameters(name: str) -> dict[str, Any]:
 
     Raises PresetError, and ProofError for a wrong entry.
     """
-    block = presets.resolve(name).sweep
+    return of_block(presets.resolve(name).sweep, f"{name}: sweep.")
+
+
+def of_block(block: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Return the parameters of `gputui sweep` in a block. Messages begin with `place`. Raises ProofError."""
     made: dict[str, Any] = {}
     for key, given in block.items():
         if key == OVER:
-            made[OVER] = tuple(_over(name, given))
+            made[OVER] = tuple(_over(place, given))
             continue
         if key not in ENTRIES:
             near = nearest(key, [OVER, *ENTRIES])
             meant = f", did you mean {near}?" if near else f"; there are {', '.join([OVER, *ENTRIES])}"
-            raise ProofError(f"{name}: sweep.{key}: there is no such entry{meant}")
-        parameter, kind, least = ENTRIES[key]
-        made[parameter] = _checked(name, key, given, kind, least)
+            raise ProofError(f"{place}{key}: there is no such entry{meant}")
+        made[ENTRIES[key][0]] = _checked(place, key, given)
     if made.get("sampler", SAMPLERS[0]) not in SAMPLERS:
-        raise ProofError(f"{name}: sweep.sampler: give {', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}")
+        raise ProofError(f"{place}sampler: give {', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}")
     return made
 
 
-def _over(name: str, given: Any) -> list[str]:
+def _over(place: str, given: Any) -> list[str]:
     """Return the swept options as texts that --over takes."""
     if not isinstance(given, dict) or not given:
-        raise ProofError(
-            f"{name}: sweep.{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}"
-        )
+        raise ProofError(f"{place}{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}")
     return [f"{key}={_listed(values)}" for key, values in given.items()]
 
 
@@ -68,11 +69,13 @@ def _listed(values: Any) -> str:
     return ",".join(map(text_of, values)) if isinstance(values, list) else text_of(values)
 
 
-def _checked(name: str, key: str, given: Any, kind: type, least: float) -> Any:
-    """Return the value of an entry. Raises ProofError if it has another type, or is too low."""
+def _checked(place: str, key: str, given: Any) -> Any:
+    """Return the value of an entry. Raises ProofError if it has another type, or is too low or too large."""
+    _, kind, least, most = ENTRIES[key]
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
     is_wrong = isinstance(given, bool) or not isinstance(given, accepted)
-    if is_wrong or (kind is not str and given < least):
-        words = "a text" if kind is str else f"a {'whole ' if kind is int else ''}number from {least:g}"
-        raise ProofError(f"{name}: sweep.{key}: {text_of(given)} does not fit: give {words}")
+    if is_wrong or (kind is not str and not least <= given <= most):
+        ends = f"from {least:g} to {most:,.0f}"
+        words = "a text" if kind is str else f"a {'whole ' if kind is int else ''}number {ends}"
+        raise ProofError(f"{place}{key}: {text_of(given)} does not fit: give {words}")
     return given

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .. import checks, presets
@@ -41,10 +42,31 @@ def of_preset(
     """Return the request for a sweep of the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
     `settings`.
 
+    The other parameters are those of `settings_of`. Raises PresetError and ProofError.
+    """
+    return of_opened(presets.resolve(name, settings), presets.find(name), over, metric, halve_from, **more)
+
+
+def of_opened(
+    preset: Preset, source: Path | None, over: Sequence[str], metric: str, halve_from: int | None, **more: Any
+) -> Request:
+    """Return the request for a sweep of a preset that may have changes that were not saved.
+
+    `source` is the file that the preset was opened from, None without one. The other parameters are those of
+    `settings_of`. Raises PresetError and ProofError.
+    """
+    sweep = settings_of(preset, over, metric, halve_from, **more)
+    made = request.of_opened("sweep", preset, source, sweep=sweep, limit_seconds=60 * sweep.minutes)
+    _refuse_combinations(made)
+    return made
+
+
+def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: int | None, **more: Any) -> SweepSettings:
+    """Return what a sweep of the preset is to do on this machine.
+
     `over` are texts as --over takes them, `metric` is a figure of each epoch, and `halve_from` the epoch of the first
     rung, None without halving. `more` are further fields of SweepSettings. Raises PresetError and ProofError.
     """
-    preset = presets.resolve(name, settings)
     sampler = more.get("sampler", "grid")
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
     _refuse_axes(axes, sampler, more)
@@ -52,7 +74,7 @@ def of_preset(
         raise ProofError("--halving goes with --sampler grid or random: TPE learns from complete trainings")
     figure = figure_of(metric)
     here = this_machine.read()
-    sweep = SweepSettings(
+    return SweepSettings(
         axes=axes,
         metric=figure.name,
         higher=_higher(figure.name, figure.direction),
@@ -60,9 +82,6 @@ def of_preset(
         one_gpu_each=_one_gpu_each(preset.options, here),
         **more | {"parallel": more.get("parallel") or _parallel(preset.options, here)},
     )
-    made = request.of_preset("sweep", name, settings, sweep=sweep, limit_seconds=60 * sweep.minutes)
-    _refuse_combinations(made)
-    return made
 
 
 def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> None:

@@ -41,8 +41,7 @@ def name(trial: SweepTrial) -> str:
 
 def plan(settings: SweepSettings) -> str:
     """Return what a sweep will train, in words."""
-    count = math.prod(len(axis.values) for axis in settings.axes)
-    count = settings.most_trials or count
+    count = _count(settings)
     seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
     proof = (
         f", then the best {settings.finalists} with {settings.proof_seeds} fresh seeds" if settings.proof_seeds else ""
@@ -51,6 +50,28 @@ def plan(settings: SweepSettings) -> str:
         f"{count} settings{seeds}, at most {settings.parallel} at once{proof}; at most {settings.minutes:g} min; "
         "Ctrl-C ends it, gputui sweep --resume goes on with it"
     )
+
+
+def cost(settings: SweepSettings, seconds: float | None) -> str:
+    """Return how many trainings a sweep needs and about how long they take, in words. `seconds` is the duration of
+    one, None if it is not known.
+    """
+    count = _count(settings)
+    search, proof = count * settings.seeds, min(count, settings.finalists) * settings.proof_seeds
+    seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
+    later = f", then {proof} for the proof" if proof else ""
+    once = f"; {settings.parallel} at once" if settings.parallel > 1 else ""
+    text = f"{counted(count, 'settings')}{seeds}: {counted(search, 'trainings')}{later}{once}; "
+    if seconds is None:
+        return f"{text}how long is not known, as no run here had these options"
+    whole = sum(math.ceil(part / settings.parallel) for part in (search, proof)) * seconds
+    most = "at most " if settings.rungs else "about "
+    more = f", more than {settings.minutes:g} min" if whole > 60 * settings.minutes else ""
+    return f"{text}{most}{units.estimate(whole)}{more}"
+
+
+def _count(settings: SweepSettings) -> int:
+    return settings.most_trials or math.prod(len(axis.values) for axis in settings.axes)
 
 
 def doing(sweep: Sweep, part: str) -> str:

@@ -73,6 +73,19 @@ def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str
         swept_values.axis(text)
 
 
+def test_the_cost_of_a_sweep_counts_all_trainings_and_their_time() -> None:
+    def cost(seconds: float | None, **more: Any) -> str:
+        settings = request_of([RATES], minutes=10, **more).sweep
+        assert settings is not None
+        return sweep_sentences.cost(settings, seconds)
+
+    plain = cost(36, seeds=2, parallel=4)
+    assert plain == "3 settings with 2 seeds: 6 trainings, then 10 for the proof; 4 at once; about 3 min", "5 rounds"
+    assert cost(60).endswith("3 trainings, then 10 for the proof; about 13 min, more than 10 min")
+    assert cost(40, proof_seeds=0, rungs=[1]) == "3 settings: 3 trainings; at most 2 min"
+    assert "how long is not known" in cost(None)
+
+
 def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     def refused(*over: str, metric: str = "val_loss", halve_from: int | None = None, **more: Any) -> str:
         with pytest.raises(ProofError) as fault:
@@ -124,6 +137,8 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     for wrong, why in (
         ("  seed: 2", "did you mean seeds"),
         ("  seeds: many", "a whole number from 1"),
+        ("  seeds: 101", "a whole number from 1 to 100"),
+        ("  minutes: .nan", "a number from 0.01"),
         ("  sampler: sobol", "give grid, random or tpe"),
         ("  over: [learning_rate]", "give options with their values"),
     ):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.job import this_machine
+from gputui.engine.proof import folder
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run, runs_folder
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
 from gputui.tui.screens.proof.sweep import SweepScreen
+from gputui.tui.screens.proof.sweep_dialog import SweepDialog
 
 from tests.support import recorded
+from tests.support.form_pilot import TWO_GPUS, form, opened
 from tests.support.swept import Simulated, request_of, swept
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -64,3 +71,52 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         await pilot.press("c")
         await wait_for(pilot, lambda: compared)
         assert [run.id[-3:] for run in compared[0]] == ["002", "001"], "the best one first"
+
+
+async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Proof] = []
+
+    def start(proof: Proof) -> subprocess.Popen[bytes]:
+        """Without its process, which would train."""
+        started.append(proof)
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        return ended
+
+    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(this_machine, "read", lambda: TWO_GPUS)
+    async with opened((80, 24)) as pilot:
+        form(pilot).put({"input.batch_size": "48"}, "larger")
+        await pilot.press("ctrl+p")
+        await wait_for(pilot, "Search for")
+        await pilot.press(*"sweep")
+        await wait_for(pilot, "Sweep: find the settings that learn best")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepDialog))
+        shown = await wait_for(pilot, "3 settings: 3 trainings, then 10 for the proof; 2 at once; how long is not")
+        assert "sweep           learning_rate=0.00067,0.002,0.006" in shown
+        assert "parallel        not given" in shown, "everything fits into 80 x 24"
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("down", *"lerning=1,2", "enter")
+        await wait_for(pilot, "--over lerning: ")
+        assert pilot.app.screen.focused is pilot.app.screen.query_one("#over1")
+        await pilot.press("ctrl+u", *"batch_size=16,32", "down", "down", "down")
+        await pilot.press("ctrl+u", *"0", "enter")
+        await wait_for(pilot, "seeds: 0 does not fit: give a whole number from 1 to 100")
+        await pilot.press("backspace", "2", "enter")
+        await wait_for(pilot, lambda: started)
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
+        asked = started[0].request
+        assert asked.sweep is not None
+        assert {axis.key: axis.values for axis in asked.sweep.axes} == {
+            "train.learning_rate": [0.00067, 0.002, 0.006],
+            "input.batch_size": [16, 32],
+        }
+        assert (asked.sweep.seeds, asked.sweep.parallel, asked.sweep.minutes) == (2, 2, 60)
+        assert asked.baseline().options.input.batch_size == 48
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
+        form(pilot).action_sweep()
+        await wait_for(pilot, "6 settings with 2 seeds: 12 trainings")  # what was chosen the last time

@@ -118,6 +118,7 @@ class Words(Static, can_focus=True):
         self._at = (self._at + by) % len(self._words)
         if self._single:
             self.chosen = {self._words[self._at][0]}
+            self.post_message(self.Switched(self))
         self._show()
 
     def action_switch(self) -> None:
@@ -142,6 +143,7 @@ class LimitRow(Horizontal):
         & > .name {{ width: {LABEL_WIDTH}; }}
         & > Words {{ width: 1fr; height: auto; }}
         & > LimitInput {{ width: 14; margin: 0 0 0 1; background: $surface; }}
+        & > LimitInput.wide {{ width: 1fr; }}
         & > .about {{ width: 1fr; height: 1; margin-left: 2; color: $foreground-muted; text-wrap: nowrap;
                       text-overflow: ellipsis; }}
     }}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ....engine.job.machine_gpus import Machine
     from ....engine.runs import Run
     from ...form.search_limits import LimitTexts
+    from ...form.sweep_texts import SweepTexts
 
 
 NO_REMARKS = "no errors or warnings"
@@ -74,6 +75,7 @@ class FormScreen(CheckedForm):
     ]
 
     _limits: LimitTexts | None = None  # of the latest search
+    _swept: SweepTexts | None = None  # of the latest sweep
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Return False for the search while a slash is typed into a field, else True."""
@@ -231,6 +233,15 @@ class FormScreen(CheckedForm):
         if not self._is_refused():
             await actions.measure_scaling(self.app, self.state.preset, self.state.path)
 
+    @work(exclusive=True, group="sweep")
+    async def action_sweep(self) -> None:
+        """Train the preset with many values of some options. Nothing is trained if the form has errors."""
+        from ..proof import sweep_dialog
+
+        self._accept_open_field()
+        if not self._is_refused():
+            self._swept = await sweep_dialog.sweep(self.app, self.state, self._swept)
+
     def _is_refused(self) -> bool:
         """Return True if the form has errors, so that it cannot be started. In this case, show the first error and go
         to its option.
@@ -274,6 +285,8 @@ class FormScreen(CheckedForm):
             yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
         yield SystemCommand("Measure scaling", measures, self.action_scaling)
+        trains = "train this preset with many values of some options, and prove which learns best"
+        yield SystemCommand("Sweep: find the settings that learn best", trains, self.action_sweep)
 
     def action_changes(self) -> None:
         from .changes import ChangesScreen

@@ -5,29 +5,22 @@ Deferred imports: the machine and proofs are needed only when a search is starte
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
-from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from ....engine.presets import PresetError
-from ....engine.runs import RunError
 from ....engine.trials import STAGES
 from ....engine.tune.report.search_results import WORDS
-from ...base import keys
 from ...base.errors import clean
 from ...form.search_limits import POLICIES, RATES, LimitTexts, WrongLimit
-from ...widgets.limit_rows import LimitInput, LimitRow, Step, Words
-from ...widgets.option_row import NOT_GIVEN
+from ...widgets.limit_rows import LimitRow, Words
 from .. import starting
-from ..dialogs import SEEN_AFTER_SECONDS
+from ..limits import LimitDialog, field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,67 +34,37 @@ if TYPE_CHECKING:
     from ...form.form_state import FormState
 
 
-SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
-CHECKING = "checking ..."
 _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 
 
-class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
-    """Asks for the limits of a search and starts it. The result is the search and its process, or None if none was
-    started.
-
-    Reasons why it cannot start are shown in the dialog. `waits` is True if the search was put in the queue instead.
-    """
-
-    DEFAULT_CSS = """
-    TuneDialog {
-        align: center middle;
-        background: $background 60%;
-        #box { width: 78; max-width: 98%; height: auto; max-height: 96%; border: round $border; background: $panel;
-               padding: 0 1; scrollbar-size-vertical: 1; }
-        #box > Label { width: 100%; }
-        #complaint { color: $text-error; display: none; }
-        #said { color: $foreground-muted; dock: bottom; background: $panel; }
-        #buys { color: $foreground-muted; }
-    }
-    """
-    seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
-    BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("open", "start", "Start", meaning="start the search"),  # and no letter: text is typed here
-        *keys.back("dismiss(None)"),
-    ]
+class TuneDialog(LimitDialog):
+    """Asks for the limits of a search and starts it."""
 
     def __init__(self, state: FormState, texts: LimitTexts) -> None:
-        super().__init__()
+        super().__init__(f"the search from {state.name}")
         self.state, self.texts = state, texts
         self._plan: TimePlan | None = None  # by what trials take here, once that is known
-        self._starts = False  # a search is being started: nothing more is, and it is not given up
-        self.waits = False  # the search begins later, without the dialog
-
-    @property
-    def host(self) -> BaseApp:
-        return cast("BaseApp", self.app)
 
     def compose(self) -> ComposeResult:
         texts = self.texts
         with VerticalScroll(id="box", can_focus=False):
             yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
-            yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
+            yield LimitRow("minutes", field("minutes", texts.minutes), "for the whole search")
             yield Label(id="buys", markup=False)
             yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
             yield LimitRow(
                 "precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions)
             )
             yield LimitRow(
-                "largest batch", _field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
+                "largest batch", field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
             )
-            yield LimitRow("memory", _field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
-            yield LimitRow("leave alone", _field("leave", texts.leave), "options that keep their values: cache, xla")
+            yield LimitRow("memory", field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
+            yield LimitRow("leave alone", field("leave", texts.leave), "options that keep their values: cache, xla")
             yield LimitRow(
                 "learning rate",
                 Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True),
             )
-            yield LimitRow("warm-up", _field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
+            yield LimitRow("warm-up", field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
             yield LimitRow(
                 "worse loss",
                 Words(
@@ -111,23 +74,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
                 ),
             )
             yield Label(id="complaint", markup=False)
-            yield Label(self._key_help(), id="said", markup=False)
-
-    def _key_help(self) -> str:
-        named = {"start": "open", "mark": "mark", "previous": "previous_choice", "next": "next_choice", "back": "back"}
-        return SAID.format(**{name: keys.key_of(self.app, verb) for name, verb in named.items()})
-
-    # ---- moving -----------------------------------------------------------------------------------
-
-    @property
-    def _parts(self) -> list[Widget]:
-        return list(self.query("LimitInput, Words").results(Widget))
-
-    @on(Step)
-    def _step(self, event: Step) -> None:
-        parts = self._parts
-        at = parts.index(self.focused) if self.focused in parts else 0
-        parts[(at + event.by) % len(parts)].focus()
+            yield self.key_help()
 
     # ---- what the time buys -----------------------------------------------------------------------
 
@@ -158,25 +105,11 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
 
     # ---- starting ---------------------------------------------------------------------------------
 
-    @on(Input.Submitted)
-    def action_start(self) -> None:
-        """Start the search with the limits in the fields. If a limit is invalid, show the reason and focus its
-        field.
-        """
-        if self._starts:
-            return
+    def requested(self) -> Callable[[], Request]:
+        """Take the fields, and return the function that makes the request for the search. Raises WrongLimit."""
         self._take()
-        try:
-            limits = self.texts.limits()
-        except WrongLimit as wrong:
-            self._complain(str(wrong))
-            self.query_one(f"#{wrong.name}").focus()
-        else:
-            self._begin(limits)
-
-    async def action_dismiss(self, result: Any = None) -> None:
-        if not self._starts:
-            await super().action_dismiss(result)
+        limits = self.texts.limits()
+        return lambda: search_request(self.state.preset, self.state.path, limits)
 
     def _take(self) -> None:
         for name in _FIELDS:
@@ -185,33 +118,6 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
         (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
         self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
-
-    @work(exclusive=True, group="start")
-    async def _begin(self, limits: Any) -> None:
-        self._complain(CHECKING)
-        try:
-            requested = await asyncio.to_thread(search_request, self.state.preset, self.state.path, limits)
-            start = starting.new_measurement(self.host, f"the search from {self.state.name}", requested)
-            choice = await starting.choice_if_busy(self.host, start)
-            if choice in (starting.WAIT, starting.CANCEL):
-                self.query_one("#complaint").display = False
-                self.waits = choice == starting.WAIT
-                if self.waits:
-                    self.dismiss(None)
-                return
-            self._starts = True
-            made = await asyncio.to_thread(start.launch)
-        except (PresetError, RunError, OSError, ValueError) as reason:
-            self._starts = False
-            self._complain(str(reason))
-        else:
-            self.dismiss(made)
-
-    def _complain(self, reason: str) -> None:
-        label = self.query_one("#complaint", Label)
-        label.display = True
-        label.update(clean(reason))
-        label.scroll_visible(animate=False)
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
@@ -225,10 +131,6 @@ async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
     if made is not None:
         starting.open_measurement(app, *made)
     return dialog.texts if made is not None or dialog.waits else texts
-
-
-def _field(name: str, text: str) -> LimitInput:
-    return LimitInput(text, id=name, compact=True, placeholder=NOT_GIVEN)
 
 
 # ---- the request ---------------------------------------------------------------------------------
