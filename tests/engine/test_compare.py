@@ -136,6 +136,22 @@ def test_the_table(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     assert "differences are from the first run" in out
 
 
+def test_runs_that_differ_only_in_the_seed_have_their_mean_spread_and_each_value(four: list[Run], home: Path) -> None:
+    for run, loss in zip(four, (0.5, 0.7, 0.1, 0.1), strict=True):
+        amend(run, metrics={"loss": 1.0, "val_loss": loss})
+    names = [run.name for run in four]
+    assert comparison.over_seeds(compare(four)) == [
+        f"{names[0]}, {names[1]} differ only in the seed; in the mean val loss is 0.6 with a standard deviation "
+        "of 0.141 (0.5 with 1, 0.7 with 2)"
+    ]
+    assert comparison.over_seeds(compare(four)) == [
+        line for line in comparison.remarks(compare(four)) if "mean" in line
+    ]
+    again = recorded.write(home, name="e", seconds=30, gpus=1, settings=("input.batch_size=128",))
+    amend(again, metrics={"val_loss": 0.2})
+    assert comparison.over_seeds(compare([four[0], four[2], again])) == [], "repeats with one seed"
+
+
 def test_markdown_csv_and_json(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     compare_command.show_comparison(["a", "c"], "markdown")
     markdown = capsys.readouterr().out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ...engine.text_table import Table, escaped
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
+SEED = "train.seed"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
@@ -32,7 +34,33 @@ def remarks(comparison: Comparison) -> list[str]:
         lines.append(WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
-    return [clean(text) for text in (*lines, *comparison.notes)]
+    return [clean(text) for text in (*lines, *over_seeds(comparison), *comparison.notes)]
+
+
+def over_seeds(comparison: Comparison) -> list[str]:
+    """Return a line for each group of runs that differ only in their seed: the mean and the standard deviation of the
+    validation's metrics, and each seed's value. Without validation they are those of the training.
+    """
+    seeds = next((row.values for row in comparison.options if row.key == SEED), ())
+    metrics = [row for row in comparison.figures if row.key.startswith("metrics.")]
+    metrics = [row for row in metrics if row.key.startswith("metrics.val_")] or metrics
+    lines = []
+    for group in dict.fromkeys(comparison.groups):
+        places = [at for at, of in enumerate(comparison.groups) if of == group]
+        if len({seeds[at] for at in places if seeds}) < 2:
+            continue
+        texts = []
+        for row in metrics:
+            values = {at: value for at in places if (value := row.values[at]) is not None}
+            if len(values) > 1:
+                mean, spread = statistics.fmean(values.values()), statistics.stdev(values.values())
+                each = ", ".join(f"{value_text(row, value)} with {seeds[at]}" for at, value in values.items())
+                both = f"{value_text(row, mean)} with a standard deviation of {value_text(row, spread)}"
+                texts.append(f"{row.label} is {both} ({each})")
+        if texts:
+            names = ", ".join(comparison.names[at] for at in places)
+            lines.append(f"{names} differ only in the seed; in the mean {'; '.join(texts)}")
+    return lines
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
