@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
@@ -64,13 +65,19 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         for number in (1, 2):
             recorded.write(home, name=f"{proof.id}-00{number}")  # of the second best setting, and of the best
         assert (runs_folder() / f"{proof.id}-001").is_dir()
+        failed = runs_folder() / f"{proof.id}-003"
+        failed.mkdir()
+        end = {"type": "epoch", "t": 1.0, "step": 1, "metrics": {"val_loss": 1.0}, "seconds": 1.0}
+        lines = [json.dumps(end | {"epoch": epoch}) for epoch in (1, 2)]
+        (failed / "events.jsonl").write_text("\n".join([*lines, ""]))
+        await wait_for(pilot, "val_loss (3 trials, faint: 1 ended early)")
         pilot.app.screen.refresh_bindings()
         await wait_for(pilot, "Curves")
         compared: list[list[Run]] = []
         monkeypatch.setattr(pilot.app, "open_compare", compared.append)
         await pilot.press("c")
         await wait_for(pilot, lambda: compared)
-        assert [run.id[-3:] for run in compared[0]] == ["002", "001"], "the best one first"
+        assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
 
 
 async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(

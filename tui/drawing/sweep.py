@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...engine.trials import sweep_groups, sweep_sentences
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.sweep_record import DONE, DROPPED, FAILED, SEARCH, Sweep, SweepTrial
-from ...engine.units import amount, seconds
+from ...engine.units import amount, counted, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from ..reading.run.series import Line
 from .interval_bar import Interval, around
+from .plot.canvas import draw
+from .plot.colours import COLOURS
+from .plot.curves import Curve, Plot
 from .rows import Row, fitting, wrapped
 
 NAMES, FIGURES = 26, 9  # cells of an option with its value, and of a figure
+LEAST_CURVES = 8  # rows of the curves with their title and axes
+LINES = 3  # of a remark
 STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
 
 
@@ -37,7 +43,7 @@ def detail(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, 
     swept option.
     """
     remarks = filter(None, (sweep_sentences.luck(sweep), sweep_sentences.saved(sweep)))
-    rows: list[Row] = [[(line, "label")] for text in remarks for line in wrapped(clean(text), width, glyphs)]
+    rows: list[Row] = [[(line, "label")] for text in remarks for line in wrapped(clean(text), width, glyphs, LINES)]
     rows += [_trial(sweep, trial, width, glyphs) for trial in picked]
     over = over_options(sweep, width, glyphs)
     if over and len(rows) + 2 <= height:
@@ -79,6 +85,36 @@ def over_options(sweep: Sweep, width: int, glyphs: Glyphs) -> list[Row]:
                      (glyphs.to_do * (room - filled), "track"), (f" {amount(mean):>{FIGURES}}", "value")])  # fmt: skip
         before = name
     return rows
+
+
+def curves(sweep: Sweep, lines: Mapping[str, Line], width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return the curves of the search's trials over each other in at most `height` rows. Empty without a curve, or if
+    there is no room.
+
+    A setting has one colour. A trial that goes on or is complete has a mark at each epoch and is in the legend, the
+    best first; one that has ended early is faint.
+    """
+    if height < LEAST_CURVES:
+        return []
+    drawn = [
+        _curve(trial, line, number % COLOURS)
+        for number, group in enumerate(sweep_groups.in_order(sweep.trials, sweep.settings.higher))
+        for trial in group
+        if len(line := lines.get(trial.run, Line()))
+    ]
+    if not drawn:
+        return []
+    end = max(max(curve.line.x) for curve in drawn)
+    ended = sum(curve.faint for curve in drawn)
+    note = f"({counted(len(drawn), 'trials')}" + (f", faint: {ended} ended early)" if ended else ")")
+    plot = Plot(f"{clean(sweep.settings.metric)} {note}", "", tuple(drawn), x_unit="epoch", x_end=end)
+    return draw(plot, width, height, glyphs)[0]
+
+
+def _curve(trial: SweepTrial, line: Line, colour: int) -> Curve:
+    name, short = clean(sweep_sentences.name(trial)), clean(" ".join(map(value, trial.changes.values())))
+    survives = trial.state not in (DROPPED, FAILED)
+    return Curve(name, line, marked=survives, faint=not survives, colour=colour, short=short)
 
 
 def _place(of: object) -> tuple[int, float, str]:

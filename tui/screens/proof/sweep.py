@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import threading
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -17,14 +20,21 @@ from ...base import keys
 from ...base.errors import clean
 from ...drawing import sweep as drawing
 from ...drawing.interval_bar import Scale, bar, scale_of
-from ...drawing.rows import Row, fitting
+from ...drawing.rows import Row, fit, fitting
+from ...reading.run.series import Line
+from ...reading.trial_curves import TrialCurves
+from ...widgets.row_widgets import Panel
 from ...widgets.table import Column
 from . import actions
 from .screen import BAR, ProofScreen
 
+if TYPE_CHECKING:
+    from ....engine.trials.record import Record
+
 FIGURE = 11  # cells of a column with a figure
 LEAST_NAME, LEAST_SEEDS, MIDDLE_BAR = 24, 16, 30
 MOST_COMPARED = 12  # runs, the best first
+WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trials that they are read of
 
 
 class SweepScreen(ProofScreen):
@@ -35,6 +45,24 @@ class SweepScreen(ProofScreen):
         keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
         keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
     ]
+
+    _curves: TrialCurves | None = None
+    _drawn: Mapping[str, Line] = {}  # the curves as they are shown
+
+    def readings(self, leaving: threading.Event) -> Iterator[Record]:
+        """Yield the newest record after the curves of its best trials have been read. This runs in a thread."""
+        for data in super().readings(leaving):
+            if data.sweep is not None and self.size.width >= WIDE:
+                self._curves = self._curves or TrialCurves(data.sweep.settings.metric)
+                groups = sweep_groups.in_order(data.sweep.trials, data.sweep.settings.higher)
+                self._curves.read([trial for group in groups for trial in group][:MOST_CURVES])
+            yield data
+
+    def show_latest(self) -> None:
+        super().show_latest()
+        if self._curves is not None and self._curves.lines is not self._drawn:
+            self._drawn = self._curves.lines
+            self.query_one("#detail", Panel).repaint()
 
     @property
     def compared(self) -> list[Any]:
@@ -96,7 +124,14 @@ class SweepScreen(ProofScreen):
         sweep, picked = self.data.sweep, self.picked
         if sweep is None or not picked:
             return [[("nothing has been trained so far" if self.data.is_read else "reading ...", "label")]]
-        return drawing.detail(sweep, [*picked, *self._fresh(picked)], width, height, self.glyphs)
+        half, trials = width // 2, [*picked, *self._fresh(picked)]
+        wide = self.size.width >= WIDE
+        curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
+        rows = drawing.detail(sweep, trials, half - 2 if curves else width, height, self.glyphs)
+        if not curves:
+            return rows
+        none: Row = []
+        return [[*fit(row, half), *curve] for row, curve in zip_longest(rows, curves, fillvalue=none)]
 
     # ---- keys -------------------------------------------------------------------------------------
 
