@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from array import array
@@ -373,7 +374,7 @@ def test_compared_runs_have_a_name_each_and_only_the_axes_that_all_know(home: Pa
     assert titles[-1] == "GPU busy"  # one of them has no GPU
     assert "batch_size=64 last" in drawn(plots[0], 80)[0]
     told = replace(runs[0], figures={"metrics.loss": 7.98e-05})  # of the result, as the table beside it shows it
-    assert "── batch_size=64 7.98e-05 " in drawn(charts.compared_plots([told, runs[1]], Charts())[0], 80)[0]
+    assert "• batch_size=64 7.98e-05 " in drawn(charts.compared_plots([told, runs[1]], Charts())[0], 80)[0]
     assert "xla" in drawn(plots[-1], 80)[0]
     legend = [style for _, style in draw(plots[0], 80, 10, RICH)[0][0] if style.startswith("curve")]
     assert legend == ["curve6", "curve1"], "the colours of the runs, and not of their places"
@@ -471,3 +472,17 @@ def test_a_run_keeps_its_colour_unless_an_earlier_run_of_the_chart_has_it() -> N
     assert style_of(12) == style_of(4) == "curve4"
     assert sorted(in_one_chart([3] * 8)) == list(range(8))
     assert in_one_chart([8] * 9)[8] == 7, "a ninth run has the colour of another"
+
+
+def test_compared_runs_that_lie_on_one_another_have_a_mark_each_without_colours() -> None:
+    """In the curves and in the legend, for lines and for the few points of validation."""
+    for glyphs, few in itertools.product((RICH, PLAIN), (False, True)):
+        values = range(5) if few else range(200)
+        curves = tuple(
+            Curve(f"r{at}", line(*(value + at * few for value in values)), marked=few, colour=3 - at) for at in range(4)
+        )
+        rows, _ = draw(Plot("loss", "", curves, x_end=float(values[-1])), 110, 20, glyphs)
+        title, *body = map(plain, rows)
+        for at, mark in enumerate(glyphs.points[:4]):
+            assert f" {mark} r{at} " in title
+            assert sum(row[10:].count(mark) for row in body[:-1]) > 2, (mark, few)

@@ -19,8 +19,9 @@ class Glyphs:
     name.
 
     `braille` is True if curves are drawn with braille. `used`, `own`, `free` and `peak` make a gauge. `legend` has one
-    mark for each curve. `grid_*` and `fill`, the area below a curve, are faint. `here` are the two marks around the
-    name of the present screen in the header. `corners` are the corners of an edge, clockwise from the upper left.
+    mark for each curve, `points` one for each compared run. `grid_*` and `fill`, the area below a curve, are faint.
+    `here` are the two marks around the name of the present screen in the header. `corners` are the corners of an edge,
+    clockwise from the upper left.
     """
 
     braille: bool
@@ -34,6 +35,7 @@ class Glyphs:
     axis: str
     tick: str
     point: str
+    points: tuple[str, ...]
     grid_across: str
     grid_down: str
     best: str
@@ -75,6 +77,7 @@ RICH = Glyphs(
     axis="│",
     tick="┤",
     point="•",
+    points=("•", "○", "×", "+", "■", "□", "▲", "△"),
     grid_across="┈",
     grid_down="┊",
     best="║",
@@ -115,6 +118,7 @@ PLAIN = Glyphs(
     axis="|",
     tick="+",
     point="o",
+    points=("*", "o", "+", "x", "#", "@", "%", "&"),
     grid_across=".",
     grid_down=":",
     best="!",

@@ -32,6 +32,14 @@ def dash_of(number: int) -> int:
     return number % _KINDS_OF_DASHES
 
 
+def mark_of(number: int, curve: Curve, glyphs: Glyphs) -> str:
+    """Return the mark of curve `number` (from 0) in legends. Each of the curves of compared runs has a character of its
+    own, which is drawn on the curve, too.
+    """
+    compared = curve.colour is not None
+    return glyphs.points[number % len(glyphs.points)] if compared else glyphs.legend[dash_of(number)].strip()
+
+
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     """Return the first row of a chart: its name, the remarks on how it is drawn (`plot.how`), its alarm, and the legend
     (mark, label and last value of each curve, and the unit). `width` is in cells.
@@ -114,7 +122,7 @@ def _legend(
     for number, curve in enumerate(plot.in_legend):
         if number == without:
             continue
-        mark = glyphs.legend[dash_of(number)].strip()
+        mark = mark_of(number, curve, glyphs)
         label = curve.label if whole else curve.short or curve.label
         if several:
             mark = mark[:1] if narrow else f"{mark} "
@@ -136,6 +144,7 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 # of each half cell the dots from the one number to the other
 _DOTS = tuple(tuple(tuple(sum(half[first : last + 1]) for last in range(4)) for first in range(4)) for half in _BITS)
 _DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # of each kind of dashes: how many cells of how many are drawn
+_APART, _APART_FROM_OTHERS = 16, 5  # cells between the marks of a compared run's curve, and between those of two runs
 Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column of dots the lowest and highest one
 
 
@@ -185,6 +194,9 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
         canvas.add(number, curve, parts)
         if curve.marked and canvas.is_sparse(curve):
             canvas.mark(number, curve, scale, across)
+    for (number, curve), parts in zip(plot.numbered, lines, strict=True):  # over all lines
+        if curve.colour is not None and not curve.faint:
+            canvas.name(number, curve, parts)
 
 
 # ---- the picture ----------------------------------------------------------------------------------
@@ -311,14 +323,29 @@ class _Canvas:
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
         """Draw a mark on each point of the curve `number`."""
-        style = style_of(number, curve)
+        style, sign = style_of(number, curve), mark_of(number, curve, self._glyphs)
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):
             dots_down = self._height * self._down - 1
             column = column_of(x, across, self._width)
             row = round((scale.high - y) / (scale.high - scale.low) * dots_down) // self._down
             if 0 <= column < self._width and 0 <= row < self._height:
-                self._put(row, column, self._glyphs.point, style)
+                self._put(row, column, self._glyphs.point if curve.colour is None else sign, style)
+
+    def name(self, number: int, curve: Curve, parts: list[Part]) -> None:
+        """Draw the mark of a compared run's curve at its end and, if it has no marks at its points, at every 16th cell,
+        so that curves can be told apart without colours.
+        """
+        sign, style = mark_of(number, curve, self._glyphs), style_of(number, curve)
+        columns: Part = {}
+        for part in parts:
+            columns |= part
+        last, sparse = max(columns, default=0), self.is_sparse(curve)
+        for column, (low, high) in columns.items():
+            cell, rest = divmod(column, self._across)
+            is_place = rest == 0 and cell % _APART == number * _APART_FROM_OTHERS % _APART
+            if column == last or (is_place and not sparse):
+                self._put((low + high) // 2 // self._down, cell, sign, style)
 
     def rows(self) -> list[Row]:
         return [self._row(number) for number in range(self._height)]

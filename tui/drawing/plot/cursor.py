@@ -10,7 +10,7 @@ from ....engine.units import NONE, amount, count, counted, seconds, share
 from ...base.glyphs import Glyphs
 from ...reading.run.series import Line
 from ..rows import Row, length
-from .canvas import dash_of, style_of
+from .canvas import mark_of, style_of
 from .curves import Curve, Plot
 
 _TENTH = 0.1  # a column that is less than this many seconds needs more digits of them
@@ -90,7 +90,7 @@ def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[
 def _curve_row(plot: Plot, curve: Curve, number: int, x: float, near: float, glyphs: Glyphs) -> Row:
     at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
     name = curve.label or plot.title
-    row: Row = [(f"{glyphs.legend[dash_of(number)].strip()} ", style_of(number, curve)), (f"{name} ", "label")]
+    row: Row = [(f"{mark_of(number, curve, glyphs)} ", style_of(number, curve)), (f"{name} ", "label")]
     if at is None:
         return [*row, (NONE, "value")]
     row.append((with_unit(plot, at.y), "value"))
