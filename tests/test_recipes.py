@@ -41,7 +41,7 @@ def test_the_example_of_an_option_is_an_option_and_its_function_obeys_it() -> No
     example: type[Group] = dataclass(frozen=True)(names["Example"])
     (info,) = catalogue({"input": example})
     assert info.key not in {f"input.{info.name}" for info in fields(input_options.Input)}
-    assert (info.key, info.accepts) == ("input.ram_budget_mb", "a whole number from 64 to 10000000 or null")
+    assert (info.key, info.accepts) == ("input.ram_budget_mb", "a whole number from 64 to 10,000,000 or null")
     assert info.about.other_names == ("memory_budget", "autotune_ram")
     settings = SimpleNamespace(autotune=SimpleNamespace())
     exec(use, {"given": SimpleNamespace(ram_budget_mb=100), "settings": settings})

@@ -257,6 +257,6 @@ def _in_words(parts: list[tuple[Any, Mapping[str, Any]]], about: About) -> str:
 
 
 def _range(limits: Mapping[str, Any]) -> str:
-    low = f" from {limits['ge']}" if "ge" in limits else f" above {limits['gt']}" if "gt" in limits else ""
-    high = f" to {limits['le']}" if "le" in limits else f", below {limits['lt']}" if "lt" in limits else ""
+    low = f" from {limits['ge']:,}" if "ge" in limits else f" above {limits['gt']:,}" if "gt" in limits else ""
+    high = f" to {limits['le']:,}" if "le" in limits else f", below {limits['lt']:,}" if "lt" in limits else ""
     return low + high

@@ -71,9 +71,9 @@ def test_the_catalogue_knows_types_from_the_annotations() -> None:
     assert not known["compile.xla"].is_number
     assert known["input.batch_size"].is_number
     assert known["input.prefetch"].choices == ("off", "auto")
-    assert known["input.prefetch"].accepts == "off, auto or a whole number from 1 to 1024"
-    assert known["train.learning_rate"].accepts == "a number above 0.0 to 1000.0"
-    assert known["train.clip_norm"].accepts == "a number above 0.0 to 1000000000.0 or null"
+    assert known["input.prefetch"].accepts == "off, auto or a whole number from 1 to 1,024"
+    assert known["train.learning_rate"].accepts == "a number above 0.0 to 1,000.0"
+    assert known["train.clip_norm"].accepts == "a number above 0.0 to 1,000,000,000.0 or null"
     assert known["device.memory_growth"].about.gpu_only
     assert not known["input.prefetch"].about.gpu_only
 
@@ -81,8 +81,8 @@ def test_the_catalogue_knows_types_from_the_annotations() -> None:
 def test_a_range_that_is_told_is_the_range_that_holds() -> None:
     for info in OPTIONS:
         for side, beyond in (("from", -1), ("to", 1)):
-            for text in re.findall(rf"{side} (-?[\d.]+)", info.accepts):
-                limit = float(text)
+            for text in re.findall(rf"{side} (-?[\d.,]*\d)", info.accepts):
+                limit = float(text.replace(",", ""))
                 step = 1 if "whole" in info.accepts else abs(limit) * 0.01 or 0.01
                 outside = limit + beyond * step
                 number = int(outside) if "whole" in info.accepts else outside
