@@ -49,7 +49,7 @@ GRAMMAR = (
     Verb("stop", "x", "Stop", "stop the run or the proof; take a waiting run out of the queue"),
     Verb("delete", "d,delete", "Delete", "delete; in the form: back to the default"),
     Verb("undo", "u", "Undo", "take the last change back"),
-    Verb("undo_list", "U", "Take back", "list what can be taken back, the newest first, and choose one"),
+    Verb("undo_list", "U", "Undo list", "list what can be taken back, the newest first, and choose one"),
     Verb("redo", "ctrl+y", "Redo", "make the change again that was taken back"),
     Verb("save", "s,ctrl+s", "Save", "save"),
     Verb("save_as", "S", "Save as", "save under another name"),

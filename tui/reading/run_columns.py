@@ -36,7 +36,7 @@ class RunColumn:
 
 # Headings of figures whose short name says too little in a table of many runs.
 _HEADINGS = {"loss": "train loss", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
-VALIDATION_WIDTH = 15
+VALIDATION_WIDTH = 18
 
 
 def _figure(figure: Figure, key: str = "") -> RunColumn:
@@ -51,14 +51,14 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """Return a text such as `accuracy 0.913`: the metric's name without `val_`, cut if it is long, and its value. Empty
-    without a validation.
+    """Return a text such as `val accuracy 0.913`: the metric's name as in charts, cut if it is long, and its value.
+    Empty without a validation.
     """
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
     text_of_value = f"{value:.3g}"
-    return f"{name.removeprefix('val_')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
+    return f"{name.replace('_', ' ')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
 
 
 def _whole(figure: Figure, value: float | None) -> str:
