@@ -94,7 +94,7 @@ HIGH_CONTRAST = Theme(
         "border-blurred": "#ffffff",
         "block-cursor-foreground": "#000000",
         "block-cursor-background": "#ffff00",
-        "block-cursor-blurred-background": "#000000",
+        "block-cursor-blurred-background": "#0000aa",  # in the palette, whose field has the focus
         "block-cursor-blurred-foreground": "#ffffff",
         "footer-background": "#000000",
         "footer-key-foreground": "#ffff00",
@@ -128,6 +128,7 @@ MONOCHROME = Theme(
         "text-disabled": "#b0b0b0",
         "foreground-muted": "#b0b0b0",
         "block-cursor-background": "#ffffff",
+        "block-cursor-blurred-background": "#404040",
         "footer-key-foreground": "#ffffff",
         "input-selection-background": "#606060",
     },

@@ -30,6 +30,7 @@ from ...word_search import Hit, best_first
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
 
+NAME_WIDTH = max(map(len, COLUMNS))
 KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the usual choice, {open} takes it"
 
 
@@ -84,7 +85,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
     def _prompt(self, name: str) -> Content:
         mark = glyphs_of(self.app).ok if name in self.chosen else " "
         look = "bold" if name in self.chosen else ""
-        return Content.assemble((f"{mark} {name:<16}", look), (COLUMNS[name].about, "$foreground-muted"))
+        return Content.assemble((f"{mark} {name:<{NAME_WIDTH}} ", look), (COLUMNS[name].about, "$foreground-muted"))
 
     @property
     def _at(self) -> int:
