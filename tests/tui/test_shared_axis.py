@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.runs import Run
@@ -23,8 +26,10 @@ from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.overlay import overlaid
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import plain
+from gputui.tui.reading.run import closer
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
+from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.widgets.charts import Chart
@@ -220,13 +225,37 @@ async def test_a_range_of_a_long_run_is_read_again_with_all_its_readings(home: P
         screen.show_view(True)
         await wait_for(pilot, lambda: points(1000, 1100) >= 100)
         assert points(0, 900) == 0
-        closer = screen.charts(Charts())[0].curves[0].line
-        shared = set(before.steps) & set(closer.steps)
+        close = screen.charts(Charts())[0].curves[0].line
+        shared = set(before.steps) & set(close.steps)
         assert shared
         for step in shared:  # each reading at its own time, without the pause
-            times = [line.x[line.steps.index(step)] for line in (before, closer)]
+            times = [line.x[line.steps.index(step)] for line in (before, close)]
             assert times[0] - AFTER_START == pytest.approx(times[1], abs=1.0)
         copied = cursor.table(screen.charts(Charts())[0]).split("\n")
         assert len(copied) == 1 + points(1000, 1100)  # what is visible, with all readings
         screen.view.all()
         assert points(1000, 1100) == coarse
+
+
+async def test_keys_work_while_the_visible_part_of_a_running_run_is_read(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def goes_on(_run: Run, _now: Snapshot, _axis: str, _window: object, is_due: Callable[[], bool]) -> Iterator[Any]:
+        begun.set()
+        while is_due():
+            time.sleep(0.02)
+        ended.set()
+        yield from ()
+
+    monkeypatch.setattr(closer, "read", goes_on)
+    run = recorded.write(home, gpus=1, seconds=100, outcome=None, engine_pid=os.getpid())
+    async with live(run) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, LiveScreen)
+        await pilot.press("plus")
+        await wait_for(pilot, begun.is_set)
+        await pilot.press("escape")
+        await wait_for(pilot, ended.is_set)
+        assert screen.view.window is None

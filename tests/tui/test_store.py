@@ -452,6 +452,23 @@ def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     assert feed.picture.snapshot.phase == "starting"
 
 
+def test_a_run_that_was_resumed_and_ended_again_between_two_looks_is_read_on(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=30, outcome="stopped")
+    feed = RunReader(run)
+    while not feed.ended:
+        feed.poll()
+    assert feed.picture.snapshot.outcome == "stopped"
+    with run.file("events.jsonl").open("a") as stream:
+        for event in ({"type": "progress", "step": 999}, {"type": "finished", "outcome": "ok", "summary": {}}):
+            stream.write(json.dumps({"t": recorded.BEGAN + 100} | event) + "\n")
+    run.file("result.json").write_text('{"outcome": "ok"}')
+    for _ in range(3):
+        feed.poll()
+    assert feed.ended
+    assert feed.picture.snapshot.progress["step"] == 999
+    assert feed.picture.snapshot.outcome == "ok"
+
+
 def test_time_and_goodput_of_a_resumed_run_are_those_of_all_its_sittings_in_every_view(home: Path) -> None:
     run = recorded.write(home, gpus=0, seconds=30)
     last = json.loads(run.file("result.json").read_text()) | {"seconds": 30.0, "goodput": 0.9}

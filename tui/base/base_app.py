@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
     from ...engine.runs import Run
     from ...engine.runs.trash import Trash
+    from ...engine.system.identity import Process
     from ..form.form_state import FormState
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
@@ -90,11 +91,16 @@ class BaseApp(UpstreamApp):
         self.faults = Faults(self, self.kept.remove)
         self._themes: dict[str, Theme] = {}  # all that are available: Textual asks for them with each widget
         self.settings = Settings()  # Textual asks for the theme, which they name
+        self.stopping_runs: dict[str, Process | None] = {}  # the engines that were asked to stop, by the run's id
         self.acts = {place: Acts(nothing) for place, nothing in NOTHING_TO_UNDO.items()}
         super().__init__()
         opens_place = partial(keys.opens_place, self)
         self.typeahead = Typeahead(self, self.hand_over, opens_place, self._name_unused, self.keys_answered)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
+
+    def is_stopping(self, run: Run) -> bool:
+        """Return True if the present engine of the run was asked to stop in this application. Reads the folder."""
+        return run.id in self.stopping_runs and self.stopping_runs[run.id] == run.process("engine")
 
     @cached_property
     def trash(self) -> Trash:

@@ -39,7 +39,7 @@ SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
 # groups of workers that no key waits for
-GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting"}
+GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting", "closer"}
 ERASING = ("backspace", "delete")
 
 Typed = events.Key | events.Paste

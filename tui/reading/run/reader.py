@@ -6,6 +6,7 @@ quickly and in little memory. A replay gives the recorded events again at their 
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import re
 import time
@@ -196,7 +197,7 @@ class RunReader:
         span: tuple[float, float] | None = None,
     ) -> None:
         self.run = run
-        self._onward = Onward()
+        self._onward, self._sizes_at_end = Onward(), tuple[int, ...]()
         self._clock = clock or self._onward.now
         self.picture = Picture()
         self._store = Store()
@@ -227,14 +228,27 @@ class RunReader:
             # as in the table of runs
             snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
+        self._sizes_at_end = self._sizes() if self.ended else ()
         return behind
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the sizes of the files of events. They grow after the end of the run if it was resumed meanwhile."""
+        if self._replay is not None:
+            return ()
+        sizes = []
+        for name in EVENT_FILES:
+            with contextlib.suppress(OSError):
+                sizes.append(self.run.file(name).stat().st_size)
+        return tuple(sizes)
 
     def _is_resumed(self) -> bool:
         """Return True if a new engine has resumed the run, which had ended. It moves the result away at its start."""
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _is_active(self) -> bool:
-        """Return True if the run is running. A run that had ended may have been resumed."""
-        if self._replay is None and self.run.alive("engine"):
+        """Return True if the run is running. A run that had ended may have been resumed, and may have ended again since
+        the last reading.
+        """
+        if self._replay is None and (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
             self._follower.ended = False
         return not self.ended

@@ -14,7 +14,7 @@ from ....engine.runs import Run
 from ...base.errors import clean
 from ...base.settings import Charts
 from ...drawing import charts as drawn_charts
-from ...drawing.plot.colours import in_one_chart
+from ...drawing.plot.colours import colour_of, in_one_chart
 from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row
 from ...reading.run.reader import RunReader
@@ -38,6 +38,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self.comparison: Comparison | None = None
         self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
         self._chosen = ""  # the key of the shown chart
+        self._numbers: dict[str, int | None] = {}  # by the run's id: read once, as each paint asks for the colours
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
         """Read the curves of the first MOST_COMPARED runs. Yield after each complete reading, about once per second,
@@ -84,7 +85,12 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     def colours(self) -> list[int]:
         """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""
-        return in_one_chart([run.number for run in self.runs])
+        for run in self.runs:
+            if run.id not in self._numbers:
+                self._numbers[run.id] = run.number
+        numbers = [self._numbers[run.id] for run in self.runs]
+        drawn, others = numbers[: drawn_charts.MOST_COMPARED], numbers[drawn_charts.MOST_COMPARED :]
+        return [*in_one_chart(drawn), *map(colour_of, others)]
 
     @property
     def about(self) -> str:

@@ -233,7 +233,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     def __init__(self) -> None:
         super().__init__()
         send_changed_cells(self)
-        self.reader = MachineReader()
+        self.reader, self._run_name = MachineReader(), ""
         self._detailed = False
 
     @property
@@ -253,6 +253,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         """
         self.reader = MachineReader()
         for now in self.reader.follow(leaving):
+            self._run_name = clean(self.reader.run.name) if self.reader.run else ""
             if now.gpus or now.no_gpu_reason or not self.now.gpus or self.reader.stuck_seconds > STUCK_SECONDS:
                 yield now
 
@@ -315,7 +316,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         if self.is_stale:
             return CATCHING_UP
         if self.now.gpu_seconds is not None:
-            run = f"{clean(self.reader.run.name)} is running, " if self.reader.run else ""
+            run = f"{self._run_name} is running, " if self._run_name else ""
             return f"{run}read every {self.now.gpu_seconds:.1f} s"
         return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
 

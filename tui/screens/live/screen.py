@@ -153,7 +153,7 @@ class LiveScreen(LiveView, QueueActions):
         return [self.run_folder]
 
     def acted(self, run: Run, resumed: bool = False) -> None:
-        self.stopping = run.id in self.stopping_runs
+        self.stopping = run.id in self.app.stopping_runs
         if resumed:
             self.reader = None
             self.read_again()

@@ -163,6 +163,7 @@ class LiveView(FollowingScreen[Picture]):
         in a thread.
         """
         self.title_now, self.number = title(self.run_folder), self.run_folder.number
+        self.stopping = self.is_running and self.app.is_stopping(self.run_folder)
         notes = read_notes(self.run_folder)
         note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
         tags = " ".join(f"#{tag}" for tag in notes.tags)
@@ -180,6 +181,7 @@ class LiveView(FollowingScreen[Picture]):
 
     def show_again(self) -> None:
         self._times_shown = -1  # the next picture is painted whole
+        self._window_read = None
         self.show_now()
 
     def on_resize(self) -> None:
@@ -211,7 +213,7 @@ class LiveView(FollowingScreen[Picture]):
         worker, axis = get_current_worker(), self.view.axis
 
         def is_due() -> bool:
-            return not worker.is_cancelled and self.view.window == window
+            return not worker.is_cancelled and self.view.window == window and not self._leaving.is_set()
 
         time.sleep(CLOSER_SECONDS)
         if window is None or self.replay_speed or not is_due():

@@ -61,10 +61,6 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is not None:
             self.acted(run)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.stopping_runs: set[str] = set()  # stopped from here; the run itself shows it a moment later
-
     @property
     def runs_meant(self) -> list[Run]:
         """Return the runs to which the next action applies. Tags are set on all of them. The other actions use
@@ -123,18 +119,18 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
-        if already_stopped or run.id in self.stopping_runs:
+        if already_stopped or await asyncio.to_thread(self.app.is_stopping, run):
             question, answers, message = STOP_NOW, ("Stop now", "Keep waiting"), "stopping at once"
         else:
             question, answers = lost, ("Stop", "Keep running")
             message = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
         if question and await self.app.push_screen_wait(Ask(question, answers, lambda: ended(run))) != answers[0]:
             return
-        self.stopping_runs.add(run.id)
+        self.app.stopping_runs[run.id] = await asyncio.to_thread(run.process, "engine")
         try:
             await asyncio.to_thread(_stop, run)
         except (RunError, OSError) as reason:
-            self.stopping_runs.discard(run.id)
+            self.app.stopping_runs.pop(run.id, None)
             message = str(reason)
         self.say(message)
         self.acted(run)
@@ -159,7 +155,7 @@ class RunActions(UndoActions):
                 return
         start = await asyncio.to_thread(resumed_run, run, answer == NEW_CODE, answer == COPIED_CODE)
         if await self._launched(start, "") is not None:
-            self.stopping_runs.discard(run.id)
+            self.app.stopping_runs.pop(run.id, None)
             self.say(f"{await asyncio.to_thread(with_name, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)
 
