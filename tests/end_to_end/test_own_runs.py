@@ -191,7 +191,7 @@ def whole_and_broken(forks: Forks, folder: Path, *settings: str) -> tuple[Run, R
     done = gputui("--preset", "preset.yaml", *(word for setting in settings for word in ("--set", setting)))
     assert done.returncode == 1
     assert not (folder / "kill me").exists()
-    return whole, runs.find(done.stdout.split()[1])  # its first line is: run ID
+    return whole, runs.find(done.stdout.split()[0])  # its first line begins with the short name of the run
 
 
 @pytest.mark.usefixtures("forked_trainers")

@@ -141,11 +141,11 @@ def test_runs_that_differ_only_in_the_seed_have_their_mean_spread_and_each_value
         amend(run, metrics={"loss": 1.0, "val_loss": loss})
     names = [run.name for run in four]
     assert comparison.over_seeds(compare(four)) == [
-        f"{names[0]}, {names[1]} differ only in the seed; in the mean val loss is 0.6 with a standard deviation "
-        "of 0.141 (0.5 with 1, 0.7 with 2)"
+        f"{names[0]}, {names[1]} differ only in the seed: val loss 0.6 ± 0.141 (0.5 with 1, 0.7 with 2) "
+        "(mean ± standard deviation)"
     ]
     assert comparison.over_seeds(compare(four)) == [
-        line for line in comparison.remarks(compare(four)) if "mean" in line
+        line for line in comparison.remarks(compare(four)) if "mean ±" in line
     ]
     again = recorded.write(home, name="e", seconds=30, gpus=1, settings=("input.batch_size=128",))
     amend(again, metrics={"val_loss": 0.2})

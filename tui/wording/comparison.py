@@ -23,9 +23,9 @@ SEED = "train.seed"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
-def remarks(comparison: Comparison) -> list[str]:
+def remarks(comparison: Comparison, seeds: bool = True) -> list[str]:
     """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, and the figures
-    or runs that cannot be compared.
+    or runs that cannot be compared. With `seeds`, groups of runs that differ only in their seed are among them.
     """
     first = comparison.names[0]
     how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
@@ -34,7 +34,7 @@ def remarks(comparison: Comparison) -> list[str]:
         lines.append(WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
-    return [clean(text) for text in (*lines, *over_seeds(comparison), *comparison.notes)]
+    return [clean(text) for text in (*lines, *(over_seeds(comparison) if seeds else ()), *comparison.notes)]
 
 
 def over_seeds(comparison: Comparison) -> list[str]:
@@ -55,11 +55,10 @@ def over_seeds(comparison: Comparison) -> list[str]:
             if len(values) > 1:
                 mean, spread = statistics.fmean(values.values()), statistics.stdev(values.values())
                 each = ", ".join(f"{value_text(row, value)} with {seeds[at]}" for at, value in values.items())
-                both = f"{value_text(row, mean)} with a standard deviation of {value_text(row, spread)}"
-                texts.append(f"{row.label} is {both} ({each})")
+                texts.append(f"{row.label} {value_text(row, mean)} ± {value_text(row, spread)} ({each})")
         if texts:
             names = ", ".join(comparison.names[at] for at in places)
-            lines.append(f"{names} differ only in the seed; in the mean {'; '.join(texts)}")
+            lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
     return lines
 
 
