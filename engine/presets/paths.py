@@ -257,6 +257,9 @@ def _of_run(text: str) -> Path:
     folders = runs_folder()
     if (folder := run_numbers.named(text, folders)) is not None:
         return folder / "preset.yaml"
+    if deleted := run_numbers.first_name_of(text, folders):  # another run's id may contain `text`
+        what = f"the run {deleted} has been deleted; gputui runs lists the others"
+        raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
     with contextlib.suppress(OSError):
         names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
         if len(names) == 1 or text in names:

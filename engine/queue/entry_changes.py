@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -113,20 +114,20 @@ def restore_places(before: Mapping[str, float]) -> None:
 class Removed:
     """An entry that was taken out of the queue, with the content of the file of its environment (None: it had none).
 
-    `was_closed` is True if the run had never begun, so that it was given the result `stopped`.
+    `was_closed` is True if the run had no result, so that it was given the result `stopped`. `telemetry_bytes` is the
+    size that its telemetry.jsonl had before, None if it had none.
     """
 
     entry: Entry
     environment: bytes | None
     was_closed: bool
+    telemetry_bytes: int | None
 
     def put_back(self) -> None:
         """Put the entry in the queue again, at its former place. Raises RunError if it waits again, has begun
-        meanwhile or was deleted, or if it was a job of Slurm, which is cancelled for good.
+        meanwhile or was deleted.
         """
         name = self.entry.run
-        if self.entry.is_of_slurm:
-            raise RunError(f"the Slurm job of {name} was cancelled; queue the run again")
         with entries.locked():
             job = self.entry.job
             if entries.file_of(name).exists() or job.is_alive():
@@ -134,8 +135,11 @@ class Removed:
             if not job.exists():
                 raise RunError(f"{name} was deleted meanwhile")
             if self.was_closed:
-                for written in (RESULT_FILE, TELEMETRY_FILE):
-                    (job.path / written).unlink(missing_ok=True)
+                (job.path / RESULT_FILE).unlink(missing_ok=True)
+                if self.telemetry_bytes is None:
+                    (job.path / TELEMETRY_FILE).unlink(missing_ok=True)
+                else:  # of an earlier start of the run
+                    os.truncate(job.path / TELEMETRY_FILE, self.telemetry_bytes)
             if self.environment is not None:
                 path = entries.environment_file(name)
                 path.touch(mode=0o600)
@@ -146,7 +150,7 @@ class Removed:
 
 def remove(name: str) -> Removed | None:
     """Take the waiting or held entry `name`, or a damaged one, out of the queue. Return what puts it back; None for a
-    damaged entry, and for a measurement.
+    damaged entry, for a measurement, and for a job of Slurm, which is cancelled for good.
 
     If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
     the queue.
@@ -162,10 +166,12 @@ def remove(name: str) -> Removed | None:
             raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)
         if job.exists():
-            if entry is not None and entry.kind != PROOF:
+            if entry is not None and entry.kind != PROOF and not entry.is_of_slurm:
                 environment = entries.environment_file(name)
                 kept = environment.read_bytes() if environment.exists() else None
-                removed = Removed(entry, kept, not (job.path / RESULT_FILE).exists())
+                telemetry = job.path / TELEMETRY_FILE
+                written = telemetry.stat().st_size if telemetry.exists() else None
+                removed = Removed(entry, kept, not (job.path / RESULT_FILE).exists(), written)
             job.close("stopped")
         entries.discard(name)
         return removed

@@ -181,6 +181,8 @@ def find(text: str) -> Run:
     `latest` is the run of its chief.
     """
     if (folder := run_numbers.named(text, runs_folder())) is not None:
+        if text != folder.name and (runs_folder() / text).is_dir():
+            raise RunError(f"{text} is the short name of {folder.name}, and another run's folder: rename that folder")
         return Run(folder)
     if deleted := run_numbers.first_name_of(text, runs_folder()):  # another run's id may contain `text`
         raise RunError(f"{text} ({deleted}) has been deleted; gputui runs lists the others")

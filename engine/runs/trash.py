@@ -145,6 +145,8 @@ class Trash:
         back, refused = [], []
         for run in group:
             if self._folder is None or not (self._folder / run.id).exists():
+                if not os.path.lexists(run.path):
+                    refused.append(f"{run.id} cannot be restored: it is no longer among the deleted ones")
                 continue  # restored before
             try:
                 self._bring_back(run)

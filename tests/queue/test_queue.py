@@ -208,3 +208,19 @@ def test_three_queued_runs_share_two_gpus(fakegpu: FakeGpu, tmp_path: Path) -> N
     until(lambda: gputui("stop", made[2].id, env=box).returncode == 0)
     until(lambda: not entries.all_entries())
     assert [run.state for run in made] == ["stopped"] * 3
+
+
+def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose engine was lost waits for another start; it has readings but no result."""
+    no_runner(monkeypatch)
+    run, new = waiting("lost"), waiting("new")
+    run.file("telemetry.jsonl").write_text('{"t":1.0,"type":"host","run":"lost"}\n')
+    for each in (run, new):
+        entries.add(each)
+        taken = entry_changes.remove(each.id)
+        assert taken is not None
+        assert each.result is not None
+        taken.put_back()
+        assert each.result is None
+    assert run.file("telemetry.jsonl").read_text() == '{"t":1.0,"type":"host","run":"lost"}\n'
+    assert not new.file("telemetry.jsonl").exists()

@@ -45,6 +45,12 @@ class Acts:
     def newest_first(self) -> list[Act]:
         return self._acts[::-1]
 
+    def postpone(self, act: Act) -> None:
+        """Put an act that cannot be taken back now below all others, so that `u` reaches these."""
+        if act in self._acts:
+            self._acts.remove(act)
+            self._acts.insert(0, act)
+
     def take_back(self, act: Act) -> Sequence[str]:
         """Take the act back, and return the reasons for what could not be taken back. It leaves the list only if all
         of it could. To be called in a thread.

@@ -261,6 +261,8 @@ def _queued(name: str) -> str:
         return max(listed, key=lambda entry: entry.queued_at).run
     if (folder := run_numbers.named(name, runs_folder())) is not None:
         name = folder.name
+    elif run_numbers.first_name_of(name, runs_folder()):  # another's id may contain the short name of a deleted run
+        raise Refused(f"{name} has been deleted; gputui queue lists what is in the queue")
     files = [path.stem for path in sorted(entries.queue_folder().glob("[!.]*.json"))]
     matching = [run for run in files if run == name] or [run for run in files if name and name in run]
     if len(matching) == 1:

@@ -238,6 +238,7 @@ class FormState:
             with contextlib.suppress(PresetError, OSError):
                 fresh = FormState.open(self.path)
                 self.opened, self.opened_text = fresh.opened, fresh.opened_text
+                self._kept = (dict(fresh.texts), fresh.description)
                 self._validate()
 
     def command(self) -> str:

@@ -81,6 +81,7 @@ class UndoActions(AppScreen):
         try:
             reasons = await asyncio.to_thread(self.acts_here.take_back, act)
         except (RunError, SaveError, OSError) as reason:
+            self.acts_here.postpone(act)
             self.app.complain(f"not taken back: {reason}")
             return
         if not reasons:

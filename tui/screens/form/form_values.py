@@ -66,6 +66,7 @@ class CheckedForm(FormView):
         self.state = state
         self._findings, self._own_batch = (), None
         self.options.load(state)
+        self.side.state = state
         if not self._waits:
             self.side.load(state)
             self._show_all()

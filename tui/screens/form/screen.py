@@ -322,6 +322,7 @@ class FormScreen(CheckedForm):
 
     def _saved(self) -> None:
         self.options.load(self.state)
+        self.side.read_file()
         self._show_all()
 
     @work

@@ -93,6 +93,8 @@ class FormView(AppScreen):
             self._built()
         if self._resumed:
             self.app.warm_up()
+            self._fit()  # the settings may show or hide the preset's file
+            self.call_after_refresh(self._fit_side)
             self.side.read_runs()
         self._resumed = True  # the first time is when the application starts
 

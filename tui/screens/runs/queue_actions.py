@@ -68,9 +68,11 @@ class QueueActions(RunActions):
         if (run := self.run_meant) is not None:
             name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
             if await self._change(run, lambda: entry_changes.move(run.id, where)):
-                self.acts_here.add(
-                    f"moved {name} in the queue", partial(entry_changes.restore_places, before), key=run.id
-                )
+                after = await asyncio.to_thread(entry_changes.places)
+                moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
+                if moved:
+                    take_back = partial(entry_changes.restore_places, moved)
+                    self.acts_here.add(f"moved {name} in the queue", take_back, key=run.id)
 
     @work(group="queue")
     async def action_hold_waiting(self) -> None:
