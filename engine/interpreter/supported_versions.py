@@ -16,8 +16,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable
-
-from ..frozen import dataclass
+from dataclasses import dataclass
 
 OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
 OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)

@@ -115,7 +115,7 @@ class Removed:
     """An entry that was taken out of the queue, with the content of the file of its environment (None: it had none).
 
     `was_closed` is True if the run had no result, so that it was given the result `stopped`. `telemetry_bytes` is the
-    size that its telemetry.jsonl had before, None if it had none.
+    size of its telemetry before, None if it had none.
     """
 
     entry: Entry

@@ -100,8 +100,8 @@ def test_the_title_of_a_chart_does_not_touch_the_corners_of_its_edge() -> None:
 
 
 def test_the_head_says_how_a_run_ended_and_an_end_that_was_asked_for_is_no_alarm() -> None:
-    for outcome, said in (("ok", ("✓ done", "good")), ("stopped", ("■ stopped", "warn")),
-                          ("timeout", ("■ ended by its time limit", "warn")), ("oom", ("✗ out of memory", "bad")),
+    for outcome, said in (("ok", ("✓ done", "good")), ("stopped", ("■ stopped", "value")),
+                          ("timeout", ("■ ended by its time limit", "value")), ("oom", ("✗ out of memory", "bad")),
                           ("crashed", ("✗ crashed", "bad")), ("error", ("✗ failed", "bad"))):  # fmt: skip
         top = head.rows(head.RunName("cnn", "cnn", ""), "", Snapshot(outcome=outcome), 80, RICH)[0]
         (end,) = [piece for piece in top if piece[0][2:] == said[0][2:]]

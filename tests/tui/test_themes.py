@@ -11,7 +11,9 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES, own_colours
 from gputui.tui.screens.dialogs import Copyable, CopyScreen
 from gputui.tui.screens.runs.run_table import ColumnsScreen
+from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.widgets.row_widgets import STYLES, Painted, Panel
+from gputui.tui.widgets.table import Table
 from rich.color import Color as RichColor
 from rich.color import ColorSystem
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -21,7 +23,8 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from tests.support.tiny import Tiny
+from tests.support import recorded
+from tests.support.tiny import Tiny, wait_for
 
 TEXT, GRAPHIC = 4.5, 3.0  # success criteria 1.4.3 and 1.4.11
 GROUNDS = ("background", "surface", "panel")
@@ -107,6 +110,20 @@ async def test_the_marked_line_of_a_list_can_be_read_in_every_theme() -> None:
                     if piece.text.strip() and piece.style and piece.style.color and piece.style.bgcolor:
                         ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
                         assert ratio >= GRAPHIC, f"{theme.name}: {piece.text} in {make}: {ratio:.2f}"
+
+
+async def test_the_cells_of_a_table_take_the_colours_of_a_new_theme(home: Path) -> None:
+    recorded.write(home, gpus=0, seconds=30)
+    async with Tiny(RunsScreen).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "1 of 1")
+        table = pilot.app.screen.query_one(Table)
+
+        def colours() -> list[str]:
+            return [str(cell.style) for cell in table.get_row_at(0)]
+
+        before = colours()
+        pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
+        await wait_for(pilot, lambda: colours() != before)
 
 
 def test_the_ratio_is_that_of_wcag() -> None:

@@ -12,6 +12,7 @@ from ...engine.trials.record import Record
 from ...engine.units import NONE, amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from .ending import ending
 from .rows import Piece, Row, fitting, length, spread, tall, wrapped
 
 STATES = {
@@ -65,7 +66,7 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
         return f"{glyphs.spinner[int(clock * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
     if state == "waiting":
         return f"{glyphs.more} {STATES[state]}", "label"
-    sign, style = (glyphs.ok, "good") if state == "done" else (glyphs.failed, "warn" if state == "stopped" else "bad")
+    sign, style = ending(state, glyphs)
     return f"{sign} {STATES.get(state, clean(state) or 'not there')}", style
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import work
@@ -115,6 +115,17 @@ class AppScreen(StyledOnce, Keepable):
         whole = (screen for screen in reversed(self.app.screen_stack) if not isinstance(screen, ModalScreen))
         return next(whole, None) is self
 
+    def on_mount(self) -> Awaitable[None] | None:  # Textual calls it in addition to the method of a derived class
+        self.watch(self.app, "theme", self._theme_changed, init=False)
+        return None
+
+    def _theme_changed(self) -> None:
+        if self.in_front and self.is_attached:
+            self.call_after_refresh(self.theme_changed)  # when the variables of the new theme are made
+
+    def theme_changed(self) -> None:
+        """Paint again what has colours of the former theme, such as the cells of tables. By default nothing is done."""
+
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 1:
             self.app.pop_screen()
@@ -166,6 +177,10 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         too.
         """
         self.show_latest()
+
+    def theme_changed(self) -> None:
+        if self.latest is not None:
+            self.show_again()
 
     @property
     def is_followed(self) -> bool:

@@ -21,7 +21,8 @@ from ...reading.run.epoch_mean import UNFINISHED, of_result
 from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
 from ...wording import best_epoch
-from ...wording.run import ASKED_FOR, DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
+from ...wording.run import DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
+from ..ending import ending
 from ..plot.colours import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from . import phases
@@ -75,8 +76,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
             return [(phases.CATCHING_UP, "label")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
-    mark = glyphs.ok if now.outcome == "ok" else glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
-    style = "good" if now.outcome == "ok" else "warn" if now.outcome in ASKED_FOR else "bad"
+    mark, style = ending(now.outcome, glyphs)
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
     by = "train.early_stop" if best_epoch.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]

@@ -14,7 +14,8 @@ from ...base.errors import clean
 from ...base.glyphs import Glyphs
 from ...reading.earlier_starts import EarlierStarts
 from ...reading.run.snapshot import Snapshot, Span
-from ...wording.run import ASKED_FOR, ENDED, brief, doing
+from ...wording.run import ENDED, brief, doing
+from ..ending import ending
 from ..rows import Row, fit, length, spread, whole_words
 
 _STARTUP = figures.of_run("startup_seconds").label
@@ -38,8 +39,8 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     """
     if now.outcome is None or now.error is None:
         return []
-    mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
-    how: Row = [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}: ", "bad")]
+    mark, style = ending(now.outcome, glyphs)
+    how: Row = [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}: ", style)]
     more: Row = [("; Escape shows more", "label")]
     reason = whole_words(clean(now.error.message).replace("\n", " "), width - length(how) - length(more), glyphs)
     return fit([*how, (reason, "value"), *more], width)
@@ -125,12 +126,10 @@ def _by_phase(spans: Sequence[Span]) -> dict[str, float]:
 def _phase(
     span: Span, so_far: float, last: bool, now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> Row:
-    is_active, failed = last and now.outcome is None, last and now.outcome not in (None, "ok")
+    is_active = last and now.outcome is None
     turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-    asked_for = now.outcome in ASKED_FOR
-    mark = turn if is_active else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
-    how = "warn" if asked_for else "bad"
-    lead = (f" {mark:<2} ", "curve2" if is_active else how if failed else "good")
+    mark, how = (turn, "curve2") if is_active else ending(now.outcome if last else "ok", glyphs)
+    lead = (f" {mark:<2} ", how)
     text = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
     name = (f"{text:<{_NAME}}", "value" if last else "label")
     row: Row = [lead, name, (f"{seconds(span.seconds):>{_TIME}}", "value")]

@@ -103,6 +103,10 @@ class CompareScreen(ComparedCurves):
             self.show(*self.latest)
         self.show_curves()
 
+    def theme_changed(self) -> None:
+        self._shown = None
+        super().theme_changed()
+
     # ---- the table --------------------------------------------------------------------------------
 
     def show(self, runs: list[Run], comparison: Comparison) -> None:

@@ -99,6 +99,9 @@ class ChangesScreen(AppScreen):
 
     # ---- showing ----------------------------------------------------------------------------------
 
+    def theme_changed(self) -> None:
+        self._show()
+
     def _show(self) -> None:
         state = self.form.state
         changed = state.changed()

@@ -48,7 +48,7 @@ class DiagnosisScreen(AppScreen):
     def __init__(self, live: LiveView) -> None:
         super().__init__()
         self.source, self.run_folder = live, live.run_folder
-        self.kept_as, self._name = live.kept_as, clean(live.run_folder.name)
+        self.kept_as, self._run_name = live.kept_as, clean(live.run_folder.name)
         self._of_folder: Mapping[str, Any] = EMPTY  # of a run that has ended
         self._folder_read = False
         self._shown: tuple[object, ...] = ()
@@ -104,7 +104,7 @@ class DiagnosisScreen(AppScreen):
     # ---- drawing ----------------------------------------------------------------------------------
 
     def _title(self, width: int, _height: int) -> list[Row]:
-        left: Row = [("diagnosis", "title"), (f"  {self._name}", "label")]
+        left: Row = [("diagnosis", "title"), (f"  {self._run_name}", "label")]
         right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
         fits = length(left) + 2 + length(right) <= width
         return [spread(left, right if fits else [], width)]

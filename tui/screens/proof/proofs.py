@@ -20,6 +20,7 @@ from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
+from ...drawing.ending import ending
 from ...drawing.proof import STATES, conclusion
 from ...drawing.rows import Row, fitting
 from ...reading.proofs import ProofEntry, ProofList
@@ -39,7 +40,7 @@ REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
 WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
 WIDE = 96  # from this width on sizes are shown
-_STYLES = {"running": "curve1", "done": "good", "stopped": "warn", "waiting": "label"}
+OPEN_STYLES = {"running": "curve1", "waiting": "label"}
 
 
 class ProofsScreen(DeletingScreen[list[ProofEntry]]):
@@ -131,11 +132,13 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     def _cells(self, entry: ProofEntry) -> list[Text]:
         name = clean(entry.data.preset_name or entry.proof.id)
         is_open = entry.is_active or entry.state == "waiting"
-        sign = self.glyphs.more if is_open else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
+        sign, style = (
+            (self.glyphs.more, OPEN_STYLES.get(entry.state, "curve1")) if is_open else ending(entry.state, self.glyphs)
+        )
         word = STATES.get(entry.state, clean(entry.state))
         cells = {
             "preset": Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
-            "state": Text(f" {sign} {word}", style=painted_colour(self.app, _STYLES.get(entry.state, "bad"))),
+            "state": Text(f" {sign} {word}", style=painted_colour(self.app, style)),
             "gain": Text(_gain(entry), justify="right"),
             "size": Text("" if entry.size is None else size(entry.size), justify="right"),
             "when": Text(when_text(entry.when), justify="right"),

@@ -188,6 +188,9 @@ class ProofScreen(ProofView["Record"]):
 
     # ---- what is seen -----------------------------------------------------------------------------
 
+    def theme_changed(self) -> None:
+        self.show_now()
+
     def show_now(self) -> None:
         """Paint the newest content of proof.json."""
         head = self._head(max(1, self.size.width - 2), 0)

@@ -232,7 +232,7 @@ class RunsTable(OpeningTable):
         `widths` has name and width of each column.
         """
         entry = hit.item
-        made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words)
+        made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
             return former

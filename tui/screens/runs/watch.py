@@ -68,10 +68,10 @@ class RunWatch:
         """Show that a run has ended: by the bell or a notification of the terminal, and as a message unless the present
         screen shows this run.
         """
-        from ...wording.run import ENDED  # not needed for the first paint
+        from ...wording.run import ASKED_FOR, ENDED  # not needed for the first paint
 
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
-        well = ended.state in ("ok", "stopped")
+        well = ended.state in ("ok", *ASKED_FOR)
         app.withdraw()  # that it is stopping
         self._announce(ended, outcome)
         seen = getattr(app.screen, "run_folder", None)

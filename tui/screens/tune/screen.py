@@ -144,6 +144,9 @@ class TuneScreen(ProofView[SearchReading]):
 
     # ---- what is seen -----------------------------------------------------------------------------
 
+    def theme_changed(self) -> None:
+        self.show_now()
+
     def show_now(self) -> None:
         """Paint the newest content of proof.json."""
         width, height = self.size.width - 2, self.size.height - 2
