@@ -162,3 +162,30 @@ def test_tmux_pastes_what_was_copied(home: Path) -> None:
         window.type("y")
         window.shows("Copied", "tmux has it as well")
         assert window._tmux("show-buffer") == run.id
+
+
+async def test_a_click_on_a_key_hint_does_what_the_key_does(home: Path) -> None:
+    async with opened((200, 24)) as pilot:
+        app = pilot.app
+        await click(pilot, "/ finds options")
+        await wait_for(pilot, lambda: app.focused is not None and app.focused.id == "search")
+        await pilot.press("escape")
+        await pilot.press("S")
+        await wait_for(pilot, "enter accepts, esc leaves")
+        await click(pilot, "esc leaves")
+        await wait_for(pilot, lambda: app.screen is form(pilot))
+        await pilot.press("T")
+        await wait_for(pilot, "Find the fastest settings of")
+        await click(pilot, "esc leaves")
+        await wait_for(pilot, lambda: app.screen is form(pilot))
+        recorded.write(home, gpus=0, seconds=40)
+        await click(pilot, "Runs")
+        await wait_for(pilot, "1 of 1 run")
+        await pilot.press("C")
+        await click(pilot, "space shows or hides")
+        await click(pilot, "enter takes it")
+        await wait_for(pilot, lambda: isinstance(app.screen, RunsScreen) and "run" not in app.screen.table.names)
+        await click(pilot, "u Undo")
+        await wait_for(pilot, lambda: isinstance(app.screen, RunsScreen) and "run" in app.screen.table.names)
+        await wait_for(pilot, lambda: "u Undo" not in seen(pilot))
+        assert not app.screen.query("FooterKey.-disabled"), "no hint that a click could not act on"

@@ -316,7 +316,7 @@ async def test_the_form_says_what_it_is_for_and_opens_the_last_preset_again(
         assert "Python code" not in told(pilot), "what was wrong before is no longer told"
         await wait_for(pilot, lambda: preset_files.recent() == [own])
     async with opened((80, 20)) as pilot:
-        await wait_for(pilot, "r trains this preset, F3 shows it; / finds options, o opens presets; ? helps")
+        await wait_for(pilot, "r trains this preset, F3 shows it, / finds options, o opens presets, ? helps")
     recorded.write(home, gpus=0, seconds=20)
     async with opened() as pilot:
         assert form(pilot).state.path == own

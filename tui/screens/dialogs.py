@@ -19,10 +19,11 @@ from textual.widgets.option_list import Option
 from ...engine.options import OptionInfo
 from ..base import keys
 from ..base.errors import clean
+from ..widgets.key_hints import KeyHint, KeyHints
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
-KEYS = "enter accepts, esc leaves"
+KEYS = (KeyHint("enter", "accepts"), KeyHint("escape", "leaves"))
 BOX = """
 {name} {{
     align: center middle;
@@ -33,7 +34,6 @@ BOX = """
     Button {{ margin-right: 2; width: auto; min-width: 8; }}
     #complaint {{ color: $text-error; display: none; }}
     Input {{ margin-top: 1; background: $background; }}
-    #keys {{ color: $foreground-muted; }}
 }}
 """
 
@@ -117,7 +117,7 @@ class AskText(ModalScreen[str | None]):
             yield Label(id="complaint", markup=False)
             yield Input(self.text, compact=True)
             yield from self.below()
-            yield Label(KEYS, id="keys")
+            yield KeyHints(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
         """Yield the widgets to show below the field, by default none."""

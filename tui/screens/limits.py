@@ -20,6 +20,7 @@ from ...engine.runs import RunError
 from ..base import keys
 from ..base.errors import clean
 from ..form.search_limits import WrongLimit
+from ..widgets.key_hints import KeyHint, KeyHints
 from ..widgets.limit_rows import LimitInput, Step
 from ..widgets.option_row import NOT_GIVEN
 from . import starting
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from ...engine.proof.request import Request
     from ..base.base_app import BaseApp
 
-SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
+SAID = (
+    ("open", "starts it"), ("mark", "switches"), ("previous_choice", ""), ("next_choice", "choose"), ("back", "leaves"),
+)  # fmt: skip
 CHECKING = "checking ..."
 
 
@@ -49,7 +52,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
                padding: 0 1; scrollbar-size-vertical: 1; }
         #box > Label { width: 100%; }
         #complaint { color: $text-error; display: none; }
-        #said { color: $foreground-muted; dock: bottom; background: $panel; }
+        #said { dock: bottom; background: $panel; }
         #buys { color: $foreground-muted; }
     }
     """
@@ -76,11 +79,9 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         """
         raise NotImplementedError
 
-    def key_help(self) -> Label:
+    def key_help(self) -> KeyHints:
         """Return the last line of the dialog: what its keys do."""
-        named = {"start": "open", "mark": "mark", "previous": "previous_choice", "next": "next_choice", "back": "back"}
-        text = SAID.format(**{name: keys.key_of(self.app, verb) for name, verb in named.items()})
-        return Label(text, id="said", markup=False)
+        return KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
 
     @on(Step)
     def _step(self, event: Step) -> None:

@@ -183,7 +183,7 @@ class SettingsScreen(UndoActions):
         """Set the value, which can be taken back."""
         if (former := self._value(key)) != value:
             what = f"changed {key} from {_as_text(key, former)} to {_as_text(key, value)}"
-            self.acts_here.add(what, partial(self.app.call_from_thread, self._put, key, former), key=key)
+            self.did(what, partial(self.app.call_from_thread, self._put, key, former), key=key)
         self._put(key, value)
 
     def _put(self, key: str, value: Any) -> None:

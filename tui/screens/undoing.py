@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import work
@@ -54,6 +54,16 @@ class UndoActions(AppScreen):
     def acts_here(self) -> Acts:
         raise NotImplementedError
 
+    def did(self, what: str, take_back: Callable[[], Sequence[str] | None], done: str = "", key: str = "") -> None:
+        """Note an act that can be taken back. The parameters are those of `Act`. May be called in a thread."""
+        self.acts_here.add(what, take_back, done, key)
+        self.call_later(self.refresh_bindings)
+
+    @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """The verbs that the footer leaves out, as there is nothing to take back."""
+        return () if self.acts_here.newest_first else ("undo", "undo_list")
+
     def taken_back(self, act: Act) -> None:
         """Show the screen again after `act` was taken back."""
 
@@ -89,3 +99,4 @@ class UndoActions(AppScreen):
         for text in reasons:
             self.app.complain(text)
         self.taken_back(act)
+        self.refresh_bindings()

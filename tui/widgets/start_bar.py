@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
@@ -96,6 +97,11 @@ class StartBar(Horizontal):
         sentences = self._refusals or self._outlooks
         text = next((sentence for sentence in sentences if cell_len(sentence) <= room), "".join(sentences[-1:]))
         shown.update(Content.assemble(first, text))
+
+    def on_click(self, event: events.Click) -> None:
+        """Start if the line says that Enter does so."""
+        if self._offered and event.widget is self.query_one("#outlook"):
+            self.post_message(self.Pressed())
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()

@@ -15,11 +15,13 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...base.errors import clean
+from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
 from ...form.form_state import FormState
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter
+from ...widgets.key_hints import KeyHint, clickable, hints_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import OptionsView, Stop
 from ...widgets.start_bar import StartBar
@@ -38,7 +40,10 @@ FIRST_STEPS = (
     ("tune", "finds the fastest settings of this preset on this machine"),
     ("doctor", "checks GPUs, driver and TensorFlow; {help} lists all keys, {back} closes this"),
 )
-PURPOSE = "{start} trains this preset, {live} shows it; {search} finds options, {file} opens presets; {help} helps"
+PURPOSE = (
+    ("start", "trains this preset"), ("live", "shows it"), ("search", "finds options"), ("file", "opens presets"),
+    ("help", "helps"),
+)  # fmt: skip
 HIGH = 30  # from this height on: full remarks
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below them
@@ -141,10 +146,14 @@ class FormView(AppScreen):
         self._introduces = True
         height, purpose = self.app.size.height, self.query_one("#purpose", Static)
         verbs = {verb: self.app.key(verb) for verb in ("start", "live", "search", "file", "help", "back")}
-        steps = [(self.app.key(verb), text.format(**verbs)) for verb, text in FIRST_STEPS]
-        width = max(len(key) for key, _ in steps) + 2
-        lines = [Content.assemble((key.ljust(width), "bold $text-primary"), text) for key, text in steps]
-        purpose.update(Content("\n").join(lines) if height >= HIGH else PURPOSE.format(**verbs))
+        width = max(len(self.app.key(verb)) for verb, _ in FIRST_STEPS) + 2
+        lines = [
+            clickable(f"{self.app.key(verb):{width}}{text.format(**verbs)}", keys_of(self.app, verb)[0])
+            .stylize("bold $text-primary", 0, width)
+            for verb, text in FIRST_STEPS
+        ]  # fmt: skip
+        brief = hints_text(KeyHint(keys_of(self.app, verb)[0], effect) for verb, effect in PURPOSE)
+        purpose.update(Content("\n").join(lines) if height >= HIGH else brief)
         purpose.styles.height = len(lines) if height >= HIGH else 1
         purpose.display = height >= LOW
 

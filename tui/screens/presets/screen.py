@@ -307,7 +307,7 @@ class PresetsScreen(UndoActions):
 
     def _delete(self, path: Path) -> None:
         deleted = saving.delete(path)
-        self.acts_here.add(f"deleted {path.stem}", deleted.bring_back, f"{path.stem} was restored", str(path))
+        self.did(f"deleted {path.stem}", deleted.bring_back, f"{path.stem} was restored", str(path))
 
     @property
     def acts_here(self) -> Acts:

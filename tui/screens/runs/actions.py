@@ -239,7 +239,7 @@ class RunActions(UndoActions):
         if changes:
             first = next(iter(changes))
             of = f"{len(changes)} runs" if len(changes) > 1 else await asyncio.to_thread(with_name, first)
-            self.acts_here.add(f"{did} {of}", partial(_restore, changes), key=first.id)
+            self.did(f"{did} {of}", partial(_restore, changes), key=first.id)
 
 
 def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
@@ -404,7 +404,7 @@ class DeletingScreen(FollowingScreen[Reading], UndoActions):
             done = f"{counted(len(gone), self.DELETES)} {'were' if len(gone) > 1 else 'was'} restored"
             named = f"{what}: {gone[0].id}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
             trash = self.trash
-            self.acts_here.add(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
+            self.did(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
         self._changed(message if gone else "", refused)
 
     def taken_back(self, _act: Act) -> None:

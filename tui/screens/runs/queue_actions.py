@@ -72,7 +72,7 @@ class QueueActions(RunActions):
                 moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
                 if moved:
                     take_back = partial(entry_changes.restore_places, moved)
-                    self.acts_here.add(f"moved {name} in the queue", take_back, key=run.id)
+                    self.did(f"moved {name} in the queue", take_back, key=run.id)
 
     @work(group="queue")
     async def action_hold_waiting(self) -> None:
@@ -103,7 +103,7 @@ class QueueActions(RunActions):
             back = ""
             if removed[0] is not None:
                 put_back, done = removed[0].put_back, f"{name} waits in the queue again"
-                self.acts_here.add(f"took {name} out of the queue", put_back, done, run.id)
+                self.did(f"took {name} out of the queue", put_back, done, run.id)
                 back = f"; {self.app.key('undo')} puts it back"
             self.say(f"{name} is taken out of the queue{back}")
 

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Label, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ....engine.runs.run import WAITING
@@ -24,6 +24,7 @@ from ...drawing.plot.colours import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, waiting_first, when_text
+from ...widgets.key_hints import KeyHint, KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
@@ -31,7 +32,10 @@ from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
 
 NAME_WIDTH = max(map(len, COLUMNS))
-KEYS = "{mark} shows or hides, {sort_left} {sort_right} move, {delete} is the usual choice, {open} takes it"
+KEYS = (
+    ("mark", "shows or hides"), ("sort_left", ""), ("sort_right", "move"), ("delete", "is the usual choice"),
+    ("open", "takes it"), ("back", "leaves"),
+)  # fmt: skip
 
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
@@ -45,7 +49,6 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         background: $background 60%;
         Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $border;
                    background: $panel; padding: 0 1; }
-        Label { width: 100%; color: $foreground-muted; }
         OptionList { height: auto; max-height: 70vh; border: none; background: $panel; padding: 0;
                      scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         OptionList > .option-list--option-highlighted,
@@ -70,8 +73,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield _Names(compact=True, markup=False)
-            verbs = ("mark", "sort_left", "sort_right", "delete", "open")
-            yield Label(KEYS.format(**{verb: keys.key_of(self.app, verb) for verb in verbs}), markup=False)
+            yield KeyHints(KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in KEYS)
 
     def on_mount(self) -> None:
         self._fill(0)

@@ -310,7 +310,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             self._choose_columns(tuple(chosen))
             if former != tuple(chosen):
                 back = partial(self.app.call_from_thread, self._choose_columns, former)
-                self.acts_here.add("changed the columns", back)
+                self.did("changed the columns", back)
 
     def _choose_columns(self, chosen: tuple[str, ...]) -> None:
         self.table.chosen = chosen
