@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.containers import Vertical
 from textual.geometry import Region
+from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
@@ -109,7 +111,7 @@ async def test_the_marked_line_of_a_list_can_be_read_in_every_theme() -> None:
                 for piece in line:
                     if piece.text.strip() and piece.style and piece.style.color and piece.style.bgcolor:
                         ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
-                        assert ratio >= GRAPHIC, f"{theme.name}: {piece.text} in {make}: {ratio:.2f}"
+                        assert ratio >= TEXT, f"{theme.name}: {piece.text} in {make}: {ratio:.2f}"
 
 
 async def test_the_cells_of_a_table_take_the_colours_of_a_new_theme(home: Path) -> None:
@@ -124,6 +126,40 @@ async def test_the_cells_of_a_table_take_the_colours_of_a_new_theme(home: Path) 
         before = colours()
         pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
         await wait_for(pilot, lambda: colours() != before)
+
+
+async def test_the_words_of_the_screens_can_be_read_in_every_theme_also_right_after_it_was_changed(home: Path) -> None:
+    runs = [
+        recorded.write(home, name=f"20260921-1{n}0000-cnn", seconds=40, outcome=outcome)
+        for n, outcome in enumerate(("ok", "oom", "stopped"))
+    ]
+    app = GputuiApp()
+    async with app.run_test(size=(140, 40)) as pilot:
+        for keys, awaited in (
+            ("slash b a t", "input.batch_size"), ("escape comma", "charts.fill"), ("escape o", "quickstart"),
+            ("q u i", "quickstart"), ("escape escape f4 slash c n", "3 of 3 runs"), ("enter w escape", "stopped"),
+        ):  # fmt: skip
+            await pilot.press(*keys.split())
+            await wait_for(pilot, awaited)
+            await reads_well(pilot, keys)
+        app.open_compare(runs[:2])
+        await wait_for(pilot, "outcome")
+        await reads_well(pilot, "compare")
+
+
+async def reads_well(pilot: Pilot[Any], where: str) -> None:
+    """Each word of the screen has the contrast of WCAG in every theme."""
+    for theme in THEMES:
+        pilot.app.theme = theme.name
+        await pilot.pause()
+        await pilot.pause()
+        for strip in pilot.app.screen._compositor.render_strips():
+            for piece in strip:
+                if re.search(r"\w", piece.text) and piece.style and piece.style.color and piece.style.bgcolor:
+                    ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
+                    assert ratio >= TEXT, f"{theme.name}: {piece.text.strip()!r} in {where}: {ratio:.2f}"
+    pilot.app.theme = THEMES[0].name
+    await pilot.pause()
 
 
 def test_the_ratio_is_that_of_wcag() -> None:

@@ -74,6 +74,7 @@ class BaseApp(UpstreamApp):
     # Notifications cover the footer.
     CSS = """
     ToastRack { margin-bottom: 0; overflow: hidden; }
+    Input > .input--placeholder, Input > .input--suggestion { color: $foreground-muted; }
     Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
     """
 

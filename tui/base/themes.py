@@ -146,7 +146,7 @@ def own_colours(theme: Theme) -> dict[str, str]:
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
     curves = _DARK_CURVES if theme.dark else _LIGHT_CURVES
     primary = Color.parse(theme.primary)
-    backgrounds = {"picked": primary.with_alpha(0.22).hex, "here": primary.with_alpha(0.25).hex}
+    backgrounds = {"picked": primary.with_alpha(0.14).hex, "here": primary.with_alpha(0.25).hex}
     return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex, **backgrounds, **curves}
 
 

@@ -49,7 +49,8 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         background: $background 60%;
         Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $border;
                    background: $panel; padding: 0 1; }
-        OptionList { height: auto; max-height: 70vh; border: none; background: $panel; padding: 0;
+        OptionList, OptionList:focus { height: auto; max-height: 70vh; border: none; background: $background;
+                     background-tint: transparent; padding: 0;
                      scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         OptionList > .option-list--option-highlighted,
         OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
