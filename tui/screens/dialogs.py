@@ -166,7 +166,8 @@ class CopyScreen(ModalScreen[Copyable | None]):
         Vertical { width: 76; max-width: 96%; height: auto; max-height: 80%; border: round $border;
                    border-title-color: $text-primary; background: $panel; padding: 0 1; }
         Choices, Choices:focus { height: auto; max-height: 70vh; background: $background;
-                  background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1; }
+                  background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis;
+                  scrollbar-size-vertical: 1; }
         OptionList > .option-list--option-highlighted,
         OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
     }
