@@ -106,10 +106,11 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
         rows = list(pool.map(lambda _: bench.measure(preset, f"c{count}", number, seconds=each_seconds), range(count)))
     rows.sort(key=lambda row: row.run)
     row = next((row for row in rows if not row.good), rows[0])
-    if count == 1 or not row.good:
+    if not row.good:
         return row
     begin, end, speed = together([bench.run_of(each) for each in rows], row.global_batch_size or 0)
-    row.seconds, row.disturbed = max(each.seconds for each in rows), ""
+    row.seconds = max(each.seconds for each in rows)
+    row.disturbed = "" if count > 1 else row.disturbed
     if end - begin < LEAST_COMMON * measure_seconds:
         row.outcome = "error"
         row.error = (

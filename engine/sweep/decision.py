@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from ..trials.sweep_record import RISK, Rival
 
-LEAST_SEEDS = 2  # a spread needs two
+LEAST_SEEDS = 3  # with two, a metric in few steps, such as an accuracy of 100 samples, is too often sure by chance
 
 
 def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float], higher: bool, rivals: int = 1) -> None:
@@ -29,6 +29,9 @@ def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float],
     rival.differences = [sign * (best[seed] - other[seed]) for seed in seeds]
     if len(seeds) < LEAST_SEEDS:
         rival.why = f"only {len(seeds)} of the fresh seeds are complete with both"
+        return
+    if len(set(rival.differences)) == 1 and rival.differences[0]:
+        rival.why = "all fresh seeds gave the same difference: does the training obey train.seed?"
         return
     rival.mean = statistics.fmean(rival.differences)
     rival.mean_of_rival = statistics.fmean(other[seed] for seed in seeds)

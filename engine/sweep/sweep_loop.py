@@ -6,15 +6,18 @@ is written into the record before its run is made, and its run has a name that o
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..presets import PresetError
 from ..proof.request import Request
 from ..runs import RunError
 from ..trials import sweep_groups, sweep_sentences
+from ..trials.change_texts import changes as changed
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.sweep_record import (
@@ -205,6 +208,10 @@ class SweepLoop:
         self._record.write(f"{sweep_sentences.name(trial)} is queued")
         try:
             self._trainings.start(trial)
+        except PresetError as fault:  # this setting alone
+            trial.state, trial.error, trial.cause = FAILED, str(fault).partition("\n")[0], "preset"
+            trial.ended_t = time.time()
+            return
         except RunError as fault:
             raise BaselineFailed(str(fault)) from None
         trial.state = "waiting"
@@ -240,7 +247,8 @@ class SweepLoop:
             trial.value = values[-1]
 
     def _value(self, figures: Mapping[str, float | None]) -> float | None:
-        return figures.get(self._settings.metric)
+        value = figures.get(self._settings.metric)
+        return value if value is not None and math.isfinite(value) else None
 
     def _refuse_metric(self, look: Look) -> None:
         figures = look.epochs[-1] if look.epochs else {}
@@ -258,7 +266,7 @@ class SweepLoop:
             (trial for trial in self._sweep.trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0
         )
         latest = ended[-SAME_FAILURES:]
-        is_same = len({(trial.cause, trial.error) for trial in latest}) == 1
+        is_same = len({(trial.cause, trial.error.replace(trial.run, "")) for trial in latest}) == 1
         if len(latest) == SAME_FAILURES and is_same and latest[0].state == FAILED and latest[0].cause != NOT_FINITE:
             raise BaselineFailed(
                 f"{SAME_FAILURES} trials in a row failed with one cause: {latest[-1].error}; "
@@ -330,18 +338,34 @@ class SweepLoop:
             if trial.part == PROOF and trial.state == PLANNED:
                 trial.state = LEFT_OUT
         assert sweep.best is not None
-        best = _by_seed(proved.pop(sweep_groups.key_of(sweep.best), []))
+        best_group = proved.pop(sweep_groups.key_of(sweep.best), [])
+        best = _by_seed(best_group)
         sweep.proved = statistics.fmean(best.values()) if best else None
         sweep.rivals = [Rival(changes=dict(group[0].changes)) for group in proved.values()]
+        best_diverged = _diverged(best_group)
         for rival, group in zip(sweep.rivals, proved.values(), strict=True):
-            decision.compare(rival, best, _by_seed(group), settings.higher, len(sweep.rivals))
+            if diverged := best_diverged or _diverged(group):
+                changes = sweep.best if best_diverged else rival.changes
+                rival.why = f"{changed(changes)} diverged with {diverged} of the fresh seeds"
+            else:
+                decision.compare(rival, best, _by_seed(group), settings.higher, len(sweep.rivals))
         sweep.winner = dict(sweep.best)
+        if best_diverged:
+            whole = [group for group in proved.values() if _by_seed(group) and not _diverged(group)]
+            means = {statistics.fmean(_by_seed(group).values()): group for group in whole}
+            if means:
+                sweep.winner = dict(means[(max if settings.higher else min)(means)][0].changes)
         ahead = [rival for rival in sweep.rivals if rival.decision == "worse" and rival.mean is not None]
         if ahead:
             sweep.winner = dict(min(ahead, key=lambda rival: rival.mean or 0.0).changes)
         improved = changed_preset(self._request, sweep.winner)
         self._record.changes_kept = swept_values.as_changes(sweep.winner, improved.options.workload.args)
         self._record.preset_after = improved.to_yaml()
+
+
+def _diverged(trials: Sequence[SweepTrial]) -> int:
+    """Return how many of the trials have ended with a metric that is no finite number."""
+    return sum(trial.state == FAILED and trial.cause == NOT_FINITE for trial in trials)
 
 
 def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:

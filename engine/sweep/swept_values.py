@@ -75,6 +75,8 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
     whole = by_key(OPTIONS)[key].accepts.startswith("a whole number") if key in by_key(OPTIONS) else (
         low.lstrip("+-").isdigit() and high.lstrip("+-").isdigit()
     )  # fmt: skip
+    if not math.isfinite(first) or not math.isfinite(last):
+        raise ProofError(f"--over {text}: the ends of a range are finite numbers")
     ranged = Axis(key=key, low=first, high=last, log=first > 0 and last / first >= FACTOR, whole=whole)
     if not in_grid:
         return ranged

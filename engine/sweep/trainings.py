@@ -18,7 +18,7 @@ from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
-from ..runs import ACTIVE_STATES, Run, RunError, code_files, part_of_sweep, titles
+from ..runs import Run, RunError, code_files, part_of_sweep, titles
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
@@ -75,17 +75,28 @@ def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
 
 def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Preset:
     """Return the preset of a trial: that with the changes, with the seed, a checkpoint if the trial is to pause, and a
-    free GPU if each trial gets one. Raises PresetError.
+    free GPU if each trial gets one. It sends no notice, and keeps its batch size out of memory. Raises PresetError.
     """
     sweep, preset = request.sweep, changed_preset(request, changes)
     assert sweep is not None
-    options = replace(preset.options, train=replace(preset.options.train, seed=seed))
+    options = replace(
+        preset.options,
+        train=replace(preset.options.train, seed=seed),
+        run=replace(preset.options.run, on_oom="stop"),
+        notify=replace(preset.options.notify, command=None, url=None, format=None, when="never"),
+    )
     if sweep.rungs and options.run.checkpoint == "off":
         options = replace(options, run=replace(options.run, checkpoint="epoch"))
     if sweep.one_gpu_each:
         options = replace(options, device=replace(options.device, visible="free:1"))
     source = None if request.source is None else Path(request.source)
     return Preset(request.preset_name, options, preset.description, file=source)
+
+
+def _is_alive(run: Run) -> bool:
+    """Return True if a process of the run is alive. A new run without a process is not."""
+    live = run.liveness
+    return live.engine or live.trainer or (bool(live.host) and run.result is None)
 
 
 class QueuedTrainings:
@@ -118,7 +129,7 @@ class QueuedTrainings:
 
     @staticmethod
     def _is_in_flight(run: Run) -> bool:
-        return entries.file_of(run.id).exists() or run.state in ACTIVE_STATES
+        return entries.file_of(run.id).exists() or _is_alive(run)
 
     def look(self, trial: SweepTrial) -> Look:
         """Return the present state of a trial. Its figures are read only if it has ended."""
@@ -130,7 +141,7 @@ class QueuedTrainings:
             return Look(HELD, error=entry.hold_reason)
         if entry is not None and entry.state in ("waiting", "starting"):
             return Look(WAITING)
-        if entry is not None or run.state in ACTIVE_STATES:
+        if entry is not None or _is_alive(run):
             return Look(RUNNING)
         result = run.result
         if result is None and not run.status:

@@ -14,7 +14,9 @@ from .change_texts import changes as changed
 from .change_texts import short, value
 from .sweep_record import (
     DONE,
+    DROPPED,
     IN_FLIGHT,
+    LEFT_OUT,
     PROOF,
     RISK,
     RUNNING,
@@ -89,6 +91,8 @@ def no_result(sweep: Sweep) -> str:
     """Return why no setting is the best."""
     errors = [trial.error for trial in sweep.trials if trial.error]
     why = f"; the last one: {errors[-1]}" if errors else ""
+    if not why and any(trial.state in (LEFT_OUT, DROPPED) for trial in sweep.trials):
+        return f"the {sweep.settings.minutes:g} min ended before a trial had trained to its end; give more --minutes"
     return f"no trial has trained to its end with a finite {sweep.settings.metric}{why}"
 
 
@@ -123,9 +127,12 @@ def difference(sweep: Sweep, rival: Rival) -> str:
     """Return the mean difference with its interval, as a share of the loser's metric: `0.8 ± 0.3 % val_loss`."""
     mean, half, metric = rival.mean or 0.0, rival.half_width or 0.0, sweep.settings.metric
     mean = -mean if rival.decision == "worse" else mean
-    if not rival.mean_of_rival:
+    loser = rival.mean_of_rival or 0.0
+    if rival.decision == "worse":  # the best of the search has lost
+        loser += (rival.mean or 0.0) if sweep.settings.higher else -(rival.mean or 0.0)
+    if not loser:
         return f"{amount(mean)} ± {amount(half)} {metric}"
-    mean, half = mean / abs(rival.mean_of_rival), half / abs(rival.mean_of_rival)
+    mean, half = mean / abs(loser), half / abs(loser)
     digits = 1 if half >= 0.001 else 2
     return f"{share(mean, digits).removesuffix(' %')} ± {share(half, digits)} {metric}"
 

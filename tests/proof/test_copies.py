@@ -101,7 +101,7 @@ def measured(
     path: Path, monkeypatch: pytest.MonkeyPatch, speeds: Speeds, common_seconds: float = 5.0, oom_from: int = 99
 ) -> Record:
     def as_planted(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
-        return 0.0, common_seconds, speeds(len(runs))
+        return 0.0, common_seconds if len(runs) > 1 else 5.0, speeds(len(runs))
 
     def figures(options: Options, before: int) -> Planted:
         count = HERE.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1

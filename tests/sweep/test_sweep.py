@@ -26,7 +26,7 @@ from gputui.engine.sweep.trainings import QueuedTrainings
 from gputui.engine.system.identity import Place
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepTrial
+from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
@@ -97,7 +97,7 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
     assert "say which way is better" in refused(RATES, metric="size")
     assert "needs --trials N" in refused(RATES, sampler="random")
-    assert "at least 2" in refused(RATES, proof_seeds=1)
+    assert "at least 3" in refused(RATES, proof_seeds=1)
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
     assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
@@ -213,6 +213,41 @@ def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_pa
 def test_equal_settings_cannot_be_told_apart(tmp_path: Path) -> None:
     data = swept(request_of([RATES]), Simulated(lambda _changes, seed, _epoch: 1 + seed % 7 / 100), tmp_path)
     assert "cannot be told apart from" in sweep_sentences.result(data.sweep)
+
+
+def test_a_setting_that_diverges_with_a_fresh_seed_wins_nothing(tmp_path: Path) -> None:
+    """It is the best of the search, and on all fresh seeds with which it does not diverge."""
+    drawn: list[int] = []
+
+    def unstable(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+        if changes["train.learning_rate"] != 0.003:
+            return 1 + float(changes["train.learning_rate"]) + seed % 7 / 1000
+        if seed > 100:
+            drawn.append(seed)
+        return math.nan if drawn[:1] == [seed] else 0.5 + seed % 5 / 1000
+
+    data = swept(request_of([RATES]), Simulated(unstable), tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.best == {"train.learning_rate": 0.003}
+    assert data.sweep.winner == {"train.learning_rate": 0.001}
+    result = sweep_sentences.result(data.sweep)
+    assert "learning_rate=0.003 diverged with" in result
+    assert "beats" not in result
+
+
+def test_seeds_without_effect_prove_nothing(tmp_path: Path) -> None:
+    data = swept(request_of([RATES]), Simulated(lambda changes, _s, _e: changes["train.learning_rate"]), tmp_path)
+    result = sweep_sentences.result(data.sweep)
+    assert "all fresh seeds gave the same difference" in result
+    assert "beats" not in result
+
+
+def test_the_share_is_that_of_the_loser() -> None:
+    settings = SweepSettings(axes=[], metric="val_loss", higher=False, minutes=1.0)
+    worse = Rival(changes={}, mean=-0.6, half_width=0.01, mean_of_rival=0.4, decision="worse")
+    assert sweep_sentences.difference(Sweep(settings=settings), worse).startswith("60.0 ± 1.0 %")
+    better = Rival(changes={}, mean=0.6, half_width=0.01, mean_of_rival=1.0, decision="better")
+    assert sweep_sentences.difference(Sweep(settings=settings), better).startswith("60.0 ± 1.0 %")
 
 
 def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from textual.widgets import Input, Label
 from textual.worker import get_current_worker
 
 from ....engine.presets import PresetError
-from ....engine.proof.request import ProofError
+from ....engine.runs import RunError
 from ....engine.sweep.preset_block import OVER
 from ....engine.trials import SAMPLERS
 from ...base.errors import clean
@@ -122,7 +122,7 @@ class SweepDialog(LimitDialog):
         preset = self.state.preset
         try:
             settings = sweep_request.settings_of(preset, **texts.parameters())
-        except (WrongLimit, PresetError, ProofError):
+        except (WrongLimit, PresetError, RunError, OSError, ValueError, ArithmeticError):
             return ""
         return sweep_sentences.cost(settings, expected_seconds(preset))
 
@@ -139,7 +139,7 @@ async def sweep(app: BaseApp, state: FormState, texts: SweepTexts | None) -> Swe
     """
     try:
         first = texts if texts is not None and texts.of == state.opened else SweepTexts.first(state.opened)
-    except ProofError as fault:
+    except RunError as fault:
         app.complain(str(fault))
         return texts
     dialog = SweepDialog(state, deepcopy(first))
