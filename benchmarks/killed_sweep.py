@@ -31,7 +31,7 @@ from gputui.engine.trials.sweep_record import DONE, LEFT_OUT, Sweep
 WAIT_SECONDS, START_SECONDS, MOST_SECONDS = (2.0, 8.0), 8.0, 3600.0
 OVER = "learning_rate=3e-4,1e-3,3e-3,1e-2"
 SWEEP = ("sweep", "--preset", "quickstart", "--set", "train.epochs=3", "--set", "train.steps_per_epoch=4",
-         "--over", OVER, "--halving", "1", "--proof-seeds", "2", "--minutes", "60")  # fmt: skip
+         "--over", OVER, "--halving", "1", "--proof-seeds", "3", "--minutes", "60")  # fmt: skip
 
 
 def gputui(home: Path, *words: str) -> None:
