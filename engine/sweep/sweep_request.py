@@ -16,7 +16,7 @@ from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
 from ..options.watched_figure import figure_of
-from ..presets import Preset
+from ..presets import Preset, PresetError
 from ..proof import proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
@@ -151,7 +151,10 @@ def _refuse_combinations(made: Request) -> None:
         else swept_values.distinct(sweep.axes, made.seed, min(MOST_CHECKED, sweep.most_trials or 0))
     )
     for changes in itertools.islice(settings, MOST_CHECKED):
-        options = trial_preset(made, changes, made.seed).options
+        try:
+            options = trial_preset(made, changes, made.seed).options
+        except PresetError as fault:
+            raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
         if errors:
             raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")

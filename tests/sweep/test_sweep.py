@@ -93,6 +93,7 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
         return str(fault.value)
 
     assert "say what to sweep" in refused()
+    assert refused("learning_rate=0..0.1").startswith("--over train.learning_rate=0.0: 0.0 does not fit")
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
     assert "say which way is better" in refused(RATES, metric="size")

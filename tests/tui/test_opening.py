@@ -40,6 +40,8 @@ def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureF
             ("quickstart --set xla=true", no_screen.format("quickstart")),
             ("quickstrt", "there is no command or preset 'quickstrt'; did you mean the preset quickstart?\n"),
             ("rusn", "there is no command or preset 'rusn'; did you mean the command runs?\n"),
+            ("train quickstart", "there is no command 'train': gputui --preset quickstart trains a preset; gputui a"),
+            ("run", "there is no command 'run': gputui --preset NAME trains a preset; gputui alone"),
             ("mine", "there is no command or preset 'mine', but there is a file: gputui mine.yaml\n"),
             ("no.yaml", "no.yaml: no such file"),
             ("broken.yaml", "broken.yaml:1: input.batch_size: 'many' does not fit"),

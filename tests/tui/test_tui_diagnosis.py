@@ -96,6 +96,7 @@ def test_calls_at_once_share_the_work_of_a_stage_and_the_step_is_drawn_beside_it
     assert cells["step"] == pytest.approx(2 * cells["load"], abs=1) == pytest.approx(4 * cells["prepare"], abs=2)
     assert "10.0 ms ! slowest" in lines["load"]
     assert "8 at a time: 40.0 ms of work" in lines["prepare"]
+    assert "longer" in bars({"stages": PARALLEL}, step_ms=4.0)
 
 
 def test_a_healthy_run_has_no_empty_headings() -> None:

@@ -162,6 +162,8 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
         assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
         await pilot.press("M", "space", "c")
         await wait_for(pilot, "mark a run with")
+        await pilot.press("M", "up", "c")  # nothing is marked: the run before it
+        assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
         await pilot.press("home", "slash", *"cnn done")
         await wait_for(pilot, "2 of 5 runs")
         await pilot.press("enter", "enter")

@@ -68,6 +68,7 @@ async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) 
         await calm(pilot)
         assert presets.resolve("other.yaml").options.input.batch_size == 64
         assert preset_files.recent()[0] == project / "other.yaml"
+        assert "gputui --preset other.yaml trains it from a shell" in told(pilot)
         form(pilot).load(form(pilot).state.first())
         await pilot.press("S")
         await wait_for(pilot, lambda: "writes the new file" in seen(pilot))

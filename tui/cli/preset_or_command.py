@@ -21,6 +21,8 @@ from . import completion
 if TYPE_CHECKING:
     from ..form.form_state import FormState
 
+TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
+
 
 class PresetOrCommand(click.Group):
     """A group of commands. Every word that is no command runs `opens`, a command that gets the word as its argument.
@@ -49,7 +51,7 @@ class PresetOrCommand(click.Group):
         if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
             return super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and not names_preset(args[0]):
-            raise Refused(unknown(args[0], self.commands))
+            raise Refused(unknown(args[0], self.commands, args[1:]))
         return "", self.opens, args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -65,8 +67,11 @@ def names_preset(word: str) -> bool:
     return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
 
 
-def unknown(word: str, commands: Iterable[str]) -> str:
-    """The error message for a word that is neither a command nor a preset. It suggests similar names."""
+def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -> str:
+    """The error message for a word that is neither a command nor a preset. It suggests similar names.
+
+    `following` are the words after it. Words for a training are answered with the command line that begins one.
+    """
     from ...engine.options.catalogue import nearest
     from ...engine.presets.paths import of_python
 
@@ -75,6 +80,9 @@ def unknown(word: str, commands: Iterable[str]) -> str:
     for suffix in PRESET_SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
+    if word in TRAINING:
+        name = shlex.quote(clean(following[0])) if following and names_preset(following[0]) else "NAME"
+        return f"there is no command {word!r}: gputui --preset {name} trains a preset; gputui alone opens the form"
     meant = [f"the {what} {near}" for what, names in (("command", commands), ("preset", named_presets()))
              if (near := nearest(word, names))]  # fmt: skip
     lists = "gputui --help lists the commands, and gputui presets the presets"

@@ -27,6 +27,7 @@ WIDE = 140  # from this width on the explanation of a figure stands in the same 
 NARROW = 100  # below this width the names are shorter
 _STAGE_WORDS = {"pass": "epochs"}  # the stage that begins each pass over the data
 STAGE, OPERATION, FIGURE = 10, 22, 9
+FILLING = 2.0  # times the step: the mean time of a stage that is longer includes more than steady work
 ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
@@ -157,6 +158,8 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
         out.append([*_stage(stage, time, most, style, room, glyphs), (calls_text, "label")])
     if step_ms is not None:
         out.append(_stage({"name": "step", "op": "the training"}, step_ms, most, "", room, glyphs, bar="curve2"))
+        if slowest > FILLING * step_ms:  # the mean of a steady pipeline cannot be so much longer
+            out.append([("  longer than a step: this includes the start, when buffers are filled", "label")])
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,7 +166,9 @@ def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None
         replaced = Replaced(path, former, written)
         done = f"{path.stem} is as it was before it was saved"
         app.acts["presets"].add(f"saved over {path.stem}", replaced.bring_back, done, str(path))
-    app.notify(os.path.abspath(path), title="Saved", markup=False)
+    named = path.stem if presets.named_presets().get(path.stem) == path else os.path.relpath(path)
+    starts = "" if former is not None else f"; gputui --preset {shlex.quote(named)} trains it from a shell"
+    app.notify(f"{os.path.abspath(path)}{starts}", title="Saved", markup=False)
     return True
 
 

@@ -59,7 +59,9 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     BINDINGS: ClassVar[list[BindingType]] = [
         *queue_actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),
-        keys.bind("compare", meaning="compare the marked runs; a single one with that under the cursor"),
+        keys.bind(
+            "compare", meaning="compare the marked runs, one with that under the cursor, or that with the run before it"
+        ),
         keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
         keys.bind("stop", show=False, meaning="stop the run under the cursor"),
         keys.bind("note"),
@@ -341,15 +343,25 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.rearrange()
 
     def action_compare(self) -> None:
-        """Compare the marked runs. If only one is marked, it is compared with the run under the cursor."""
+        """Compare the marked runs. If only one is marked, it is compared with the run under the cursor. Without a mark
+        the run under the cursor is compared with the pinned baseline or, if none is pinned, with the run before it.
+        """
         chosen = dict(self.marked)
-        if len(chosen) == 1 and self.current:
+        if len(chosen) < 2 and self.current:
             chosen[self.current.run.id] = self.current.run
+        if not self.marked and len(baseline.line_up(chosen.values()).runs) < 2:
+            chosen |= self._run_before()
         if len(baseline.line_up(chosen.values()).runs) < 2:
             mark, compare = self.app.key("mark"), self.app.key("compare")
             self.notify(f"mark a run with {mark}, then press {compare} on another to compare them")
             return
         self.app.open_compare([entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in chosen])
+
+    def _run_before(self) -> dict[str, Run]:
+        """Return the newest run before that under the cursor, by its id. Empty if there is none."""
+        current = self.current.run.id if self.current else ""
+        older = {entry.run.id: entry.run for entry in self.entries if entry.run.id < current}
+        return {max(older): older[max(older)]} if older else {}
 
     @property
     def _hidden(self) -> list[str]:
