@@ -1,11 +1,14 @@
 """Several copies of one training at once on one device: the settings of each number of copies, and one trial of it.
 
 A number of copies pays if all of them together train more samples per second than one copy alone. All copies are
-measured in the same seconds: from the moment at which the last of them has warmed up to the end of the first.
+measured in the same seconds: from the moment at which the last of them has warmed up to the end of the first. They do
+not start at the same moment, so that each trains on until all have trained together for the measured time.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -23,10 +26,10 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress
 from ..trials.record import ScalingSettings, Setting
 from ..trials.trial import Trial
-from ..trials.trial_runner import Measures
+from ..trials.trial_runner import Judge, Measures
 from ..units import seconds, size
 
-LONGER = 1.5  # times the measured seconds for which each copy trains, as they do not start at the same moment
+APART_SECONDS = 120.0  # by which the starts of two copies may differ
 LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
 USABLE = 0.95  # share of a GPU's memory; the driver and the display take some
 MIB = 1024**2
@@ -94,6 +97,53 @@ def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
     return changes | {"device.memory_limit_mb": limit}
 
 
+class _Together:
+    """Ends the copies of a training when all of them have trained at the same time for `measure_seconds`, or when one
+    has ended.
+    """
+
+    def __init__(self, count: int, measure_seconds: float) -> None:
+        self._count, self._seconds, self._lock = count, measure_seconds, threading.Lock()
+        self._began: dict[int, float] = {}  # when each copy reported its first speed
+        self._is_over = False
+
+    def judge(self, copy: int) -> Judge:
+        """Return the judge of one copy: it ends the copy when the common seconds are over."""
+
+        def ends(_speeds: Sequence[float]) -> bool:
+            with self._lock:
+                now = time.monotonic()
+                self._began.setdefault(copy, now)
+                all_train = len(self._began) == self._count
+                self._is_over |= all_train and now - max(self._began.values()) >= self._seconds
+                return self._is_over
+
+        return ends
+
+    def end(self) -> None:
+        """Let the other copies end."""
+        with self._lock:
+            self._is_over = True
+
+
+def _measured_together(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> list[Trial]:
+    """Train `count` copies at once, and return their rows in the order of their start."""
+    common = _Together(count, measure_seconds)
+
+    def of_copy(copy: int) -> Trial:
+        most_seconds = measure_seconds + APART_SECONDS
+        try:
+            row = bench.measure(preset, f"c{count}", number, seconds=most_seconds, judge=common.judge(copy))
+        finally:
+            common.end()
+        if row.outcome == "slower":  # the judge has ended it, which only says that the common seconds are over
+            row.outcome, row.error = "ok", None
+        return row
+
+    with ThreadPoolExecutor(count) as pool:
+        return sorted(pool.map(of_copy, range(count)), key=lambda row: row.run)
+
+
 def measure(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
     """Train `count` copies of `preset` at once, and return one row about them: the first copy's, with the samples per
     second of all of them in the seconds in which all trained, and the mean of their steps and waits.
@@ -101,10 +151,10 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
     `number` is the round, and `measure_seconds` the measured time. If a copy fails, the row is that of the failed copy.
     Other programs on the device cannot be distinguished from the other copies and are not reported.
     """
-    each_seconds = measure_seconds * (LONGER if count > 1 else 1.0)
-    with ThreadPoolExecutor(count) as pool:
-        rows = list(pool.map(lambda _: bench.measure(preset, f"c{count}", number, seconds=each_seconds), range(count)))
-    rows.sort(key=lambda row: row.run)
+    if count == 1:
+        rows = [bench.measure(preset, "c1", number, seconds=measure_seconds)]
+    else:
+        rows = _measured_together(bench, preset, count, number, measure_seconds)
     row = next((row for row in rows if not row.good), rows[0])
     if not row.good:
         return row
@@ -115,7 +165,7 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
         row.outcome = "error"
         row.error = (
             f"all copies trained at the same time for only {seconds(max(0.0, end - begin))} of "
-            f"{seconds(measure_seconds)}; give more --seconds"
+            f"{seconds(measure_seconds)}: their starts were too far apart, or one of them ended early"
         )
         return row
     row.samples_per_second = speed

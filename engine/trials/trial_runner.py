@@ -107,7 +107,9 @@ class Measures(Protocol):
 
     def run_of(self, trial: Trial) -> Run: ...
 
-    def measure(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> Trial: ...
+    def measure(
+        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, judge: Judge | None = None
+    ) -> Trial: ...
 
 
 class TrialRunner:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
+from gputui.engine.presets import Preset
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
@@ -21,6 +24,8 @@ from gputui.engine.scaling import copies
 from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.trials import proof_sentences, scaling_sentences
 from gputui.engine.trials.record import Record
+from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import Judge
 from gputui.tui import cli
 
 from tests.support.front_door import gputui
@@ -148,6 +153,30 @@ def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkey
     assert "could not be measured: oom" in proof_sentences.result(record)
     record = measured(tmp_path / "apart", monkeypatch, lambda count: 2000.0, common_seconds=1.0)
     assert "all copies trained at the same time for only 1.0 s of 5.0 s" in proof_sentences.result(record)
+
+
+def test_a_copy_trains_on_until_the_last_has_trained_for_the_measured_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second copy starts late, after more than the measured time; each reports its speed 20 times a second."""
+    first_may, ended = threading.Lock(), []
+    monkeypatch.setattr(copies, "together", lambda runs, batch: (0.0, 0.2, 1000.0))
+
+    class Late(PlantedBench):
+        def measure(self, preset: Preset, side: str, repeat: int, *, judge: Judge | None = None, **_more: Any) -> Trial:
+            late = not first_may.acquire(blocking=False)
+            assert judge is not None
+            time.sleep(0.5 if late else 0.0)
+            until = time.monotonic() + 10
+            while not judge([1000.0]) and time.monotonic() < until:
+                time.sleep(0.05)
+            ended.append((late, time.monotonic()))
+            return Trial(side=side, repeat=repeat, run=f"{late:d}-c2", outcome="slower", error="ended early")
+
+    began = time.monotonic()
+    row = copies.measure(Late(tmp_path, lambda _options, _before: Planted(1.0)), presets.defaults(), 2, 1, 0.2)
+    assert (row.outcome, row.error, row.samples_per_second) == ("ok", None, 1000.0)
+    assert all(0.7 <= moment - began < 8 for _, moment in ended), "both ended when the late one had trained for 0.2 s"
 
 
 @pytest.mark.slow
