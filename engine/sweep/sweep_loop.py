@@ -307,6 +307,7 @@ class SweepLoop:
         for trial in sweep.trials:
             if trial.part == SEARCH and trial.state in (PLANNED, PAUSED):
                 trial.state = LEFT_OUT if trial.state == PLANNED else DROPPED
+                self._trainings.let_go(trial)
         left_out = sum(trial.state == LEFT_OUT for trial in sweep.trials)
         if left_out:
             self._record.ended_because = (

@@ -57,6 +57,9 @@ class Trainings(Protocol):
     def stop(self, trial: SweepTrial) -> bool:
         """Stop a trial that waits or trains. Return False if it is just starting, so that it has to be asked again."""
 
+    def let_go(self, trial: SweepTrial) -> None:
+        """Let the run of a trial that has paused for good train to its end if a person resumes it."""
+
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""
 
@@ -172,6 +175,12 @@ class QueuedTrainings:
             runs.request_stop(self._run(trial))
             return True
         return False
+
+    def let_go(self, trial: SweepTrial) -> None:
+        """Let the run of a trial that has paused for good train to its end if a person resumes it."""
+        run = self._run(trial)
+        if run.path.exists() and not self._is_in_flight(run):
+            part_of_sweep.set_pause(run, self._sweep, None)
 
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""

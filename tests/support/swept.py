@@ -69,6 +69,9 @@ class Simulated:
         self.trained[trial.run].clear()  # it has no checkpoint
         return True
 
+    def let_go(self, trial: SweepTrial) -> None:
+        pass
+
     def keep_going(self) -> None:
         self._count()
 

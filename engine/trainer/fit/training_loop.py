@@ -152,6 +152,7 @@ class TrainingLoop:
         model.stop_training = False
         if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
             self._finish(callbacks, due)
+        self._pause_if_due()  # it was killed after the checkpoint of that epoch
         while self.step < self.steps and not model.stop_training:
             # The rest of a resumed epoch is a fit of its own.
             epoch, done = divmod(self.step, self.steps_per_epoch)
@@ -201,10 +202,8 @@ class TrainingLoop:
         )
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """To be called before the training ends early: reports the progress, and writes a checkpoint if checkpoints are
-        on.
-
-        `metrics` are the metrics up to now, if they are known.
+        """Report the progress before the training ends early, with the `metrics` up to now if they are known, and
+        write a checkpoint if checkpoints are on.
         """
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
@@ -216,9 +215,7 @@ class TrainingLoop:
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the train function for Keras' fit, with the batches of `iterator`. Returns the logs of
-        its last step.
-        """
+        """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
         began = self._now()
         if not self._may_execute:
             self._leave_if_it_is_time(began)
@@ -467,10 +464,15 @@ class TrainingLoop:
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         if self._saver.take_due(epoch_ends=True):
             self.save()
-        if epoch + 1 == self._pause_after and self.step < self.steps and not self.built.model.stop_training:
-            self.built.stop.request("stopped")  # a trial of a sweep: the next execution, if any, comes when it goes on
+        self._pause_if_due()
         if self.agreement is not None:
             self._agree_at_epoch_end()
+
+    def _pause_if_due(self) -> None:
+        """Request a stop if this is a trial of a sweep that pauses here. It trains its next steps when it goes on."""
+        due = self._pause_after is not None and self.step >= self._pause_after * self.steps_per_epoch
+        if due and self.step < self.steps and not self.built.model.stop_training:
+            self.built.stop.request("stopped")
 
     def _agree_at_epoch_end(self) -> None:
         """Exchange requests with all workers, each of which calls this at the end of an epoch.
