@@ -120,10 +120,11 @@ class QueuedTrainings:
                 raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
             tags = json.dumps({"tags": [tag_of(self._sweep)]}) + "\n"
-            more = {part_of_sweep.FILE: part_of_sweep.content(self._sweep, trial.until), titles.NOTES_FILE: tags}
+            place = part_of_sweep.content(self._sweep, trial.until, trial.changes, trial.seed)
+            more = {part_of_sweep.FILE: place, titles.NOTES_FILE: tags}
             launch.create_queued(preset, Path(self._request.folder), run.path, more)
         elif not self._is_in_flight(run):
-            part_of_sweep.set_pause(run, self._sweep, trial.until)
+            part_of_sweep.set_pause(run, trial.until)
         if not self._is_in_flight(run):
             adding.queue_trial(run)
 
@@ -180,7 +181,7 @@ class QueuedTrainings:
         """Let the run of a trial that has paused for good train to its end if a person resumes it."""
         run = self._run(trial)
         if run.path.exists() and not self._is_in_flight(run):
-            part_of_sweep.set_pause(run, self._sweep, None)
+            part_of_sweep.set_pause(run, None)
 
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""

@@ -178,7 +178,7 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(home: Path, monkeypatch:
         (home / "proofs" / name / "proof.json").write_text(json.dumps(record))
         run = Run(runs_folder() / f"{name}-001")
         run.path.mkdir(parents=True)
-        run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(name, None))
+        run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(name, None, {}, 1))
         listed += [Entry(run.id, 1.0), Entry(f"{name}-other", 2.0)]
     assert [path.name for path in interrupted_sweeps.go_on(listed)] == ["20261126-120000-a"]
     ((command, more),) = begun
