@@ -19,9 +19,11 @@ from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
 from .baseline import Choice, LineUp
 from .caveats import caveats
+from .over_seeds import SeedGroup, seed_groups
 from .same_code import CodeRow, code_row
 
-NO_DIFFERENCE = ("train.seed", "run.code")  # options in which repeats may differ
+SEED = "train.seed"
+NO_DIFFERENCE = (SEED, "run.code")  # options in which repeats may differ
 VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # keys of the event `started`, with names
 
 
@@ -73,7 +75,8 @@ class Comparison:
 
     Repeats have the same number in `groups`. `notes` are sentences about figures that cannot be compared and runs that
     are left out. `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
-    compares the users' own code. None if no run has any.
+    compares the users' own code. None if no run has any. `over_seeds` has mean and spread of runs that differ only in
+    their seed.
     """
 
     baseline: str
@@ -88,6 +91,7 @@ class Comparison:
     versions: tuple[OptionRow, ...] = ()
     code: CodeRow | None = None
     names: tuple[str, ...] = ()
+    over_seeds: tuple[SeedGroup, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values for JSON."""
@@ -106,7 +110,8 @@ def compare(line_up: LineUp) -> Comparison:
     code = code_row(runs)
     codes = code.numbers if code else (0,) * len(runs)
     groups = _groups(options, [place.index if place else None for place in places], versions_of_runs, codes)
-    rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
+    metrics = _metrics(results)
+    rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *metrics)]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
     versions = _versions(versions_of_runs)
@@ -134,6 +139,11 @@ def compare(line_up: LineUp) -> Comparison:
         versions=versions,
         code=code,
         names=tuple(run.name for run in runs),
+        over_seeds=seed_groups(
+            groups,
+            [of_run.get(SEED) for of_run in options],
+            [(figure, [result.get(figure.key) for result in results]) for figure in metrics],
+        ),
     )
 
 

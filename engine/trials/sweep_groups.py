@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..compare import over_seeds
 from .sweep_record import DONE, FAILED, SEARCH, SweepTrial
 
 
@@ -48,6 +49,13 @@ def last_value(trial: SweepTrial) -> float | None:
 def values(trials: Iterable[SweepTrial]) -> list[float]:
     """Return the metrics of the trials that have trained to their end."""
     return [trial.value for trial in trials if trial.state == DONE and trial.value is not None]
+
+
+def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float | None]:
+    """Return the mean metric of the trials that have trained to their end and its standard deviation, None if it is
+    not known.
+    """
+    return over_seeds.mean_and_spread(values(trials))
 
 
 def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:

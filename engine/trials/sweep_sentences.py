@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 
 from .. import units
@@ -171,9 +170,8 @@ def groups_table(sweep: Sweep, part: str = SEARCH) -> Table:
 
 def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
     """Return the mean metric of the trials of a setting and its standard deviation over seeds, a dash if unknown."""
-    metrics = sweep_groups.values(group)
-    mean = amount(statistics.fmean(metrics)) if metrics else units.NONE
-    return mean, amount(statistics.stdev(metrics)) if len(metrics) > 1 else units.NONE
+    mean, spread = (amount(figure) for figure in sweep_groups.mean_and_spread(group))
+    return mean, spread
 
 
 def seed(trial: SweepTrial) -> str:

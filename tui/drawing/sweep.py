@@ -26,9 +26,7 @@ STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
 
 def interval(group: Sequence[SweepTrial]) -> Interval | None:
     """Return the mean metric of the trials of a setting, with its standard deviation over seeds. None without one."""
-    metrics = sweep_groups.values(group)
-    spread = statistics.stdev(metrics) if len(metrics) > 1 else None
-    return around(statistics.fmean(metrics), spread) if metrics else None
+    return around(*sweep_groups.mean_and_spread(group))
 
 
 def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:

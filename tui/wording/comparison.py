@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,6 @@ from ...engine.text_table import Table, escaped
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
-SEED = "train.seed"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
@@ -41,24 +39,20 @@ def over_seeds(comparison: Comparison) -> list[str]:
     """Return a line for each group of runs that differ only in their seed: the mean and the standard deviation of the
     validation's metrics, and each seed's value. Without validation they are those of the training.
     """
-    seeds = next((row.values for row in comparison.options if row.key == SEED), ())
-    metrics = [row for row in comparison.figures if row.key.startswith("metrics.")]
-    metrics = [row for row in metrics if row.key.startswith("metrics.val_")] or metrics
     lines = []
-    for group in dict.fromkeys(comparison.groups):
-        places = [at for at, of in enumerate(comparison.groups) if of == group]
-        if len({seeds[at] for at in places if seeds}) < 2:
-            continue
+    for group in comparison.over_seeds:
+        validated = [figure for figure in group.figures if figure.key.startswith("metrics.val_")]
         texts = []
-        for row in metrics:
-            values = {at: value for at in places if (value := row.values[at]) is not None}
-            if len(values) > 1:
-                mean, spread = statistics.fmean(values.values()), statistics.stdev(values.values())
-                each = ", ".join(f"{value_text(row, value)} with {seeds[at]}" for at, value in values.items())
-                texts.append(f"{row.label} {value_text(row, mean)} ± {value_text(row, spread)} ({each})")
-        if texts:
-            names = ", ".join(comparison.names[at] for at in places)
-            lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
+        for figure in validated or group.figures:
+            mean, spread = (units.with_unit(value, figure.unit) for value in (figure.mean, figure.spread))
+            each = ", ".join(
+                f"{units.with_unit(value, figure.unit)} with {seed}"
+                for seed, value in zip(group.seeds, figure.values, strict=True)
+                if value is not None
+            )
+            texts.append(f"{figure.label} {mean} ± {spread} ({each})")
+        names = ", ".join(comparison.names[at] for at in group.places)
+        lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
     return lines
 
 

@@ -1,0 +1,67 @@
+"""Groups of compared runs that differ only in their seed: mean and standard deviation of their metrics."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..figures import Figure
+
+
+@dataclass(frozen=True)
+class SeedFigure:
+    """A metric (`key`, `label`, `unit`) of the runs of a group. Its value is None for a run that does not have it.
+
+    `mean` and `spread`, the standard deviation, are those of at least two values.
+    """
+
+    key: str
+    label: str
+    unit: str
+    values: tuple[float | None, ...]
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that differ only in their seed: their places among the compared runs (from 0), their seeds and metrics."""
+
+    places: tuple[int, ...]
+    seeds: tuple[Any, ...]
+    figures: tuple[SeedFigure, ...]
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the mean and the standard deviation. None for a mean of no value, and for a spread of fewer than two."""
+    mean = statistics.fmean(values) if values else None
+    return mean, statistics.stdev(values) if len(values) > 1 else None
+
+
+def seed_groups(
+    groups: Sequence[int], seeds: Sequence[Any], metrics: Sequence[tuple[Figure, Sequence[float | None]]]
+) -> tuple[SeedGroup, ...]:
+    """Return each group with at least two seeds, and those of the metrics that two of its runs have. Empty groups are
+    left out.
+
+    Runs of a group have the same number in `groups`. `seeds` has the seed of each run, and each of `metrics` its values
+    in all runs.
+    """
+    made = []
+    for number in dict.fromkeys(groups):
+        places = tuple(at for at, group in enumerate(groups) if group == number)
+        if len({seeds[at] for at in places}) < 2:
+            continue
+        figures = [_figure(figure, tuple(values[at] for at in places)) for figure, values in metrics]
+        if whole := tuple(figure for figure in figures if figure is not None):
+            made.append(SeedGroup(places, tuple(seeds[at] for at in places), whole))
+    return tuple(made)
+
+
+def _figure(figure: Figure, values: tuple[float | None, ...]) -> SeedFigure | None:
+    mean, spread = mean_and_spread([value for value in values if value is not None])
+    if mean is None or spread is None:
+        return None
+    return SeedFigure(figure.key, figure.label, figure.unit, values, mean, spread)
