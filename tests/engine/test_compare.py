@@ -146,9 +146,8 @@ def test_runs_that_differ_only_in_the_seed_have_their_mean_spread_and_each_value
     ]
     assert set(comparison.over_seeds(compare(four))) < set(comparison.remarks(compare(four)))
     (group,) = json.loads(comparison.as_json(compare(four)))["over_seeds"]
-    values, mean, spread = (group["figures"][1][key] for key in ("values", "mean", "spread"))
-    assert (group["places"], group["seeds"], values) == ([0, 1], [1, 2], [0.5, 0.7])
-    assert (mean, spread) == pytest.approx((0.6, 0.02**0.5))
+    assert (group["places"], group["seeds"], group["figures"][1]["values"]) == ([0, 1], [1, 2], [0.5, 0.7])
+    assert [group["figures"][1][key] for key in ("mean", "spread")] == pytest.approx([0.6, 0.02**0.5])
     again = recorded.write(home, name="e", seconds=30, gpus=1, settings=("input.batch_size=128",))
     amend(again, metrics={"val_loss": 0.2})
     assert comparison.over_seeds(compare([four[0], four[2], again])) == [], "repeats with one seed"
