@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -210,11 +210,17 @@ def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
         raise
 
 
-def start(proof: Proof, among: Collection[str] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    proof: Proof,
+    among: Collection[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+) -> subprocess.Popen[bytes]:
     """Lease the devices and start the proof's process in a session of its own. The caller need not wait for the
     returned process.
 
-    `among` names the devices that the queue allows. Raises NotFree with `among`, else ProofError, if the devices are
+    `among` names the devices that the queue allows. The process gets `environment` and the working directory
+    `directory`, by default those of this process. Raises NotFree with `among`, else ProofError, if the devices are
     not free, and locks.Taken if the proof is running. Raises OSError if the lock cannot be opened.
     """
     request = proof.request
@@ -231,8 +237,11 @@ def start(proof: Proof, among: Collection[str] | None = None) -> subprocess.Pope
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd)} | lease.environment(devices.leases),
+            env={**(os.environ if environment is None else environment)}
+            | {LOCK: str(lock.fd)}
+            | lease.environment(devices.leases),
             pass_fds=[lock.fd, *(each.lock.fd for each in devices.leases)],
+            cwd=directory,
             start_new_session=True,
         )
         devices.hand_over(process.pid, str(proof.path))

@@ -76,21 +76,21 @@ def main(path: Path, work: Work) -> int:
         signal.signal(number, stop.ask)
     signal.signal(stop_signals.BY_PERSON, stop.ask_by_person)
     leases = lease.inherited(os.environ.pop(locks.LEASED, ""))
+    try:  # before the request and the record are read, which another process may be replacing
+        lock = own_lock(path / PROOF_LOCK)
+    except locks.Taken:
+        sys.exit(f"another process is already carrying out {path}")
     request = Request.read(path / "request.json")
     named = _stop_signal(request)
     for name, number in stop_signals.BY_SCHEDULER.items():
         signal.signal(number, stop.ask if name == named else signal.SIG_IGN)
     stop_signals.let_through()
     record = empty_record(path, request)
-    earlier = _go_on(path, record)
-    record.set_process(Process.current())
-    try:
-        lock = own_lock(path / PROOF_LOCK)
-    except locks.Taken:
-        sys.exit(f"another process is already carrying out {path}")
     if leases and request.chooses_gpus:
         os.environ[VARIABLE] = ",".join(each.name for each in leases)  # all trials train on the same GPUs
     with lock:
+        earlier = _go_on(path, record)
+        record.set_process(Process.current())
         record.write("examining this machine")
         code = _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
         for line in free_gpus.give_back(leases):

@@ -6,8 +6,6 @@ process was killed while the machine kept running is left to its user.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,11 +13,10 @@ from pathlib import Path
 from ..files.places import proofs_folder
 from ..files.reading import read_object
 from ..runs import part_of_sweep
+from ..system import locks
 from ..system.identity import Place
 from . import entries
 from .entries import Entry
-
-PROCESS = "gputui.engine.sweep"
 
 
 def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
@@ -41,19 +38,22 @@ def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
 
 
 def go_on(listed: Iterable[Entry]) -> list[Path]:
-    """Start the process of each sweep in `interrupted`, in the environment of its run, and return their folders."""
-    sweeps = interrupted(listed)
-    for path, run in sweeps.items():
-        environment, folder = entries.environment_of(run)
+    """Start the process of each sweep in `interrupted`, in the environment of its run, and return the folders of those
+    that were started.
+    """
+    begun = []
+    for path, run in interrupted(listed).items():
+        from ..proof import folder  # the runner, which stays in memory for days, does without it
+        from ..proof.request import ProofError  # the same
+
+        environment, directory = entries.environment_of(run)
+        try:
+            folder.start(folder.Proof(path), environment=environment, directory=directory or "/")
+        except locks.Taken:  # its user has resumed it
+            continue
+        except (ProofError, OSError) as fault:
+            print(f"{time.strftime('%F %T')} the sweep {path.name} does not go on: {fault}", flush=True)
+            continue
         print(f"{time.strftime('%F %T')} the sweep {path.name} goes on after a restart of the machine", flush=True)
-        with (path / "proof.log").open("ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", PROCESS, str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=folder or "/",
-                start_new_session=True,
-            )
-    return list(sweeps)
+        begun.append(path)
+    return begun

@@ -7,6 +7,7 @@ A sweep is a proof folder with a process of its own; its trials are ordinary run
     preset_block.py     the block `sweep:` of a preset
     sweep_request.py    the request, and what is refused before the first training
     sweep_loop.py       the sweep: which trial is started next, the search, then the proof
+    failures.py         which failures end the sweep
     halving.py          bad trials end early: who goes on after a rung
     decision.py         means over seeds, the finalists, confidence intervals of their differences
     trainings.py        a trial as a run: made once, queued, read

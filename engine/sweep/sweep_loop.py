@@ -36,12 +36,11 @@ from ..trials.sweep_record import (
     SweepTrial,
 )
 from ..trials.trial_runner import Stop
-from . import decision, halving, proposals, swept_values
+from . import decision, failures, halving, proposals, swept_values
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
 POLL_SECONDS = 0.5
 AHEAD = 1  # trials that wait in the queue, so that no device waits for this process
-SAME_FAILURES = 3  # in a row, with one cause, hold the sweep
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
@@ -65,26 +64,39 @@ class SweepLoop:
         if record.sweep is None:
             record.sweep = Sweep(settings=self._settings)
         self._sweep = record.sweep
+        self._begun_t = time.time()
 
     def run(self) -> None:
         """Carry out the whole sweep. Raises Stopped, and BaselineFailed if it cannot go on."""
         self._go_on()
-        if not self._sweep.trials:
-            self._plan_search()
-        self._train(SEARCH)
-        self._end_search()
-        self._plan_proof()
-        if any(trial.part == PROOF for trial in self._sweep.trials):
+        try:
+            if self._sweep.best is None:
+                if not self._sweep.trials:
+                    self._plan_search()
+                self._train(SEARCH)
+                self._end_search()
+            self._plan_proof()
             self._train(PROOF)
+        except (BaselineFailed, OSError):
+            self._stop_trials()
+            raise
         self._decide()
 
     def _go_on(self) -> None:
-        """Take up an interrupted sweep: trials that were stopped or have failed are tried again, those of the search
-        only if the proof has not begun.
+        """Take up an interrupted sweep: trials that were stopped or have failed are tried again, but for those that
+        have diverged. Those of a search that has ended are tried again only if the sweep has got more time; the
+        search is then open again.
         """
-        part = PROOF if any(trial.part == PROOF for trial in self._sweep.trials) else SEARCH
-        for trial in self._sweep.trials:
-            if trial.part == part and trial.state in (FAILED, STOPPED, LEFT_OUT, DROPPED):
+        sweep = self._sweep
+        if self._settings.minutes > sweep.settings.minutes:
+            sweep.best = sweep.winner = sweep.searched = sweep.proved = None
+            sweep.rivals = []
+        sweep.settings = self._settings
+        for trial in sweep.trials:
+            if trial.part == SEARCH and sweep.best is not None:
+                continue
+            if trial.state in (STOPPED, LEFT_OUT, DROPPED) or (trial.state == FAILED and trial.cause != NOT_FINITE):
+                trial.failures += trial.state == FAILED
                 again = PAUSED if trial.rungs and trial.state == DROPPED else PLANNED
                 trial.state, trial.error, trial.cause, trial.ended_t = again, "", "", None
 
@@ -109,21 +121,35 @@ class SweepLoop:
         trials.append(SweepTrial(run=name, changes=dict(changes), seed=seed % SEEDS_BELOW, part=part))
 
     def _plan_proof(self) -> None:
-        """Choose the finalists, and plan their trainings on fresh seeds: the same seeds for all, in turn."""
+        """Choose the finalists, and plan their trainings on fresh seeds: the same seeds for all, in turn.
+
+        If a search that has got more time has other finalists, the trials of the earlier ones are kept, and those that
+        were not trained are left out.
+        """
         sweep, settings = self._sweep, self._settings
-        if any(trial.part == PROOF for trial in sweep.trials):
-            return
         finalists = [changes for changes, _ in sweep_groups.ranked(sweep.trials, settings.higher)][: settings.finalists]
         if len(finalists) < 2 or not settings.proof_seeds:
             return
-        source = random.Random(f"{self._request.seed} proof")
-        used = {trial.seed for trial in sweep.trials}
-        for number in range(settings.proof_seeds):
-            seed = next(s for s in iter(lambda: source.randrange(SEEDS_BELOW), None) if s not in used)
-            used.add(seed)
+        keys = set(map(sweep_groups.key_of, finalists))
+        earlier = [trial for trial in sweep.trials if trial.part == PROOF]
+        for trial in earlier:
+            if trial.state == PLANNED and sweep_groups.key_of(trial.changes) not in keys:
+                trial.state = LEFT_OUT
+        planned = {(sweep_groups.key_of(trial.changes), trial.seed) for trial in earlier}
+        for number, seed in enumerate(dict.fromkeys(trial.seed for trial in earlier) or self._fresh_seeds()):
             for changes in finalists if number % 2 == 0 else reversed(finalists):
-                self._add(changes, seed, PROOF)
+                if (sweep_groups.key_of(changes), seed) not in planned:
+                    self._add(changes, seed, PROOF)
         self._record.write("the proof begins")
+
+    def _fresh_seeds(self) -> list[int]:
+        """Return the seeds of the proof: those of no trial of the search."""
+        source, used = random.Random(f"{self._request.seed} proof"), {trial.seed for trial in self._sweep.trials}
+        fresh: dict[int, None] = {}
+        while len(fresh) < self._settings.proof_seeds:
+            if (seed := source.randrange(SEEDS_BELOW)) not in used:
+                fresh[seed] = None
+        return list(fresh)
 
     # ---- the trials ----------------------------------------------------------------------------------
 
@@ -134,8 +160,10 @@ class SweepLoop:
             for trial in self._flying(part):
                 self._settle(trial, self._trainings.look(trial))
             if self._stop.count:
-                self._leave()
-            self._refuse_to_go_on()
+                self._stop_trials()
+                raise Stopped
+            if why := failures.why_to_hold(self._sweep.trials, self._begun_t):
+                raise BaselineFailed(f"{why}; gputui sweep --resume {self._record.id} tries them again")
             flying = self._flying(part)
             following = self._next(part) if len(flying) < self._settings.parallel + AHEAD else None
             if following is not None:
@@ -154,9 +182,11 @@ class SweepLoop:
     def _next(self, part: str) -> SweepTrial | None:
         """Return the trial to start now; None if there is none, or no time for it."""
         rungs, trials = self._settings.rungs, self._sweep.trials
-        planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED][:1]
-        if not planned and part == SEARCH and self._settings.sampler == "tpe" and self._has_time(part):
-            planned = self._propose()
+        planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED]
+        planned.sort(key=lambda trial: trial.failures)  # the others first
+        is_new = bool(planned) and not planned[0].failures
+        if not is_new and part == SEARCH and self._settings.sampler == "tpe" and self._has_time(part):
+            planned = self._propose() or planned
         if part == SEARCH and rungs:
             promoted = halving.to_go_on(trials, rungs, self._settings.factor, self._settings.higher)
             if promoted is None and not planned and not self._flying(part) and not self._has_finalists():
@@ -205,6 +235,9 @@ class SweepLoop:
         if look.state == DONE or (look.state == STOPPED and until is not None and len(look.epochs) >= until):
             self._settle(trial, look)  # it has trained while no process followed the sweep
             return
+        if look.state in IN_FLIGHT:  # the same; it may end at any moment, and is not started again
+            trial.state = look.state
+            return
         self._record.write(f"{sweep_sentences.name(trial)} is queued")
         try:
             self._trainings.start(trial)
@@ -240,8 +273,8 @@ class SweepLoop:
         if look.state == STOPPED and trial.until is not None and len(values) >= trial.until:
             trial.state = PAUSED
         if trial.state in (DONE, PAUSED) and (not values or values[-1] is None):
-            self._refuse_metric(look)
             trial.state, trial.cause = FAILED, NOT_FINITE
+            self._refuse_metric(look)
             trial.error = f"{metric} is not a finite number after the last epoch"
         elif trial.state == DONE:
             trial.value = values[-1]
@@ -258,36 +291,23 @@ class SweepLoop:
                 "name one of them with --metric"
             )
 
-    def _refuse_to_go_on(self) -> None:
-        """Raise BaselineFailed if the latest trials have failed with one cause. A diverging training is no such
-        failure.
-        """
-        ended = sorted(
-            (trial for trial in self._sweep.trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0
-        )
-        latest = ended[-SAME_FAILURES:]
-        is_same = len({(trial.cause, trial.error.replace(trial.run, "")) for trial in latest}) == 1
-        if len(latest) == SAME_FAILURES and is_same and latest[0].state == FAILED and latest[0].cause != NOT_FINITE:
-            raise BaselineFailed(
-                f"{SAME_FAILURES} trials in a row failed with one cause: {latest[-1].error}; "
-                f"gputui sweep --resume {self._record.id} tries them again"
-            )
-
-    def _leave(self) -> None:
-        """Stop the trials that wait or train, and raise Stopped when they have ended."""
+    def _stop_trials(self) -> None:
+        """Stop the trials that wait or train, and return when they have ended."""
         flying = [trial for trial in self._sweep.trials if trial.state in IN_FLIGHT]
         self._record.write("stopping its trials")
         count, to_ask = self._stop.count, flying
         while flying:
             to_ask = [trial for trial in to_ask if trial in flying and not self._trainings.stop(trial)]
             self._wait()
-            if self._stop.count > count:  # the second request ends them at once
+            if self._stop.count > max(1, count):  # the second request ends them at once
                 count, to_ask = self._stop.count, flying
             for trial in flying:
-                self._settle(trial, self._trainings.look(trial))
+                try:
+                    self._settle(trial, self._trainings.look(trial))
+                except BaselineFailed as fault:
+                    trial.state, trial.error = FAILED, str(fault)
             flying = [trial for trial in flying if trial.state in IN_FLIGHT]
         self._record.write()
-        raise Stopped
 
     def _estimate(self) -> None:
         """Store the expected time of the whole sweep: that of the ended trials, in proportion to those to come."""

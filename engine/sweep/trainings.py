@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,14 +29,15 @@ from .swept_values import as_settings
 ABSENT, HELD = "absent", "held"
 CRASHED = "crashed"  # the cause if a process was killed, or the machine has restarted
 NOT_FINITE = "nan"  # the kind of error of weights that are not finite
+OUT_OF_MEMORY, TIMEOUT = "oom", "timeout"  # states of a run, which are causes as well
 
 
 @dataclass(frozen=True)
 class Look:
     """A training as its files show it. `state` is a state of a trial, ABSENT if it has no folder, or HELD in the queue.
 
-    `epochs` has the figures of each epoch that has ended. `error` is its message if it has failed or is held, and
-    `cause` the kind of the error.
+    `epochs` has the figures of each epoch that has ended, and `epoch_seconds` is their median time. `error` is its
+    message if it has failed or is held, and `cause` the kind of the error.
     """
 
     state: str
@@ -43,6 +45,7 @@ class Look:
     seconds: float | None = None
     error: str = ""
     cause: str = ""
+    epoch_seconds: float | None = None
 
 
 class Trainings(Protocol):
@@ -154,18 +157,16 @@ class QueuedTrainings:
 
     @staticmethod
     def _ended(run: Run, result: Mapping[str, Any]) -> Look:
-        by_epoch = {event.epoch: event.metrics for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
-        figures = [by_epoch[epoch] for epoch in sorted(by_epoch)]
+        by_epoch = {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
+        figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
         state, error = run.state, mapping(result.get("error"))
-        if state == "ok":
-            return Look(DONE, figures, seconds)
-        if state == "stopped":
-            return Look(STOPPED, figures, seconds)
+        if state in ("ok", "stopped"):
+            each = statistics.median(event.seconds for event in by_epoch.values()) if by_epoch else None
+            return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each)
         message = (text(error.get("message")) or f"it has {state}").partition("\n")[0]
-        return Look(
-            FAILED, figures, seconds, message, CRASHED if state == CRASHED else text(error.get("kind")) or state
-        )
+        kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else text(error.get("kind"))
+        return Look(FAILED, figures, seconds, message, kind or state)
 
     def stop(self, trial: SweepTrial) -> bool:
         """Take a waiting trial out of the queue, or ask a running one to stop. Return False if it is just starting."""

@@ -68,7 +68,8 @@ class SweepTrial:
     `changes` are its values of the swept options, `part` is SEARCH or PROOF. `value` is the metric after the last
     epoch, None without one. `rungs` has the metric after each rung that the trial has ended. `until` is the epoch after
     which it pauses now, None if it trains to its end. `seconds` is its time up to now, `ended_t` the Unix time of its
-    latest end. `cause` is the kind of its error. `crashes` counts the launches that have crashed and were repeated.
+    latest end. `cause` is the kind of its error. `crashes` counts the launches that have crashed and were repeated, and
+    `failures` the failures after which a resumed sweep has tried it again.
     """
 
     run: str
@@ -84,6 +85,7 @@ class SweepTrial:
     error: str = ""
     cause: str = ""
     crashes: int = 0
+    failures: int = 0
 
 
 @dataclass(kw_only=True)

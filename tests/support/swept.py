@@ -12,8 +12,10 @@ from gputui.engine.proof.request import Request
 from gputui.engine.sweep import swept_values
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import ABSENT, Look
+from gputui.engine.system.run_clock import steady
+from gputui.engine.trials import sweep_groups
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import DONE, RUNNING, STOPPED, SweepSettings, SweepTrial
+from gputui.engine.trials.sweep_record import DONE, RUNNING, STOPPED, WAITING, Sweep, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
 Metric = Callable[[Mapping[str, Any], int, int], float | None]  # of changes, seed and epoch (from 1)
@@ -24,7 +26,11 @@ class Killed(Exception):
 
 
 class Simulated:
-    """Trainings that end at the next look. `trained` has each epoch that was trained, by run."""
+    """Trainings that end at the next look.
+
+    `trained` has each epoch that was trained, by run: a run that is started although it has ended trains its last epoch
+    again. `failing` has errors by the last three digits of the run.
+    """
 
     def __init__(self, metric: Metric, epochs: int = 1, failing: Mapping[str, str] | None = None) -> None:
         self.metric, self.epochs, self.failing = metric, epochs, dict(failing or {})
@@ -45,7 +51,8 @@ class Simulated:
             self._flying.add(trial.run)
             self._stopped.discard(trial.run)
             done = self.trained.setdefault(trial.run, [])
-            done += range(len(done) + 1, (trial.until or self.epochs) + 1)
+            until = trial.until or self.epochs
+            done += range(len(done) + 1, until + 1) or [until]
         self._count()
 
     def look(self, trial: SweepTrial) -> Look:
@@ -58,7 +65,7 @@ class Simulated:
         if trial.run in self._stopped:
             return Look(STOPPED)
         if error := self.failing.get(trial.run[-3:]):
-            return Look("failed", error=error, cause="crashed" if error == "killed" else "error")
+            return Look("failed", error=error, cause={"killed": "crashed"}.get(error, error))
         done = self.trained[trial.run]
         figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
         return Look(DONE if len(done) == self.epochs else STOPPED, figures, 10.0 * len(done))
@@ -75,6 +82,67 @@ class Simulated:
     def keep_going(self) -> None:
         self._count()
 
+    def trained_twice(self, sweep: Sweep) -> list[str]:
+        """The runs with an epoch that was trained twice, and those whose setting and seed another run of the part has
+        as well.
+        """
+        again = [run for run, epochs in self.trained.items() if epochs != sorted(set(epochs))]
+        made: dict[object, str] = {}
+        for trial in sweep.trials:
+            key = (trial.part, trial.seed, sweep_groups.key_of(trial.changes))
+            again += [trial.run] if made.setdefault(key, trial.run) != trial.run else []
+        return again
+
+    def pass_time(self, record: Record) -> None:
+        """Do what happens while the sweep waits."""
+
+    @property
+    def flying(self) -> set[str]:
+        """The runs that wait or train."""
+        return self._flying
+
+
+class Timed(Simulated):
+    """Trainings of which the first `devices` train an epoch while the sweep waits once, which takes `seconds`.
+
+    A stopped one keeps its epochs.
+    """
+
+    def __init__(self, metric: Metric, epochs: int = 1, seconds: float = 60.0, devices: int = 1) -> None:
+        super().__init__(metric, epochs)
+        self.seconds, self.devices = seconds, devices
+        self._queue: dict[str, int] = {}  # the epoch until which a run trains
+
+    def start(self, trial: SweepTrial) -> None:
+        self._stopped.discard(trial.run)
+        self._queue.setdefault(trial.run, trial.until or self.epochs)
+        self.trained.setdefault(trial.run, [])
+
+    def pass_time(self, record: Record) -> None:
+        for run in list(self._queue)[: self.devices]:
+            self.trained[run].append(len(self.trained[run]) + 1)
+            if len(self.trained[run]) >= self._queue[run]:
+                del self._queue[run]
+        record.started_mark -= self.seconds
+
+    def look(self, trial: SweepTrial) -> Look:
+        if trial.run in self._queue:
+            return Look(RUNNING if trial.run in list(self._queue)[: self.devices] else WAITING)
+        if trial.run not in self.trained:
+            return Look(ABSENT)
+        done = self.trained[trial.run]
+        figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
+        state = DONE if len(done) == self.epochs else STOPPED
+        return Look(state, figures, self.seconds * len(done), epoch_seconds=self.seconds if done else None)
+
+    def stop(self, trial: SweepTrial) -> bool:
+        self._queue.pop(trial.run, None)
+        return True
+
+    @property
+    def flying(self) -> set[str]:
+        return set(self._queue)
+
 
 def request_of(over: Sequence[str], epochs: int = 1, **more: Any) -> Request:
     """The request for a sweep of a small preset, which is not checked against the machine."""
@@ -87,8 +155,9 @@ def swept(request: Request, trainings: Simulated, path: Path, stop: Stop | None 
     """Carry out the sweep in the folder `path` from where its record is, and return the record as readers get it."""
     before = folder.read_record(path) if (path / "proof.json").exists() else None
     record = folder.empty_record(path, request)
-    record.sweep = before.sweep if before is not None else None
-    SweepLoop(request, record, trainings, stop or Stop(), wait=lambda: None).run()
+    if before is not None:
+        record.sweep, record.started_mark = before.sweep, steady() - before.seconds
+    SweepLoop(request, record, trainings, stop or Stop(), wait=lambda: trainings.pass_time(record)).run()
     record.put("ended")
     return read_back(path)
 
