@@ -79,15 +79,20 @@ def _of_gputui(options: Options, key: str, figure: WatchedFigure) -> Iterator[Fi
     """Yield an error if gputui's own training lacks the figure. The figures of a user's own code are known only when it
     trains.
     """
+    if why := lacks_figure(options, figure):
+        if figure.name not in OF_OWN_MODELS:
+            yield Finding("error", (key,), why, f"set it to one of {', '.join(OF_OWN_MODELS)}")
+        else:
+            instead = f"set train.validation_split, or {key}={figure.name.removeprefix('val_')}"
+            yield Finding("error", (key, "train.validation_split"), why, instead)
+
+
+def lacks_figure(options: Options, figure: WatchedFigure) -> str:
+    """Return why a training of gputui's own model lacks the figure; empty if it has it, or for own code."""
     if options.workload.entry is not None:
-        return
+        return ""
     if figure.name not in OF_OWN_MODELS:
-        there = ", ".join(OF_OWN_MODELS)
-        yield Finding("error", (key,), f"the training has no figure {figure.name}", f"set it to one of {there}")
-    elif figure.of_validation and not options.train.validates:
-        yield Finding(
-            "error",
-            (key, "train.validation_split"),
-            f"{figure.name} is a figure of the validation, which is off",
-            f"set train.validation_split, or {key}={figure.name.removeprefix('val_')}",
-        )
+        return f"the training has no figure {figure.name}"
+    if figure.of_validation and not options.train.validates:
+        return f"{figure.name} is a figure of the validation, which is off"
+    return ""

@@ -9,6 +9,7 @@ A run of the preset ignores the block.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ ENTRIES: Mapping[str, tuple[str, type, float, float]] = {
     "minutes": ("minutes", float, 0.01, 1e7),
     "sampler": ("sampler", str, 0, 0),
     "trials": ("most_trials", int, 2, 10_000),
-    "halving": ("halve_from", int, 1, 1_000_000),
+    "halving": ("halve_from", int, 0, 1_000_000),
     "proof_seeds": ("proof_seeds", int, 0, 100),
     "finalists": ("finalists", int, 2, 20),
     "parallel": ("parallel", int, 1, 1000),
@@ -66,7 +67,12 @@ def _over(place: str, given: Any) -> list[str]:
 
 
 def _listed(values: Any) -> str:
-    return ",".join(map(text_of, values)) if isinstance(values, list) else text_of(values)
+    return ",".join(map(_quoted, values)) if isinstance(values, list) else text_of(values)
+
+
+def _quoted(value: Any) -> str:
+    """Return the text of a value of a list, in quotes if it has a comma."""
+    return json.dumps(value) if isinstance(value, str) and "," in value else text_of(value)
 
 
 def _checked(place: str, key: str, given: Any) -> Any:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, presets
+from ..checks import figure_rules
 from ..job import slurm as slurm
 from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
-from ..options.watched_figure import figure_of
+from ..options.watched_figure import OF_OWN_MODELS, figure_of
 from ..presets import Preset, PresetError
 from ..proof import proof_start, request
 from ..proof.folder import Proof
@@ -24,7 +25,7 @@ from ..queue import slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
 from ..tune.wide.storage import is_installed
 from . import decision, halving, proposals, swept_values
-from .trainings import trial_preset
+from .trainings import takes_one_gpu, trial_preset
 
 MOST_TRIALS = 10_000
 MOST_CHECKED = 50  # combinations that are checked before the start; the others fail one by one
@@ -65,13 +66,15 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
     """Return what a sweep of the preset is to do on this machine.
 
     `over` are texts as --over takes them, `metric` is a figure of each epoch, and `halve_from` the epoch of the first
-    rung, None without halving. `more` are further fields of SweepSettings. Raises PresetError and ProofError.
+    rung, None or 0 without halving. `more` are further fields of SweepSettings. Raises PresetError and ProofError.
     """
     sampler = more.get("sampler", "grid")
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
     _refuse_axes(axes, sampler, more)
-    if sampler == "tpe" and halve_from is not None:
-        raise ProofError("--halving goes with --sampler grid or random: TPE learns from complete trainings")
+    if sampler == "tpe" and halve_from:
+        raise ProofError(
+            "--halving goes with --sampler grid or random: TPE learns from complete trainings; give --halving 0"
+        )
     figure = figure_of(metric)
     here = this_machine.read()
     return SweepSettings(
@@ -79,7 +82,7 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
         metric=figure.name,
         higher=_higher(figure.name, figure.direction),
         rungs=_rungs(preset, halve_from, more.get("factor", SweepSettings.factor)),
-        one_gpu_each=_one_gpu_each(preset.options, here),
+        one_gpu_each=len(here.gpus) > 1,
         **more | {"parallel": more.get("parallel") or _parallel(preset.options, here)},
     )
 
@@ -118,7 +121,7 @@ def _higher(metric: str, direction: str) -> bool:
 
 
 def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
-    if first is None:
+    if not first:
         return []
     epochs = preset.options.train.epochs
     if not 1 <= first < epochs:
@@ -132,13 +135,8 @@ def _parallel(options: Options, here: Machine) -> int:
     """Return how many trials this machine can train at once, or how many are submitted to Slurm."""
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
         return IN_SLURM
-    choice = gpu_choice.parse("free:1" if _one_gpu_each(options, here) else options.device.visible)
+    choice = gpu_choice.parse("free:1" if takes_one_gpu(options) else options.device.visible)
     return max(1, len(here.gpus) // choice.count) if choice else 1
-
-
-def _one_gpu_each(options: Options, here: Machine) -> bool:
-    """Return True if a trial trains on one GPU and names none, and this machine has several."""
-    return len(here.gpus) > 1 and options.device.visible == "all" and options.strategy.kind in ("single", "one_device")
 
 
 def _refuse_combinations(made: Request) -> None:
@@ -155,6 +153,8 @@ def _refuse_combinations(made: Request) -> None:
             options = trial_preset(made, changes, made.seed).options
         except PresetError as fault:
             raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
+        if why := figure_rules.lacks_figure(options, figure_of(sweep.metric)):
+            raise ProofError(f"--metric {sweep.metric}: {why}; it is one of {', '.join(OF_OWN_MODELS)}")
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
         if errors:
             raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 import re
@@ -28,7 +29,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 def axis(text: str, in_grid: bool = True) -> Axis:
     """Return the swept option in a text such as `learning_rate=1e-3,3e-3`.
 
-    With `in_grid`, a range gets its values now. Raises ProofError.
+    With `in_grid`, a range gets its values now, and one that says how many (`0..0.1:5`) always. Raises ProofError.
     """
     name, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not listed:
@@ -38,9 +39,34 @@ def axis(text: str, in_grid: bool = True) -> Axis:
         raise ProofError(f"--over {text}: --seeds N trains each setting with N seeds")
     if match := _RANGE.fullmatch(listed):
         return _range(text, key, match, in_grid)
-    values = [_value(text, word) for word in listed.split(",")]
-    distinct = [value for number, value in enumerate(values) if value not in values[:number]]
-    return Axis(key=key, values=distinct)
+    distinct: dict[str, Any] = {}
+    for word in _split(listed):
+        read = _value(text, word)
+        distinct.setdefault(_identity(key, read), read)
+    return Axis(key=key, values=list(distinct.values()))
+
+
+def _split(listed: str) -> list[str]:
+    """Return the parts between the commas of a list that are outside brackets and quotes, as in `[64,64],[128]`."""
+    parts, depth, quote = [""], 0, ""
+    for character in listed:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and not quote and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _identity(key: str, value: Any) -> str:
+    """Return a text that is the same for values with the same meaning. For arguments of own code, 1 is not 1.0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return json.dumps(float(value) if is_number and not key.startswith(f"{ARGUMENTS}.") else value, default=str)
 
 
 def key_of(name: str) -> str:
@@ -78,7 +104,7 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
     if not math.isfinite(first) or not math.isfinite(last):
         raise ProofError(f"--over {text}: the ends of a range are finite numbers")
     ranged = Axis(key=key, low=first, high=last, log=first > 0 and last / first >= FACTOR, whole=whole)
-    if not in_grid:
+    if not in_grid and count is None:
         return ranged
     number = int(count or FEW)
     if not 2 <= number <= MOST_VALUES:

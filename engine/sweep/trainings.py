@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from .. import presets, runs
 from ..files.values import mapping, text
+from ..options import Options
 from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
@@ -93,10 +94,15 @@ def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Pre
     )
     if sweep.rungs and options.run.checkpoint == "off":
         options = replace(options, run=replace(options.run, checkpoint="epoch"))
-    if sweep.one_gpu_each:
+    if sweep.one_gpu_each and takes_one_gpu(options):
         options = replace(options, device=replace(options.device, visible="free:1"))
     source = None if request.source is None else Path(request.source)
     return Preset(request.preset_name, options, preset.description, file=source)
+
+
+def takes_one_gpu(options: Options) -> bool:
+    """Return True if a training with these options uses one GPU and does not name it."""
+    return options.device.visible == "all" and options.strategy.kind in ("single", "one_device")
 
 
 def _is_alive(run: Run) -> bool:

@@ -43,7 +43,7 @@ class SweepSettings:
     most `parallel` trials train at once, and one more waits in the queue. `most_trials` is the number of settings of a
     sampler other than the grid. `rungs` are the epochs after which trials are compared, and only the best of
     them go on; empty without halving. `factor`: one of so many goes on. With `one_gpu_each`,
-    each trial gets one free GPU.
+    each trial that trains on one GPU and does not name it gets a free one.
     """
 
     axes: Sequence[Axis]

@@ -79,6 +79,13 @@ def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str
         swept_values.axis(text)
 
 
+def test_values_of_own_arguments_are_distinct_by_their_type_and_may_be_lists() -> None:
+    assert swept_values.axis("args.layers=[64, 64],[128],'a,b'").values == [[64, 64], [128], "a,b"]
+    assert [str(value) for value in swept_values.axis("args.x=1,true,1.0,1").values] == ["1", "True", "1.0"]
+    assert swept_values.axis("weight_decay=1,1.0,2").values == [1, 2]
+    assert swept_values.axis("args.x=0..0.4:5", in_grid=False).values == [0.0, 0.1, 0.2, 0.3, 0.4]
+
+
 def test_the_cost_of_a_sweep_counts_all_trainings_and_their_time() -> None:
     def cost(seconds: float | None, **more: Any) -> str:
         settings = request_of([RATES], minutes=10, **more).sweep
@@ -103,6 +110,8 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
     assert "say which way is better" in refused(RATES, metric="size")
+    assert "no figure val_f1; it is one of loss, accuracy" in refused(RATES, metric="val_f1")
+    assert "the validation, which is off" in refused(RATES, "validation_split=0,0.1")
     assert "needs --trials N" in refused(RATES, sampler="random")
     assert "at least 3" in refused(RATES, proof_seeds=1)
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
@@ -126,20 +135,25 @@ def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.Monkey
     assert settings() == (4, "free:1", "all"), "the best preset has no GPU of a trial"
     assert settings("device.visible=free:2") == (2, "free:2", "free:2")
     assert settings("device.visible=none") == (1, "none", "none")
+    swept = sweep_request.of_preset(
+        "quickstart", (), ["device.visible=all,0", "strategy.kind=single,mirrored"], "loss", None
+    )
+    assert trainings.trial_preset(swept, {"device.visible": "0"}, 5).options.device.visible == [0], "it is kept"
+    assert trainings.trial_preset(swept, {"strategy.kind": "mirrored"}, 5).options.device.visible == "all"
     assert settings("strategy.kind=mirrored") == (1, "all", "all")
 
 
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     head = "schema_version: 1\nworkload: {model: mlp, data: digits}\n"
-    over = "sweep:\n  over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1, args.units: 8}  # three options\n"
+    over = "sweep:\n  over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1, args.units: [8, '4,4']}  # three\n"
     path.write_text(f"{head}{over}  seeds: 2\n  metric: val_accuracy\n")
     given = preset_block.parameters(str(path))
-    assert given["over"] == ("learning_rate=0.001,0.003", "weight_decay=0..0.1", "args.units=8")
+    assert given["over"] == ("learning_rate=0.001,0.003", "weight_decay=0..0.1", 'args.units=8,"4,4"')
     assert (given["seeds"], given["metric"]) == (2, "val_accuracy")
     changed = presets.resolve(str(path), ["batch_size=16"])
     saving.save(changed, path)
-    assert "# three options" in path.read_text(), "saving keeps the block"
+    assert "# three" in path.read_text(), "saving keeps the block"
     assert preset_block.parameters(str(path)) == given
     for wrong, why in (
         ("  seed: 2", "did you mean seeds"),

@@ -235,9 +235,9 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.option(
     "--halving",
     "halve_from",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     metavar="EPOCH",
-    help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third goes on.",
+    help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third goes on. 0: none.",
 )
 @click.option(
     "--proof-seeds",

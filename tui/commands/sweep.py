@@ -7,9 +7,11 @@ from typing import Any
 
 from ...engine.proof import folder, proof_start
 from ...engine.sweep import preset_block, sweep_request
+from ...engine.trials import SAMPLERS
 from ..base.errors import Refused
 from . import proof as proof_command
 
+GRID = SAMPLERS[0]
 ENDED = ("done", "running", "waiting")
 RESUMING = {"resume", "minutes", "form", "output"}  # options that are allowed together with --resume
 
@@ -34,6 +36,8 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
     if preset is None:
         raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
     block = preset_block.parameters(preset)
+    if options["sampler"] == GRID and "sampler" in given:
+        block.pop("most_trials", None)  # of the block's sampler
     options |= {name: value for name, value in block.items() if name not in given}
     asked = sweep_request.of_preset(preset, settings, **options)
     return proof_command.run_proof(asked, **following)
