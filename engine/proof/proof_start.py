@@ -126,12 +126,15 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
         time.sleep(WAIT_SECONDS)
 
 
-def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
+def begin(
+    request: Request, anyway: bool = False, trains_on: Machine | None = None
+) -> tuple[Proof, subprocess.Popen[bytes]]:
     """Check the request, create the proof and start its process; return the proof and the process.
 
-    Raises ProofError if the request cannot be measured, or if its devices are in use and `anyway` is False.
+    `trains_on` is the machine of the trials, None for this one. Raises ProofError if the request cannot be measured, or
+    if its devices are in use and `anyway` is False.
     """
-    here = this_machine.read()
+    here = trains_on or this_machine.read()
     refuse(request, here)
     if not anyway and (what := blocks(request, here)):
         raise BlockedError(request, what)

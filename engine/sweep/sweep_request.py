@@ -13,7 +13,6 @@ from typing import Any
 from .. import checks, presets
 from ..checks import figure_rules
 from ..job import slurm as slurm
-from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
 from ..options.watched_figure import OF_OWN_MODELS, figure_of
@@ -21,7 +20,7 @@ from ..presets import Preset, PresetError
 from ..proof import proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..queue import slurm_queue
+from ..queue import adding, slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
 from ..tune.wide.storage import is_installed
 from . import decision, halving, proposals, swept_values
@@ -76,7 +75,7 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
             "--halving goes with --sampler grid or random: TPE learns from complete trainings; give --halving 0"
         )
     figure = figure_of(metric)
-    here = this_machine.read()
+    here = adding.machine()
     return SweepSettings(
         axes=axes,
         metric=figure.name,
@@ -141,7 +140,7 @@ def _parallel(options: Options, here: Machine) -> int:
 
 def _refuse_combinations(made: Request) -> None:
     """Raise ProofError or PresetError for the first combination that cannot be trained on this machine."""
-    sweep, here = made.sweep, this_machine.read()
+    sweep, here = made.sweep, adding.machine()
     assert sweep is not None
     settings = (
         swept_values.grid(sweep.axes)

@@ -21,7 +21,7 @@ from gputui.engine.presets import saving
 from gputui.engine.process import spawn
 from gputui.engine.proof import folder, markdown, process
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import interrupted_sweeps
+from gputui.engine.queue import interrupted_sweeps, queue_settings
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
 from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values, trainings
@@ -141,6 +141,17 @@ def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.Monkey
     assert trainings.trial_preset(swept, {"device.visible": "0"}, 5).options.device.visible == [0], "it is kept"
     assert trainings.trial_preset(swept, {"strategy.kind": "mirrored"}, 5).options.device.visible == "all"
     assert settings("strategy.kind=mirrored") == (1, "all", "all")
+
+
+def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
+    swept = ("quickstart", ["device.visible=[0]"], [RATES], "loss", None)
+    with pytest.raises(ProofError, match="GPU"):
+        sweep_request.of_preset(*swept)
+    queue_settings.path().parent.mkdir(parents=True, exist_ok=True)
+    queue_settings.path().write_text("engine: slurm\n")
+    sweep = sweep_request.of_preset(*swept).sweep
+    assert sweep is not None
+    assert (sweep.parallel, sweep.one_gpu_each) == (8, False)
 
 
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:

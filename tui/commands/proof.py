@@ -15,6 +15,7 @@ from typing import Any
 from ...engine.files.values import to_json
 from ...engine.files.writing import used_bytes
 from ...engine.job import this_machine
+from ...engine.job.machine_gpus import Machine
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
@@ -87,13 +88,14 @@ def run_proof(
     report: bool = False,
     queue: bool = False,
     after: str | None = None,
+    trains_on: Machine | None = None,
 ) -> int:
     """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON (`as_json`), or only
     as a report in Markdown (`report`). Return the exit code.
 
     `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
     devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
-    start after the run or measurement `after` has ended.
+    start after the run or measurement `after` has ended. `trains_on` is the machine of the trials, None for this one.
     """
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
@@ -106,8 +108,8 @@ def run_proof(
     presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
     if wait and not _waited(asked, presses, quiet):
         return INTERRUPTED
-    proof, process = proof_start.begin(asked, anyway)
-    for remark in request.remarks(asked, this_machine.read()):
+    proof, process = proof_start.begin(asked, anyway, trains_on)
+    for remark in request.remarks(asked, trains_on or this_machine.read()):
         complain(remark)
     begun = f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}"
     return _to_its_end(proof, process, presses, begun, as_json, output, report)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...engine.proof import folder, proof_start
+from ...engine.queue import adding
 from ...engine.sweep import preset_block, sweep_request
 from ...engine.trials import SAMPLERS
 from ..base.errors import Refused
@@ -40,7 +41,7 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
         block.pop("most_trials", None)  # of the block's sampler
     options |= {name: value for name, value in block.items() if name not in given}
     asked = sweep_request.of_preset(preset, settings, **options)
-    return proof_command.run_proof(asked, **following)
+    return proof_command.run_proof(asked, trains_on=adding.machine(), **following)
 
 
 def _latest(any_ended: bool) -> folder.Proof:

@@ -78,12 +78,12 @@ class SweepDialog(LimitDialog):
         given = self.texts.parameters()
 
         def make() -> Request:
-            from ....engine.job import this_machine
             from ....engine.proof import request
+            from ....engine.queue import adding
             from ....engine.sweep import sweep_request
 
             asked = sweep_request.of_opened(self.state.preset, self.state.path, **given)
-            request.refuse(asked, this_machine.read())
+            request.refuse(asked, adding.machine())
             return asked
 
         return make
