@@ -10,6 +10,7 @@ A sweep is a proof folder with a process of its own; its trials are ordinary run
     failures.py         which failures end the sweep
     halving.py          bad trials end early: who goes on after a rung
     decision.py         means over seeds, the finalists, confidence intervals of their differences
+    sweep_time.py       what fits into the time, and when trials are stopped
     trainings.py        a trial as a run: made once, queued, read
 
 Its record is trials/sweep_record.py, its sentences are trials/sweep_sentences.py.

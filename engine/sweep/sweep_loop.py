@@ -37,6 +37,7 @@ from ..trials.sweep_record import (
 )
 from ..trials.trial_runner import Stop
 from . import decision, failures, halving, proposals, swept_values
+from .sweep_time import PAIR, SweepTime
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
 POLL_SECONDS = 0.5
@@ -44,6 +45,7 @@ AHEAD = 1  # trials that wait in the queue, so that no device waits for this pro
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
+OUT_OF_TIME = "the time for the {part} was used up"
 
 
 class SweepLoop:
@@ -60,10 +62,12 @@ class SweepLoop:
         assert request.sweep is not None
         self._request, self._record, self._trainings, self._stop = request, record, trainings, stop
         self._settings, self._wait = request.sweep, wait
-        self._limit = 60 * self._settings.minutes
         if record.sweep is None:
             record.sweep = Sweep(settings=self._settings)
         self._sweep = record.sweep
+        options = changed_preset(request, {}).options
+        resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
+        self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
         self._begun_t = time.time()
 
     def run(self) -> None:
@@ -80,6 +84,7 @@ class SweepLoop:
         except (BaselineFailed, OSError):
             self._stop_trials()
             raise
+        self._leave_out(PROOF)
         self._decide()
 
     def _go_on(self) -> None:
@@ -165,6 +170,9 @@ class SweepLoop:
             if why := failures.why_to_hold(self._sweep.trials, self._begun_t):
                 raise BaselineFailed(f"{why}; gputui sweep --resume {self._record.id} tries them again")
             flying = self._flying(part)
+            if flying and self._time.is_over(part, self._record.elapsed):
+                self._stop_trials(OUT_OF_TIME.format(part=part))
+                break
             following = self._next(part) if len(flying) < self._settings.parallel + AHEAD else None
             if following is not None:
                 self._begin(following)
@@ -181,18 +189,36 @@ class SweepLoop:
 
     def _next(self, part: str) -> SweepTrial | None:
         """Return the trial to start now; None if there is none, or no time for it."""
-        rungs, trials = self._settings.rungs, self._sweep.trials
+        trial, flying, elapsed = self._candidate(part), self._flying(part), self._record.elapsed
+        if trial is None or self._time.is_left_for(trial, part, len(flying), elapsed):
+            return trial
+        if part == PROOF or not self._time.lacks_pair:
+            return None
+        coming = sweep_groups.groups(each for each in flying if each.until is None)
+        if len(coming.keys() | set(map(sweep_groups.key_of, self._time.finalists))) >= PAIR:
+            return None
+        trial = halving.best_paused(self._sweep.trials, self._settings.higher) or trial
+        return trial if trial and self._time.ends_in_time(trial, len(flying), elapsed) else None
+
+    def _candidate(self, part: str) -> SweepTrial | None:
+        """Return the trial that comes next if there is time for it."""
+        rungs, trials, higher = self._settings.rungs, self._sweep.trials, self._settings.higher
         planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED]
         planned.sort(key=lambda trial: trial.failures)  # the others first
         is_new = bool(planned) and not planned[0].failures
-        if not is_new and part == SEARCH and self._settings.sampler == "tpe" and self._has_time(part):
+        if not is_new and part == SEARCH and self._settings.sampler == "tpe" and self._has_time_for_another():
             planned = self._propose() or planned
         if part == SEARCH and rungs:
-            promoted = halving.to_go_on(trials, rungs, self._settings.factor, self._settings.higher)
+            promoted = halving.to_go_on(trials, rungs, self._settings.factor, higher)
             if promoted is None and not planned and not self._flying(part) and not self._has_finalists():
-                promoted = halving.best_paused(trials, self._settings.higher)
+                promoted = halving.best_paused(trials, higher)
             planned = [promoted] if promoted else planned
-        return planned[0] if planned and self._has_time(part) else None
+        return planned[0] if planned else None
+
+    def _has_time_for_another(self) -> bool:
+        flying, elapsed = len(self._flying(SEARCH)), self._record.elapsed
+        in_time = self._time.is_left_for(None, SEARCH, flying, elapsed)
+        return in_time or (self._time.lacks_pair and self._time.ends_in_time(None, flying, elapsed))
 
     def _propose(self) -> list[SweepTrial]:
         """Plan the next setting that TPE proposes, with all seeds, and return its trials. Empty if all are planned."""
@@ -219,14 +245,8 @@ class SweepLoop:
     def _has_finalists(self) -> bool:
         return len(sweep_groups.ranked(self._sweep.trials, self._settings.higher)) >= self._settings.finalists
 
-    def _has_time(self, part: str) -> bool:
-        """Return True if a further trial would end in time and, during the search, leave time for the proof."""
-        whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
-        each = statistics.fmean(whole) if whole else 0.0
-        settings = self._settings
-        of_proof = settings.finalists * settings.proof_seeds / settings.parallel if part == SEARCH else 0
-        queued = len(self._flying(part)) / settings.parallel
-        return self._record.elapsed + each * (1 + queued + of_proof) < self._limit
+    def _epochs(self, changes: Mapping[str, Any]) -> int:
+        return changed_preset(self._request, changes).options.train.epochs
 
     def _begin(self, trial: SweepTrial) -> None:
         look = self._trainings.look(trial)
@@ -244,6 +264,7 @@ class SweepLoop:
         except PresetError as fault:  # this setting alone
             trial.state, trial.error, trial.cause = FAILED, str(fault).partition("\n")[0], "preset"
             trial.ended_t = time.time()
+            self._time.has_settled()
             return
         except RunError as fault:
             raise BaselineFailed(str(fault)) from None
@@ -266,6 +287,8 @@ class SweepLoop:
         if look.state not in ENDED:
             return
         trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
+        trial.whole_seconds = self._whole_seconds(trial, look)
+        self._time.has_settled()
         metric, ends = self._settings.metric, self._settings.rungs
         values = [self._value(figures) for figures in look.epochs]
         if trial.part == SEARCH:
@@ -279,6 +302,11 @@ class SweepLoop:
         elif trial.state == DONE:
             trial.value = values[-1]
 
+    def _whole_seconds(self, trial: SweepTrial, look: Look) -> float | None:
+        if look.state == DONE or look.seconds is None or look.epoch_seconds is None:
+            return look.seconds if look.state == DONE else None
+        return look.seconds + look.epoch_seconds * max(0, self._epochs(trial.changes) - len(look.epochs))
+
     def _value(self, figures: Mapping[str, float | None]) -> float | None:
         value = figures.get(self._settings.metric)
         return value if value is not None and math.isfinite(value) else None
@@ -291,8 +319,8 @@ class SweepLoop:
                 "name one of them with --metric"
             )
 
-    def _stop_trials(self) -> None:
-        """Stop the trials that wait or train, and return when they have ended."""
+    def _stop_trials(self, why: str = "") -> None:
+        """Stop the trials that wait or train, and return when they have ended. Those that stop get the text `why`."""
         flying = [trial for trial in self._sweep.trials if trial.state in IN_FLIGHT]
         self._record.write("stopping its trials")
         count, to_ask = self._stop.count, flying
@@ -306,6 +334,8 @@ class SweepLoop:
                     self._settle(trial, self._trainings.look(trial))
                 except BaselineFailed as fault:
                     trial.state, trial.error = FAILED, str(fault)
+                if trial.state == STOPPED:
+                    trial.error = why
             flying = [trial for trial in flying if trial.state in IN_FLIGHT]
         self._record.write()
 
@@ -317,23 +347,14 @@ class SweepLoop:
             return
         searched = sum(trial.part == SEARCH for trial in trials)
         count = max(searched, (settings.most_trials or 0) * settings.seeds) + settings.finalists * settings.proof_seeds
-        self._record.budget_seconds = min(self._limit, self._record.elapsed * count / ended)
+        self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
 
     # ---- the result ----------------------------------------------------------------------------------
 
     def _end_search(self) -> None:
         """Store the best setting of the search."""
         sweep, settings = self._sweep, self._settings
-        for trial in sweep.trials:
-            if trial.part == SEARCH and trial.state in (PLANNED, PAUSED):
-                trial.state = LEFT_OUT if trial.state == PLANNED else DROPPED
-                self._trainings.let_go(trial)
-        left_out = sum(trial.state == LEFT_OUT for trial in sweep.trials)
-        if left_out:
-            self._record.ended_because = (
-                f"the time budget of {settings.minutes:g} min left {left_out} of "
-                f"{sum(trial.part == SEARCH for trial in sweep.trials)} trials untrained"
-            )
+        self._leave_out(SEARCH)
         in_order = sweep_groups.ranked(sweep.trials, settings.higher)
         if not in_order:
             raise BaselineFailed(sweep_sentences.no_result(sweep))
@@ -343,8 +364,31 @@ class SweepLoop:
             sweep.seconds_saved = self._saved_seconds()
         self._record.write("the search has ended")
 
+    def _leave_out(self, part: str) -> None:
+        """Give the trials of a part that are not complete their last state, and store why they are not."""
+        for trial in self._sweep.trials:
+            if trial.part == part and trial.state in (PLANNED, PAUSED, STOPPED):
+                trial.state = {PLANNED: LEFT_OUT, PAUSED: DROPPED}.get(trial.state, trial.state)
+                self._trainings.let_go(trial)
+        self._record.ended_because = "; ".join(filter(None, map(self._incomplete, (SEARCH, PROOF))))
+
+    def _incomplete(self, part: str) -> str:
+        """Return in words which trials of a part the time was too short for; empty if it was for none."""
+        trials = [trial for trial in self._sweep.trials if trial.part == part]
+        if part == PROOF:  # the others were left out as they are no finalists any more
+            trials = [trial for trial in trials if trial.changes in self._time.finalists]
+        left_out, stopped = (sum(trial.state == state for trial in trials) for state in (LEFT_OUT, STOPPED))
+        of_all = f"of {len(trials)} trials{' of the proof' if part == PROOF else ''}"
+        cut = (
+            f"left {left_out} {of_all} untrained" if left_out else "",
+            f"stopped {stopped} {of_all}" if stopped else "",
+        )
+        return (
+            f"the time budget of {self._settings.minutes:g} min {' and '.join(filter(None, cut))}" if any(cut) else ""
+        )
+
     def _saved_seconds(self) -> float | None:
-        epochs = changed_preset(self._request, {}).options.train.epochs
+        epochs = self._epochs({})
         whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
         if not whole:
             return None
@@ -355,9 +399,6 @@ class SweepLoop:
         """Compare the best setting with its rivals on the fresh seeds, and name the winner."""
         sweep, settings = self._sweep, self._settings
         proved = sweep_groups.groups(sweep.trials, PROOF)
-        for trial in sweep.trials:
-            if trial.part == PROOF and trial.state == PLANNED:
-                trial.state = LEFT_OUT
         assert sweep.best is not None
         best_group = proved.pop(sweep_groups.key_of(sweep.best), [])
         best = _by_seed(best_group)

@@ -67,9 +67,10 @@ class SweepTrial:
 
     `changes` are its values of the swept options, `part` is SEARCH or PROOF. `value` is the metric after the last
     epoch, None without one. `rungs` has the metric after each rung that the trial has ended. `until` is the epoch after
-    which it pauses now, None if it trains to its end. `seconds` is its time up to now, `ended_t` the Unix time of its
-    latest end. `cause` is the kind of its error. `crashes` counts the launches that have crashed and were repeated, and
-    `failures` the failures after which a resumed sweep has tried it again.
+    which it pauses now, None if it trains to its end. `seconds` is its time up to now, `whole_seconds` that of the
+    whole training, expected if it has not ended, and `ended_t` the Unix time of its latest end. `error` says why it has
+    failed or was stopped, and `cause` is the kind of an error. `crashes` counts the launches that have crashed and were
+    repeated, and `failures` the failures after which a resumed sweep has tried it again.
     """
 
     run: str
@@ -81,6 +82,7 @@ class SweepTrial:
     rungs: list[float | None] = field(default_factory=list)
     until: int | None = None
     seconds: float | None = None
+    whole_seconds: float | None = None
     ended_t: float | None = None
     error: str = ""
     cause: str = ""

@@ -14,12 +14,14 @@ from .change_texts import short, value
 from .sweep_record import (
     DONE,
     DROPPED,
+    FAILED,
     IN_FLIGHT,
     LEFT_OUT,
     PROOF,
     RISK,
     RUNNING,
     SEARCH,
+    STOPPED,
     WAITING,
     Axis,
     Rival,
@@ -88,10 +90,14 @@ def doing(sweep: Sweep, part: str) -> str:
 
 def no_result(sweep: Sweep) -> str:
     """Return why no setting is the best."""
-    errors = [trial.error for trial in sweep.trials if trial.error]
+    errors = [trial.error for trial in sweep.trials if trial.state == FAILED]
     why = f"; the last one: {errors[-1]}" if errors else ""
-    if not why and any(trial.state in (LEFT_OUT, DROPPED) for trial in sweep.trials):
-        return f"the {sweep.settings.minutes:g} min ended before a trial had trained to its end; give more --minutes"
+    if not why and any(trial.state in (LEFT_OUT, DROPPED, STOPPED) for trial in sweep.trials):
+        expected = [trial.whole_seconds for trial in sweep.trials if trial.whole_seconds is not None]
+        each = f", which takes about {units.estimate(min(expected))}" if expected else ""
+        return (
+            f"the {sweep.settings.minutes:g} min ended before a trial had trained to its end{each}; give more --minutes"
+        )
     return f"no trial has trained to its end with a finite {sweep.settings.metric}{why}"
 
 

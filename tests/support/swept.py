@@ -103,14 +103,19 @@ class Simulated:
 
 
 class Timed(Simulated):
-    """Trainings of which the first `devices` train an epoch while the sweep waits once, which takes `seconds`.
+    """Trainings of which the first `devices` train. An epoch takes `seconds`, in which the sweep waits `waits` times.
 
-    A stopped one keeps its epochs.
+    A stopped training keeps its epochs. An epoch of the runs in `slow`, by their last three digits, takes so many times
+    as long.
     """
 
-    def __init__(self, metric: Metric, epochs: int = 1, seconds: float = 60.0, devices: int = 1) -> None:
+    def __init__(
+        self, metric: Metric, epochs: int = 1, seconds: float = 60.0, devices: int = 1, waits: int = 1
+    ) -> None:
         super().__init__(metric, epochs)
-        self.seconds, self.devices = seconds, devices
+        self.seconds, self.devices, self.waits = seconds, devices, waits
+        self.slow: dict[str, int] = {}
+        self._waits = 0
         self._queue: dict[str, int] = {}  # the epoch until which a run trains
 
     def start(self, trial: SweepTrial) -> None:
@@ -119,11 +124,14 @@ class Timed(Simulated):
         self.trained.setdefault(trial.run, [])
 
     def pass_time(self, record: Record) -> None:
+        self._waits += 1
         for run in list(self._queue)[: self.devices]:
+            if self._waits % (self.waits * self.slow.get(run[-3:], 1)):
+                continue
             self.trained[run].append(len(self.trained[run]) + 1)
             if len(self.trained[run]) >= self._queue[run]:
                 del self._queue[run]
-        record.started_mark -= self.seconds
+        record.started_mark -= self.seconds / self.waits
 
     def look(self, trial: SweepTrial) -> Look:
         if trial.run in self._queue:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.sweep_record import PROOF
 
-from tests.support.swept import Timed, request_of, swept
+from tests.support.swept import Timed, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
 
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
@@ -30,3 +33,64 @@ def test_more_minutes_go_on_with_the_search_and_keep_the_proof(tmp_path: Path) -
     assert len({trial.seed for trial in second.trials if trial.part == PROOF}) == 3, "all on the same fresh seeds"
     assert len(second.rivals) == 3, "the finalist 0.003, and both of the first proof"
     assert all(len(rival.differences) == 3 for rival in second.rivals)
+
+
+def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_more(tmp_path: Path) -> None:
+    trainings = Timed(loss, epochs=30)
+    request = request_of([FOUR], epochs=30, proof_seeds=0, minutes=10)
+    with pytest.raises(
+        BaselineFailed, match="the 10 min ended before a trial had trained to its end, which takes about 30 min; give"
+    ):
+        swept(request, trainings, tmp_path)
+    record = read_back(tmp_path)
+    assert record.sweep is not None
+    assert record.seconds < 11.1 * 60, "at most an epoch more"
+    assert not trainings.flying
+    first = record.sweep.trials[0]
+    assert sweep_sentences.outcome(first) == "stopped: the time for the search was used up"
+    assert len(trainings.trained[first.run]) == 10
+    more = swept(request_of([FOUR], epochs=30, proof_seeds=0, minutes=200), trainings, tmp_path).sweep
+    assert more is not None
+    assert [trial.state for trial in more.trials] == ["done"] * 4
+    assert not trainings.trained_twice(more), "it goes on where it was stopped"
+
+
+def test_a_slow_trial_takes_no_time_from_the_proof_and_one_of_the_proof_none_from_its_end(tmp_path: Path) -> None:
+    """A training takes 2 min. The proof with 5 seeds takes 10 min on two devices, and 6 min with 3."""
+    trainings = Timed(loss, epochs=2, devices=2, waits=10)
+    trainings.slow = {"003": 100, "007": 100}
+    request = request_of([FOUR], epochs=2, parallel=2, minutes=20)
+    data = swept(request, trainings, tmp_path)
+    assert data.sweep is not None
+    assert data.seconds < 20.2 * 60
+    assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "stopped", "done"]
+    proof = [trial for trial in data.sweep.trials if trial.part == PROOF]
+    assert sum(trial.state == "done" for trial in proof) >= 3
+    assert next(trial for trial in proof if trial.run.endswith("007")).state == "stopped"
+    assert "stopped 1" in data.ended_because
+    assert not trainings.flying
+
+
+def test_time_for_the_proof_is_kept_before_any_halved_trial_is_complete(tmp_path: Path) -> None:
+    """A training takes 9 min, so that the proof takes 18 min on five devices, and two complete settings 8 min more.
+
+    All 60 first epochs would take 12 min.
+    """
+    rates = "learning_rate=" + ",".join(f"{number}e-5" for number in range(100, 160))
+    trainings = Timed(loss, epochs=9, devices=5)
+    request = request_of([rates], epochs=9, rungs=[1, 3], factor=100, parallel=5, minutes=36)
+    data = swept(request, trainings, tmp_path)
+    assert data.sweep is not None
+    assert data.seconds < 36.1 * 60
+    assert sum(trial.state == "not trained" for trial in data.sweep.trials) > 5
+    proof = [trial.state for trial in data.sweep.trials if trial.part == PROOF]
+    assert proof == ["done"] * 10
+
+
+def test_without_time_for_a_proof_the_search_has_all_of_it(tmp_path: Path) -> None:
+    """A training takes 20 min, and the shortest proof 2 h."""
+    data = swept(request_of([FOUR], epochs=20, minutes=65), Timed(loss, epochs=20), tmp_path)
+    assert data.sweep is not None
+    assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "done", "not trained"]
+    assert "which is no proof" in sweep_sentences.result(data.sweep)
+    assert data.ended_because.startswith("the time budget of 65 min left 1 of 4 trials untrained; ")
