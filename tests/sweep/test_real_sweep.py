@@ -23,6 +23,7 @@ def epochs_of(run: Run) -> list[tuple[int, dict[str, float | None]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers")
 def test_a_halved_trial_has_the_losses_of_an_undisturbed_training(home: Path, tmp_path: Path) -> None:
     over = ("--over", "learning_rate=1e-4,1e-3,1e-2")
     how = ("--halving", "1", "--proof-seeds", "0", "--minutes", "20", "-o", str(tmp_path / "best.yaml"), "--json")

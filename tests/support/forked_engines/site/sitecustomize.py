@@ -10,6 +10,7 @@ import sys
 ADDRESS = os.environ.get("GPUTUI_TEST_ENGINES", "")
 STARTS_ENGINES = [os.path.basename(word) for word in sys.orig_argv[1:2]] == ["gputui"] or sys.orig_argv[2:4] in (
     ["-m", "gputui.engine.proof"],
+    ["-m", "gputui.engine.queue.start"],
     ["-m", "gputui.engine.scaling"],
     ["-m", "gputui.engine.tune"],
 )
