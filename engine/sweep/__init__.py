@@ -9,6 +9,7 @@ A sweep is a proof folder with a process of its own; its trials are ordinary run
     sweep_loop.py       the sweep: which trial is started next, the search, then the proof
     failures.py         which failures end the sweep
     halving.py          bad trials end early: who goes on after a rung
+    shared_study.py     several machines share a sweep; claims.py: which of them has which trial
     decision.py         means over seeds, the finalists, confidence intervals of their differences
     sweep_time.py       what fits into the time, and when trials are stopped
     trainings.py        a trial as a run: made once, queued, read

@@ -10,11 +10,13 @@ from ..proof.process import Site, main
 
 def sweep(site: Site) -> None:
     """Carry out the sweep that `site` describes, from where an interrupted process has left it."""
+    from .shared_study import SharedStudy  # the same
     from .sweep_loop import SweepLoop  # loaded after the first sign of life in proof.json
     from .trainings import QueuedTrainings  # the same
 
     trainings = QueuedTrainings(site.request, site.record.id)
-    SweepLoop(site.request, site.record, trainings, site.bench.stop).run()
+    study = SharedStudy(site.request) if site.request.sweep and site.request.sweep.study else None
+    SweepLoop(site.request, site.record, trainings, site.bench.stop, study=study).run()
 
 
 if __name__ == "__main__":

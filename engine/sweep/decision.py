@@ -12,10 +12,52 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ..trials.sweep_record import RISK, Rival
+from ..trials import sweep_groups
+from ..trials.change_texts import changes as changed
+from ..trials.sweep_record import DONE, FAILED, PROOF, RISK, Rival, Sweep, SweepTrial
+from .trainings import NOT_FINITE
 
 LEAST_SEEDS = 3  # with two, a metric in few steps, such as an accuracy of 100 samples, is too often sure by chance
+
+
+def decide(sweep: Sweep, higher: bool) -> dict[str, Any]:
+    """Store in `sweep` the comparisons of the best setting with its rivals on the fresh seeds, and the winner. Return
+    the winner.
+    """
+    proved = sweep_groups.groups(sweep.trials, PROOF)
+    assert sweep.best is not None
+    best_group = proved.pop(sweep_groups.key_of(sweep.best), [])
+    best = _by_seed(best_group)
+    sweep.proved = statistics.fmean(best.values()) if best else None
+    sweep.rivals = [Rival(changes=dict(group[0].changes)) for group in proved.values()]
+    best_diverged = _diverged(best_group)
+    for rival, group in zip(sweep.rivals, proved.values(), strict=True):
+        if diverged := best_diverged or _diverged(group):
+            changes = sweep.best if best_diverged else rival.changes
+            rival.why = f"{changed(changes)} diverged with {diverged} of the fresh seeds"
+        else:
+            compare(rival, best, _by_seed(group), higher, len(sweep.rivals))
+    sweep.winner = dict(sweep.best)
+    if best_diverged:
+        whole = [group for group in proved.values() if _by_seed(group) and not _diverged(group)]
+        means = {statistics.fmean(_by_seed(group).values()): group for group in whole}
+        if means:
+            sweep.winner = dict(means[(max if higher else min)(means)][0].changes)
+    ahead = [rival for rival in sweep.rivals if rival.decision == "worse" and rival.mean is not None]
+    if ahead:
+        sweep.winner = dict(min(ahead, key=lambda rival: rival.mean or 0.0).changes)
+    return sweep.winner
+
+
+def _diverged(trials: Sequence[SweepTrial]) -> int:
+    """Return how many of the trials have ended with a metric that is no finite number."""
+    return sum(trial.state == FAILED and trial.cause == NOT_FINITE for trial in trials)
+
+
+def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:
+    return {trial.seed: trial.value for trial in trials if trial.state == DONE and trial.value is not None}
 
 
 def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float], higher: bool, rivals: int = 1) -> None:

@@ -33,7 +33,7 @@ def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, hig
         reached = [trial for trial in searched if len(trial.rungs) > rung]
         best = sorted(reached, key=lambda trial: _badness(trial.rungs[rung], higher))[: len(reached) // factor]
         for trial in best:
-            if trial.state == PAUSED and len(trial.rungs) == rung + 1:
+            if trial.state == PAUSED and len(trial.rungs) == rung + 1 and not trial.on:
                 return trial
     return None
 
@@ -43,7 +43,7 @@ def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None
 
     It goes on if else too few settings would be complete for a proof.
     """
-    paused = [trial for trial in trials if trial.state == PAUSED]
+    paused = [trial for trial in trials if trial.state == PAUSED and not trial.on]
     return min(paused, key=lambda trial: (-len(trial.rungs), _badness(trial.rungs[-1], higher)), default=None)
 
 

@@ -30,6 +30,8 @@ ENTRIES: Mapping[str, tuple[str, type, float, float]] = {
     "proof_seeds": ("proof_seeds", int, 0, 100),
     "finalists": ("finalists", int, 2, 20),
     "parallel": ("parallel", int, 1, 1000),
+    "study": ("study", str, 0, 0),
+    "name": ("study_name", str, 0, 0),
 }
 OVER = "over"
 

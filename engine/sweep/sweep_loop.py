@@ -6,18 +6,18 @@ is written into the record before its run is made, and its run has a name that o
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..presets import PresetError
 from ..proof.request import Request
 from ..runs import RunError
 from ..trials import sweep_groups, sweep_sentences
-from ..trials.change_texts import changes as changed
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.sweep_record import (
@@ -31,12 +31,13 @@ from ..trials.sweep_record import (
     PROOF,
     SEARCH,
     STOPPED,
-    Rival,
     Sweep,
     SweepTrial,
 )
 from ..trials.trial_runner import Stop
+from ..tune.wide.storage import StudyError
 from . import decision, failures, halving, proposals, swept_values
+from .shared_study import Alone
 from .sweep_time import PAIR, SweepTime
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
@@ -49,7 +50,10 @@ OUT_OF_TIME = "the time for the {part} was used up"
 
 
 class SweepLoop:
-    """Carries out one sweep with `trainings`, and writes its record. `wait` is called between two looks at them."""
+    """Carries out one sweep with `trainings`, and writes its record. `wait` is called between two looks at them.
+
+    `study` is what several machines share, if they carry out the sweep together.
+    """
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class SweepLoop:
         trainings: Trainings,
         stop: Stop,
         wait: Callable[[], None] = lambda: time.sleep(POLL_SECONDS),
+        study: Alone | None = None,
     ) -> None:
         assert request.sweep is not None
         self._request, self._record, self._trainings, self._stop = request, record, trainings, stop
@@ -69,14 +74,17 @@ class SweepLoop:
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
         self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
         self._begun_t = time.time()
+        self._study, self._seed = study or Alone(), request.seed
+        self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
     def run(self) -> None:
         """Carry out the whole sweep. Raises Stopped, and BaselineFailed if it cannot go on."""
+        self._join()
         self._go_on()
         try:
-            if self._sweep.best is None:
-                if not self._sweep.trials:
-                    self._plan_search()
+            if not self._sweep.trials:
+                self._plan_search()
+            while self._sweep.best is None:
                 self._train(SEARCH)
                 self._end_search()
             self._plan_proof()
@@ -84,8 +92,28 @@ class SweepLoop:
         except (BaselineFailed, OSError):
             self._stop_trials()
             raise
+        self._exchange(now=True)
         self._leave_out(PROOF)
         self._decide()
+
+    def _join(self) -> None:
+        """Join the study, which another member may have begun. Raises BaselineFailed if it cannot be used."""
+        try:
+            self._study.join()
+        except StudyError as fault:
+            raise BaselineFailed(str(fault)) from None
+        self._seed = self._request.seed if self._study.seed is None else self._study.seed
+
+    def _exchange(self, now: bool = False) -> None:
+        """Exchange the results of trials with the other members of the study, and stop trials that they have taken."""
+        self._add_proposed()
+        self._lost += self._study.sync(self._sweep.trials, self._record.id, now)
+        self._lost = [
+            trial for trial in self._lost
+            if self._trainings.look(trial).state in IN_FLIGHT and not self._trainings.stop(trial)
+        ]  # fmt: skip
+        if self._settings.study:
+            self._time.has_settled()
 
     def _go_on(self) -> None:
         """Take up an interrupted sweep: trials that were stopped or have failed are tried again, but for those that
@@ -93,12 +121,12 @@ class SweepLoop:
         search is then open again.
         """
         sweep = self._sweep
-        if self._settings.minutes > sweep.settings.minutes:
+        if self._settings.minutes > sweep.settings.minutes and not self._settings.study:
             sweep.best = sweep.winner = sweep.searched = sweep.proved = None
             sweep.rivals = []
         sweep.settings = self._settings
         for trial in sweep.trials:
-            if trial.part == SEARCH and sweep.best is not None:
+            if trial.on or (trial.part == SEARCH and sweep.best is not None):
                 continue
             if trial.state in (STOPPED, LEFT_OUT, DROPPED) or (trial.state == FAILED and trial.cause != NOT_FINITE):
                 trial.failures += trial.state == FAILED
@@ -114,10 +142,10 @@ class SweepLoop:
             settings = list(swept_values.grid(axes))
         else:
             most = most if self._settings.sampler == "random" else min(most, proposals.AT_RANDOM)
-            settings = swept_values.distinct(axes, self._request.seed, most)
+            settings = swept_values.distinct(axes, self._seed, most)
         for number in range(self._settings.seeds):
             for changes in settings:
-                self._add(changes, self._request.seed + number, SEARCH)
+                self._add(changes, self._seed + number, SEARCH)
         self._record.write("the search begins")
 
     def _add(self, changes: Mapping[str, Any], seed: int, part: str) -> None:
@@ -131,8 +159,7 @@ class SweepLoop:
         If a search that has got more time has other finalists, the trials of the earlier ones are kept, and those that
         were not trained are left out.
         """
-        sweep, settings = self._sweep, self._settings
-        finalists = [changes for changes, _ in sweep_groups.ranked(sweep.trials, settings.higher)][: settings.finalists]
+        sweep, settings, finalists = self._sweep, self._settings, self._sweep.finalists
         if len(finalists) < 2 or not settings.proof_seeds:
             return
         keys = set(map(sweep_groups.key_of, finalists))
@@ -149,7 +176,7 @@ class SweepLoop:
 
     def _fresh_seeds(self) -> list[int]:
         """Return the seeds of the proof: those of no trial of the search."""
-        source, used = random.Random(f"{self._request.seed} proof"), {trial.seed for trial in self._sweep.trials}
+        source, used = random.Random(f"{self._seed} proof"), {trial.seed for trial in self._sweep.trials}
         fresh: dict[int, None] = {}
         while len(fresh) < self._settings.proof_seeds:
             if (seed := source.randrange(SEEDS_BELOW)) not in used:
@@ -164,31 +191,41 @@ class SweepLoop:
             self._trainings.keep_going()
             for trial in self._flying(part):
                 self._settle(trial, self._trainings.look(trial))
+            self._exchange()
             if self._stop.count:
                 self._stop_trials()
                 raise Stopped
-            if why := failures.why_to_hold(self._sweep.trials, self._begun_t):
+            if why := failures.why_to_hold(self._own(), self._begun_t):
                 raise BaselineFailed(f"{why}; gputui sweep --resume {self._record.id} tries them again")
             flying = self._flying(part)
             if flying and self._time.is_over(part, self._record.elapsed):
                 self._stop_trials(OUT_OF_TIME.format(part=part))
                 break
             following = self._next(part) if len(flying) < self._settings.parallel + AHEAD else None
-            if following is not None:
+            if following is not None and self._study.claim(following):
                 self._begin(following)
                 continue
-            if not flying:
+            if not flying and following is None and self._are_others_done(part):
                 break
             self._estimate()
-            self._record.write(sweep_sentences.doing(self._sweep, part))
+            self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away))
             self._wait()
         self._record.write(sweep_sentences.doing(self._sweep, part))
 
+    def _are_others_done(self, part: str) -> bool:
+        has_time = self._time.is_left_for(None, part, 0, self._record.elapsed)
+        return self._study.is_over(self._sweep.trials, part, has_time)
+
     def _flying(self, part: str) -> list[SweepTrial]:
-        return [trial for trial in self._sweep.trials if trial.part == part and trial.state in IN_FLIGHT]
+        return [trial for trial in self._own() if trial.part == part and trial.state in IN_FLIGHT]
+
+    def _own(self) -> list[SweepTrial]:
+        return [trial for trial in self._sweep.trials if not trial.on]
 
     def _next(self, part: str) -> SweepTrial | None:
         """Return the trial to start now; None if there is none, or no time for it."""
+        if self._study.away or (part == SEARCH and self._study.choice is not None):
+            return None
         trial, flying, elapsed = self._candidate(part), self._flying(part), self._record.elapsed
         if trial is None or self._time.is_left_for(trial, part, len(flying), elapsed):
             return trial
@@ -231,16 +268,34 @@ class SweepLoop:
         if results:  # a training that diverges is as bad as the worst one
             worst = (min if settings.higher else max)(metric for _, metric in results)
             results += [(group[0].changes, worst) for group in made.values() if group[0].state == FAILED]
-        seed = self._request.seed
-        for attempt in range(swept_values.DRAWS):
-            number = len(made) + 1000 * attempt
-            changes = proposals.proposed(settings.axes, seed, number, results, settings.higher)
+        seed, axes, count = self._seed, settings.axes, len(made)
+        of_tpe = (
+            proposals.proposed(axes, seed, count + 1000 * attempt, results, settings.higher)
+            for attempt in range(swept_values.DRAWS)
+        )
+        others = swept_values.distinct(
+            axes, seed, settings.most_trials or 0
+        )  # TPE may propose the same again and again
+        for changes in itertools.chain(of_tpe, others):
             if sweep_groups.key_of(changes) not in made:
                 before = len(sweep.trials)
-                for place in range(settings.seeds):
-                    self._add(changes, seed + place, SEARCH)
+                self._study.propose(len(made), changes)
+                self._add_proposed()
+                if not settings.study:
+                    self._add_setting(changes)
                 return sweep.trials[before:]
         return []
+
+    def _add_setting(self, changes: Mapping[str, Any]) -> None:
+        for place in range(self._settings.seeds):
+            self._add(changes, self._seed + place, SEARCH)
+
+    def _add_proposed(self) -> None:
+        """Plan the settings that members of the study have proposed, in the order of their numbers."""
+        made = len(sweep_groups.groups(self._sweep.trials))
+        while (changes := self._study.settings.get(made)) is not None:
+            self._add_setting(changes)
+            made += 1
 
     def _has_finalists(self) -> bool:
         return len(sweep_groups.ranked(self._sweep.trials, self._settings.higher)) >= self._settings.finalists
@@ -286,6 +341,9 @@ class SweepLoop:
         trial.state = look.state
         if look.state not in ENDED:
             return
+        if why := self._study.other_code(self._trainings.code(trial) if self._settings.study else {}):
+            trial.state = PLANNED  # it is given back
+            raise BaselineFailed(why)
         trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
         trial.whole_seconds = self._whole_seconds(trial, look)
         self._time.has_settled()
@@ -321,7 +379,7 @@ class SweepLoop:
 
     def _stop_trials(self, why: str = "") -> None:
         """Stop the trials that wait or train, and return when they have ended. Those that stop get the text `why`."""
-        flying = [trial for trial in self._sweep.trials if trial.state in IN_FLIGHT]
+        flying = [trial for trial in self._own() if trial.state in IN_FLIGHT]
         self._record.write("stopping its trials")
         count, to_ask = self._stop.count, flying
         while flying:
@@ -337,6 +395,7 @@ class SweepLoop:
                 if trial.state == STOPPED:
                     trial.error = why
             flying = [trial for trial in flying if trial.state in IN_FLIGHT]
+        self._study.leave(self._sweep.trials, self._record.id, (PLANNED, STOPPED) if why else (PLANNED,))
         self._record.write()
 
     def _estimate(self) -> None:
@@ -352,14 +411,22 @@ class SweepLoop:
     # ---- the result ----------------------------------------------------------------------------------
 
     def _end_search(self) -> None:
-        """Store the best setting of the search."""
+        """Store the best setting of the search and the finalists. Nothing is stored if another member of the study has
+        begun a trial meanwhile.
+        """
         sweep, settings = self._sweep, self._settings
-        self._leave_out(SEARCH)
         in_order = sweep_groups.ranked(sweep.trials, settings.higher)
-        if not in_order:
+        if not in_order and self._study.choice is None:
+            self._leave_out(SEARCH)
             raise BaselineFailed(sweep_sentences.no_result(sweep))
-        sweep.best, sweep.searched = in_order[0]
-        sweep.compared = len(in_order)
+        finalists = [changes for changes, _ in in_order][: settings.finalists]
+        searched = in_order[0][1] if in_order else None
+        choice = self._study.choose({"finalists": finalists, "searched": searched, "compared": len(in_order)})
+        if choice is None:
+            return
+        self._leave_out(SEARCH)
+        sweep.finalists, sweep.searched = list(choice["finalists"]), choice["searched"]
+        sweep.best, sweep.compared = sweep.finalists[0], choice["compared"]
         if settings.rungs:
             sweep.seconds_saved = self._saved_seconds()
         self._record.write("the search has ended")
@@ -369,7 +436,8 @@ class SweepLoop:
         for trial in self._sweep.trials:
             if trial.part == part and trial.state in (PLANNED, PAUSED, STOPPED):
                 trial.state = {PLANNED: LEFT_OUT, PAUSED: DROPPED}.get(trial.state, trial.state)
-                self._trainings.let_go(trial)
+                if not trial.on:
+                    self._trainings.let_go(trial)
         self._record.ended_because = "; ".join(filter(None, map(self._incomplete, (SEARCH, PROOF))))
 
     def _incomplete(self, part: str) -> str:
@@ -396,39 +464,8 @@ class SweepLoop:
         return skipped * statistics.fmean(whole) / epochs
 
     def _decide(self) -> None:
-        """Compare the best setting with its rivals on the fresh seeds, and name the winner."""
-        sweep, settings = self._sweep, self._settings
-        proved = sweep_groups.groups(sweep.trials, PROOF)
-        assert sweep.best is not None
-        best_group = proved.pop(sweep_groups.key_of(sweep.best), [])
-        best = _by_seed(best_group)
-        sweep.proved = statistics.fmean(best.values()) if best else None
-        sweep.rivals = [Rival(changes=dict(group[0].changes)) for group in proved.values()]
-        best_diverged = _diverged(best_group)
-        for rival, group in zip(sweep.rivals, proved.values(), strict=True):
-            if diverged := best_diverged or _diverged(group):
-                changes = sweep.best if best_diverged else rival.changes
-                rival.why = f"{changed(changes)} diverged with {diverged} of the fresh seeds"
-            else:
-                decision.compare(rival, best, _by_seed(group), settings.higher, len(sweep.rivals))
-        sweep.winner = dict(sweep.best)
-        if best_diverged:
-            whole = [group for group in proved.values() if _by_seed(group) and not _diverged(group)]
-            means = {statistics.fmean(_by_seed(group).values()): group for group in whole}
-            if means:
-                sweep.winner = dict(means[(max if settings.higher else min)(means)][0].changes)
-        ahead = [rival for rival in sweep.rivals if rival.decision == "worse" and rival.mean is not None]
-        if ahead:
-            sweep.winner = dict(min(ahead, key=lambda rival: rival.mean or 0.0).changes)
-        improved = changed_preset(self._request, sweep.winner)
-        self._record.changes_kept = swept_values.as_changes(sweep.winner, improved.options.workload.args)
+        """Name the winner, and store the preset with its values."""
+        winner = decision.decide(self._sweep, self._settings.higher)
+        improved = changed_preset(self._request, winner)
+        self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
         self._record.preset_after = improved.to_yaml()
-
-
-def _diverged(trials: Sequence[SweepTrial]) -> int:
-    """Return how many of the trials have ended with a metric that is no finite number."""
-    return sum(trial.state == FAILED and trial.cause == NOT_FINITE for trial in trials)
-
-
-def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:
-    return {trial.seed: trial.value for trial in trials if trial.state == DONE and trial.value is not None}

@@ -23,7 +23,7 @@ from ..proof.request import ProofError, Request
 from ..queue import adding, slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
 from ..tune.wide.storage import is_installed
-from . import decision, halving, proposals, swept_values
+from . import decision, halving, proposals, shared_study, swept_values
 from .trainings import takes_one_gpu, trial_preset
 
 MOST_TRIALS = 10_000
@@ -58,6 +58,7 @@ def of_opened(
     sweep = settings_of(preset, over, metric, halve_from, **more)
     made = request.of_opened("sweep", preset, source, sweep=sweep, limit_seconds=60 * sweep.minutes)
     _refuse_combinations(made)
+    shared_study.check(made)
     return made
 
 
@@ -76,6 +77,7 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
         )
     figure = figure_of(metric)
     here = adding.machine()
+    more |= shared_study.membership(more.pop("study", None), more.pop("study_name", None))
     return SweepSettings(
         axes=axes,
         metric=figure.name,

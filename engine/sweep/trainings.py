@@ -67,6 +67,9 @@ class Trainings(Protocol):
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""
 
+    def code(self, trial: SweepTrial) -> Mapping[str, str]:
+        """Return the hashes of the files of the user's code that a trial has used, by their names."""
+
 
 def tag_of(sweep: str) -> str:
     """Return the tag of all runs of the sweep with the id `sweep`, such as `sweep-20261126-214120`."""
@@ -125,7 +128,7 @@ class QueuedTrainings:
         """
         run = self._run(trial)
         if not run.path.exists():
-            if edited := code_files.describe(Run(runs.runs_folder() / f"{self._sweep}-001")):
+            if edited := code_files.describe(self._first(trial)):
                 raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
             tags = json.dumps({"tags": [tag_of(self._sweep)]}) + "\n"
@@ -136,6 +139,12 @@ class QueuedTrainings:
             part_of_sweep.set_pause(run, trial.until)
         if not self._is_in_flight(run):
             adding.queue_trial(run)
+
+    def _first(self, trial: SweepTrial) -> Run:
+        """Return the first run of the sweep on this machine; that of the trial if there is none before."""
+        numbers = range(1, int(trial.run.rpartition("-")[2]))
+        before = (Run(runs.runs_folder() / f"{self._sweep}-{number:03d}") for number in numbers)
+        return next((run for run in before if run.path.exists()), self._run(trial))
 
     def _run(self, trial: SweepTrial) -> Run:
         return Run(runs.runs_folder() / trial.run)
@@ -193,3 +202,8 @@ class QueuedTrainings:
     def keep_going(self) -> None:
         """Start the runner of the queue if none runs."""
         entries.ensure_runner()
+
+    def code(self, trial: SweepTrial) -> Mapping[str, str]:
+        """Return the hashes of the files of the user's code that a trial has used, by their names."""
+        code = code_files.read(self._run(trial))
+        return {code.name_of(path): digest for path, digest in code.files.items()}

@@ -59,6 +59,9 @@ class SweepSettings:
     rungs: Sequence[int] = ()
     factor: int = 3
     one_gpu_each: bool = False
+    study: str | None = None
+    study_name: str | None = None
+    member: str = ""
 
 
 @dataclass(kw_only=True)
@@ -70,7 +73,8 @@ class SweepTrial:
     which it pauses now, None if it trains to its end. `seconds` is its time up to now, `whole_seconds` that of the
     whole training, expected if it has not ended, and `ended_t` the Unix time of its latest end. `error` says why it has
     failed or was stopped, and `cause` is the kind of an error. `crashes` counts the launches that have crashed and were
-    repeated, and `failures` the failures after which a resumed sweep has tried it again.
+    repeated, and `failures` the failures after which a resumed sweep has tried it again. `on` is the
+    machine of the member of a shared sweep that has the trial, in words; empty if it is this one.
     """
 
     run: str
@@ -88,6 +92,7 @@ class SweepTrial:
     cause: str = ""
     crashes: int = 0
     failures: int = 0
+    on: str = ""
 
 
 @dataclass(kw_only=True)
@@ -123,6 +128,7 @@ class Sweep:
     searched: float | None = None
     proved: float | None = None
     rivals: list[Rival] = field(default_factory=list)
+    finalists: list[dict[str, Any]] = field(default_factory=list)  # of the search, the best one first
     compared: int = 0  # settings among which `best` was chosen
     seconds_saved: float | None = None  # by the halving, of one device
 

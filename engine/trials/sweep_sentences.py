@@ -77,15 +77,23 @@ def _count(settings: SweepSettings) -> int:
     return settings.most_trials or math.prod(len(axis.values) for axis in settings.axes)
 
 
-def doing(sweep: Sweep, part: str) -> str:
-    """Return the present work in words: how many trials of the part have ended, and how many train or wait."""
+def doing(sweep: Sweep, part: str, problem: str = "") -> str:
+    """Return the present work in words: how many trials of the part have ended, and how many train or wait.
+
+    `problem` says why the study of a shared sweep cannot be used.
+    """
     trials = [trial for trial in sweep.trials if trial.part == part]
     flying = [trial for trial in trials if trial.state in IN_FLIGHT]
     ended = sum(trial.ended_t is not None for trial in trials)
     training = sum(trial.state == RUNNING for trial in flying)
     waiting = sum(trial.state == WAITING for trial in flying)
     what = "search" if part == SEARCH else "proof on fresh seeds"
-    return f"{what}: {ended} of {counted(len(trials), 'trials')} ended, {training} training, {waiting} in the queue"
+    elsewhere = sum(bool(trial.on) for trial in flying)
+    more = f" ({elsewhere} of them on other machines)" if elsewhere else ""
+    more += f"; waiting: {problem}" if problem else ""
+    return (
+        f"{what}: {ended} of {counted(len(trials), 'trials')} ended, {training} training, {waiting} in the queue{more}"
+    )
 
 
 def no_result(sweep: Sweep) -> str:
@@ -201,9 +209,8 @@ def trials_table(sweep: Sweep) -> Table:
 
 def outcome(trial: SweepTrial) -> str:
     """Return the state of a trial, with its error if it has failed, or the rung after which it has ended."""
-    if trial.error:
-        return f"{trial.state}: {trial.error}"
-    return str(trial.state)
+    where = f" on {trial.on}" if trial.on else ""
+    return f"{trial.state}{where}: {trial.error}" if trial.error else f"{trial.state}{where}"
 
 
 def trial_line(sweep: Sweep, trial: SweepTrial) -> str:

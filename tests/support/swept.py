@@ -93,6 +93,9 @@ class Simulated:
             again += [trial.run] if made.setdefault(key, trial.run) != trial.run else []
         return again
 
+    def code(self, trial: SweepTrial) -> Mapping[str, str]:
+        return {}
+
     def pass_time(self, record: Record) -> None:
         """Do what happens while the sweep waits."""
 

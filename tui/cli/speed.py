@@ -262,6 +262,15 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     help="Trials at once (default: as many as this machine has GPUs for).",
 )
 @click.option(
+    "--study",
+    metavar="FILE_OR_URL",
+    help="A file on a shared folder, or a database: all machines that are given it carry out the sweep together. Needs "
+    "Optuna: pip install 'optuna>=5,<6'.",
+)
+@click.option(
+    "--name", "study_name", metavar="SWEEP", help="With --study: the name of the sweep there (default: the preset's)."
+)
+@click.option(
     "--resume",
     metavar="[SWEEP]",
     is_flag=False,

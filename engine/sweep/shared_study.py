@@ -1,0 +1,375 @@
+"""Several machines share one sweep: each claims trials in a study of Optuna, and reads the results of the others.
+
+The study is used as a log: its trials are entries, which are only added (claims.py says what follows from them). Optuna
+adds a trial atomically to a journal as well as to a database, and never changes their order; changes of a trial are not
+atomic in SQLite. An entry with the result of a training is a complete trial of Optuna with the metric as its value, all
+others are failed ones, so that other programs that read the study show the results.
+
+A member shows by an attribute that changes each minute that it is alive. The others measure the time since its last
+change themselves, so that their clocks may differ. Its trials without a result are taken over after ten minutes.
+
+Deferred imports: Optuna is an optional extra, and takes a second.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from .. import units
+from ..proof.request import ProofError, Request
+from ..system.identity import Place
+from ..trials.change_texts import value as text_of
+from ..trials.sweep_record import (
+    DONE,
+    DROPPED,
+    FAILED,
+    IN_FLIGHT,
+    PAUSED,
+    RUNNING,
+    SEARCH,
+    STOPPED,
+    SweepTrial,
+)
+from ..tune.wide import storage
+from ..tune.wide.storage import StudyError
+from . import claims
+from .claims import Claim, Claims, key_of
+
+MISSING = "a shared sweep needs Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
+OWN_GROUPS = ("run", "device", "notify", "workload.folder", "input.cache")  # options that members may have of their own
+SEARCHED = (
+    "axes", "metric", "higher", "seeds", "proof_seeds", "finalists", "sampler", "most_trials", "rungs", "factor",
+)  # fmt: skip
+NAMES = {"axes": "--over", "higher": "--metric", "most_trials": "--trials", "rungs": "--halving"}
+TOLD = (RUNNING, PAUSED, DONE, FAILED, STOPPED, DROPPED)  # states of its own trials that a member reports
+ENTRY, MEMBER = "gputui", "member "  # attributes of a trial, and of the study
+BEAT_SECONDS, VANISHED_SECONDS = 60.0, 600.0
+SILENT_SECONDS = 150.0  # after that, the record shows when a member was last seen
+SYNC_SECONDS = 2.0  # between two readings of the study
+QUIET_SECONDS = 15.0  # a part of the sweep ends if no member has claimed or reported anything for so long
+TRIES = 5  # to open a database that other members are creating at the same moment
+
+
+def membership(study: str | None, name: str | None) -> dict[str, Any]:
+    """Return the fields of SweepSettings of a member of the study in the file or at the URL `study`; empty without one.
+
+    Raises ProofError if Optuna is missing, or there is a name without a study.
+    """
+    if not study:
+        if name:
+            raise ProofError("--name is the name of the sweep in a study: give --study as well")
+        return {}
+    if not storage.is_installed():
+        raise ProofError(MISSING)
+    return {"study": storage.located(study), "study_name": name, "member": claims.new_token()}
+
+
+def check(request: Request) -> None:
+    """Raise StudyError if the study of a sweep cannot be used, or another sweep has begun in it."""
+    settings = request.sweep
+    if settings is not None and settings.study and storage.exists(settings.study):
+        SharedStudy(request).join()
+
+
+def definition_of(request: Request) -> dict[str, Any]:
+    """Return what all members of the sweep have in common, as plain values."""
+    values = {name: getattr(request.sweep, name) for name in SEARCHED}
+    options = {
+        f"{group}.{name}": value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else value
+        for group, of_group in asdict(request.baseline().options).items()
+        for name, value in of_group.items()
+        if group not in OWN_GROUPS and f"{group}.{name}" not in OWN_GROUPS
+    }
+    values["axes"] = [asdict(axis) for axis in values["axes"]]
+    values |= {"options": options, "versions": {name: _version(name) for name in ("tensorflow", "keras")}}
+    plain: dict[str, Any] = json.loads(json.dumps(values | {"seed": request.seed}, default=str))
+    return plain
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Return the first property in which two definitions differ, in words. Empty if they differ in none."""
+    for group in ("options", "versions"):
+        for name, value in here[group].items():
+            if there[group].get(name) != value:
+                return f"{name} (there {text_of(there[group].get(name))}, here {text_of(value)})"
+    different = next((name for name in SEARCHED if there.get(name) != here[name]), "")
+    return NAMES.get(different, f"--{different.replace('_', '-')}") if different else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class Alone:
+    """The study of a sweep without one: all trials are those of this process."""
+
+    away = ""  # why the study cannot be used at the moment
+    seed: int | None = None  # of the sweep, if another member has begun it
+    choice: Mapping[str, Any] | None = None  # the finalists, None as long as the search goes on
+    settings: Mapping[int, Mapping[str, Any]] = {}  # those that members have proposed, by their number
+
+    def join(self) -> None:
+        pass
+
+    def sync(self, *_: Any, **_more: Any) -> Sequence[SweepTrial]:
+        return ()
+
+    def claim(self, *_: Any, **_more: Any) -> bool:
+        return True
+
+    def propose(self, number: int, changes: Mapping[str, Any]) -> None:
+        pass
+
+    def choose(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return choice
+
+    def is_over(self, *_: Any, **_more: Any) -> bool:
+        return True
+
+    def other_code(self, *_: Any, **_more: Any) -> str:
+        return ""
+
+    def leave(self, *_: Any, **_more: Any) -> None:
+        pass
+
+
+class SharedStudy(Alone):
+    """The study that this sweep shares with others.
+
+    Only `join` raises StudyError; if the study cannot be used later, nothing is claimed, and everything is reported as
+    soon as it can be used again.
+    """
+
+    def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
+        assert request.sweep is not None
+        self._request, self._settings = request, request.sweep
+        self.location = request.sweep.study or ""
+        self.name = f"sweep {request.sweep.study_name or request.preset_name}"
+        self._member, self._host, self._vanished_seconds = request.sweep.member, Place.here().host, vanished_seconds
+        self._study: Any = None
+        self._log = Claims()
+        self._synced = self._beaten = -float("inf")
+        self._news = 0.0  # the time of the last new entry
+        self._seen: dict[str, tuple[Any, float]] = {}  # the latest sign of life of a member, and when it was noticed
+
+    # ---- the log -------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Open the study, or create it. Raises StudyError if it cannot be used, or another sweep has begun in it."""
+        import optuna
+
+        mine = definition_of(self._request)
+        for attempt in range(TRIES):
+            try:
+                with storage.faults_of(self.location):
+                    opened = storage.opened(self.location)
+                    self._study = optuna.create_study(storage=opened, study_name=self.name, load_if_exists=True)
+                    break
+            except StudyError:
+                if attempt == TRIES - 1:
+                    raise
+                time.sleep(random.random())
+        self._read()
+        if self._log.definition is None:
+            self._add({"op": "begin", "definition": mine})
+        begun = self._log.definition
+        if begun is None:
+            raise StudyError(f"{self.name!r} in {storage.shown(self.location)} is no sweep; give --name")
+        if other := difference(begun, mine):
+            raise StudyError(
+                f"the {self.name} in {storage.shown(self.location)} was begun with other {other}; all members need the "
+                "same, or give --name for a sweep of its own"
+            )
+        self.seed = begun["seed"]
+
+    def _add(self, entry: Mapping[str, Any], value: float | None = None) -> None:
+        """Add an entry, and take all new ones into account. Raises StudyError."""
+        from optuna.trial import TrialState, create_trial
+
+        before = self._log.count
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        with storage.faults_of(self.location):
+            self._study.add_trial(create_trial(state=state, value=value, user_attrs={ENTRY: dict(entry)}))
+        self._read()
+        if self._log.count == before:
+            raise StudyError(f"an entry in {storage.shown(self.location)} was lost: was the file replaced?")
+
+    def _read(self) -> None:
+        with storage.faults_of(self.location):
+            entries = self._study.get_trials(deepcopy=False)
+        for trial in entries[self._log.count :]:
+            self._log.take(trial.user_attrs.get(ENTRY) or {})
+            self._news = time.monotonic()
+        self.choice, self.settings = self._log.choice, self._log.settings
+
+    # ---- the members ---------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Show that this member is alive, and notice which others are. Raises StudyError."""
+        now = time.monotonic()
+        with storage.faults_of(self.location):
+            if now - self._beaten >= BEAT_SECONDS:
+                self._study.set_user_attr(MEMBER + self._member, {"host": self._host, "beat_t": time.time()})
+                self._beaten = now
+            attributes = self._study.user_attrs
+        of_claims = {claim.member: None for claim in self._log.claims.values()}
+        signs = {key.removeprefix(MEMBER): sign for key, sign in attributes.items() if key.startswith(MEMBER)}
+        for member, sign in (of_claims | signs).items():
+            if member not in self._seen or self._seen[member][0] != sign:
+                self._seen[member] = sign, now
+
+    def _silent_seconds(self, member: str) -> float:
+        """Return for how long a member has given no sign of life since this one has joined."""
+        return time.monotonic() - self._seen[member][1] if member in self._seen else 0.0
+
+    def _others(self) -> bool:
+        """Return True if there is another member that has not vanished."""
+        others = (member for member in self._seen if member != self._member)
+        return any(self._silent_seconds(member) < self._vanished_seconds for member in others)
+
+    def _take_over(self) -> None:
+        for key, claim in list(self._log.claims.items()):
+            is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
+            if claim.member != self._member and claim.state not in claims.RESULTS and is_silent:
+                self._release(key, claim)
+
+    def _release(self, key: str, claim: Claim) -> None:
+        self._add({"op": "release", "key": key, "token": claim.token, "member": self._member})
+
+    # ---- the trials ----------------------------------------------------------------------------------
+
+    def sync(self, trials: Sequence[SweepTrial], sweep: str, now: bool = False) -> Sequence[SweepTrial]:
+        """Report this member's trials, and store in `trials` those of the others.
+
+        Returns copies of its own trials that train although another member has taken them over. `sweep` is the id of
+        this member's sweep. The study is read at most each SYNC_SECONDS, or `now`.
+        """
+        if not now and time.monotonic() - self._synced < SYNC_SECONDS:
+            return ()
+        try:
+            self._read()
+            self._report(trials)
+            self._beat()
+            self._take_over()
+            self.away = ""
+        except StudyError as fault:
+            self.away = str(fault)
+        self._synced = time.monotonic()
+        lost = [self._adopt(trial, f"{sweep}-{place:03d}") for place, trial in enumerate(trials, 1)]
+        return [trial for trial in lost if trial is not None]
+
+    def _report(self, trials: Sequence[SweepTrial]) -> None:
+        for trial in trials:
+            claim = self._log.claims.get(key_of(trial))
+            if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
+                continue
+            report = json.loads(json.dumps({name: getattr(trial, name) for name in claims.REPORTED}))
+            if claim.report != report and claim.state != DONE:
+                entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
+                self._add(entry, trial.value if trial.state == DONE else None)
+
+    def _adopt(self, trial: SweepTrial, own_run: str) -> SweepTrial | None:
+        """Store in a trial what the study says about it. Returns a copy as it was if it is lost while it trains."""
+        claim, before = self._log.claims.get(key_of(trial)), copy(trial)
+        is_lost = not trial.on and trial.state in IN_FLIGHT
+        if claim is not None and claim.member == self._member:
+            is_lost = False
+        if claim is None or claim.member == self._member:
+            if trial.on or is_lost:
+                plain = SweepTrial(run=own_run, changes=trial.changes, seed=trial.seed, part=trial.part)
+                vars(trial).update(vars(plain))
+            return before if is_lost else None
+        vars(trial).update({"state": claim.state} | dict(claim.report))
+        trial.run, trial.on = claim.run, self._in_words(claim)
+        if claim.report.get("state") is None:
+            trial.value, trial.rungs, trial.ended_t, trial.error, trial.cause = None, [], None, "", ""
+        if trial.state == PAUSED and trial.part == SEARCH and self.choice is not None:
+            trial.state = DROPPED
+        return before if is_lost else None
+
+    def _in_words(self, claim: Claim) -> str:
+        """Return the machine of a member and, if it is silent, when it was last seen."""
+        silent = self._silent_seconds(claim.member)
+        if claim.state in claims.RESULTS or silent < SILENT_SECONDS:
+            return claim.host
+        return f"{claim.host}, last seen {units.estimate(silent)} ago"
+
+    def claim(self, trial: SweepTrial) -> bool:
+        """Return True if the trial is now this member's, and False if it is another's or the study cannot be used."""
+        key = key_of(trial)
+        try:
+            if key not in self._log.claims:
+                self._add({
+                    "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": claims.new_token(),
+                    "member": self._member, "host": self._host,
+                })  # fmt: skip
+        except StudyError as fault:
+            self.away = str(fault)
+        claim = self._log.claims.get(key)
+        return claim is not None and claim.member == self._member
+
+    def propose(self, number: int, changes: Mapping[str, Any]) -> None:
+        """Propose the setting `number` of the search; `settings` has the one that was proposed first."""
+        try:
+            self._add({"op": "setting", "number": number, "changes": dict(changes)})
+        except StudyError as fault:
+            self.away = str(fault)
+
+    def choose(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the finalists that all members have chosen; `choice` if there are none yet. Return None if another
+        member trains a trial of the search, or the study cannot be used.
+        """
+        try:
+            if self.choice is None:
+                self._add({"op": "choice", "choice": dict(choice)})
+        except StudyError as fault:
+            self.away = str(fault)
+        return self.choice
+
+    def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
+        """Return True if no member trains a trial of this part of the sweep any more, or is about to.
+
+        With time left, also a stopped trial is waited for: its member resumes it, or it is taken over.
+        """
+        if self.choice is not None and part == SEARCH:
+            return True
+        waits = (*IN_FLIGHT, STOPPED) if has_time else IN_FLIGHT
+        if self.away or any(trial.on and trial.part == part and trial.state in waits for trial in trials):
+            return False
+        return not self._others() or time.monotonic() - self._news >= QUIET_SECONDS
+
+    def other_code(self, files: Mapping[str, str]) -> str:
+        """Return in words which file of the user's code another member has trained with another content. Empty if there
+        is none. `files` are the hashes by name of the files that a trial of this member has used.
+        """
+        try:
+            if files.keys() - self._log.code.keys():
+                self._add({"op": "code", "host": self._host, "files": dict(files)})
+        except StudyError as fault:
+            self.away = str(fault)
+        for name, (host, digest) in self._log.code.items():
+            if files.get(name, digest) != digest:
+                wrong = f"{name} differs from that on {host}: all trials have the same code"
+                return f"{wrong}; make them equal, and start this member again without --resume"
+        return ""
+
+    def leave(self, trials: Sequence[SweepTrial], sweep: str, states: Sequence[str]) -> None:
+        """Report this member's trials, and give back those in these `states`."""
+        self.sync(trials, sweep, now=True)
+        try:
+            for trial in trials:
+                claim = self._log.claims.get(key_of(trial))
+                if claim is not None and claim.member == self._member and trial.state in states:
+                    self._release(key_of(trial), claim)
+        except StudyError as fault:
+            self.away = str(fault)
