@@ -15,10 +15,13 @@ import pytest
 from gputui.engine.job import this_machine
 from gputui.engine.proof import folder
 from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run, runs_folder
+from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
+from gputui.tui import cli
 from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.proof.sweep_dialog import SweepDialog
+from gputui.tui.screens.runs.run_table import RunsTable
+from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support import recorded
 from tests.support.form_pilot import TWO_GPUS, form, opened
@@ -78,6 +81,81 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         await pilot.press("c")
         await wait_for(pilot, lambda: compared)
         assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
+
+
+def trained(home: Path, proof: Proof, *numbers: int) -> list[Run]:
+    """The runs of some trials of the sweep; the last one has failed."""
+    made = []
+    for number in numbers:
+        outcome: Any = "error" if number == numbers[-1] else "ok"
+        run = recorded.write(home, name=f"{proof.id}-{number:03}", gpus=0, seconds=20, outcome=outcome)
+        run.file(part_of_sweep.FILE).write_text(json.dumps({"sweep": proof.id}))
+        titles.retag(run, ["sweep-20261126-120000"])
+        made.append(run)
+    return made
+
+
+async def test_in_the_runs_a_sweep_is_one_row_that_opens(
+    proof: Proof, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = recorded.write(home, name="20260921-100000-alone", gpus=0, seconds=20)
+    trials = [run.id for run in trained(home, proof, 1, 2, 3)]
+    async with opened((80, 24)) as pilot:
+        await pilot.press("f4")
+        shown = await wait_for(pilot, "sweep 16 of 16, best 1.7")
+        screen, table = pilot.app.screen, pilot.app.screen.query_one(RunsTable)
+        assert isinstance(screen, RunsScreen)
+
+        def rows() -> list[str]:
+            return list(screen.shown)
+
+        assert set(rows()) == {proof.id, alone.id}
+        assert "4 of 4 runs" in shown
+        table.move_cursor(row=rows().index(proof.id))
+        await pilot.press("enter")
+        await wait_for(pilot, "learning_rate=0.003 seed")
+        at = rows().index(proof.id)
+        assert (set(rows()[at + 1 : at + 4]), table.current_key) == (set(trials), proof.id)
+        assert "p Sweep" in text_of(pilot.app)
+        await pilot.press("down", "left")
+        await wait_for(pilot, lambda: len(rows()) == 2)
+        assert table.current_key == proof.id, "closed from one of its trials"
+        await pilot.press("right")
+        await wait_for(pilot, lambda: len(rows()) == 5)
+        await pilot.press("right", "left", "space")
+        await wait_for(pilot, "3 marked")
+        assert set(screen.marked) == set(trials)
+        assert "hidden" not in text_of(pilot.app)
+        await pilot.press("space", "d")
+        await wait_for(pilot, "Delete 3 runs")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("d")
+        await wait_for(pilot, lambda: rows() == [alone.id])
+        await pilot.press("u")
+        await wait_for(pilot, lambda: set(rows()) == {proof.id, alone.id})
+        await pilot.press("slash", *"failed")
+        await wait_for(pilot, lambda: rows() == [proof.id, trials[-1]])
+        assert "1 of 4 runs" in text_of(pilot.app), "the filter finds trials in a closed sweep"
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: len(rows()) == 2)
+        compared: list[list[Run]] = []
+        monkeypatch.setattr(pilot.app, "open_compare", compared.append)
+        table.move_cursor(row=rows().index(proof.id))
+        await pilot.press("c")
+        await wait_for(pilot, lambda: compared)
+        assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
+        await pilot.press("p")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
+    capsys.readouterr()
+    assert cli.run(["runs"]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert ["sweep 16 of 16" in line and "#sweep-20261126-120000" in line for line in lines] == [True, False]
+    for words, count in ((("--last", "1"), 1), (("--tag", "sweep-20261126-120000"), 3), (("--state", "failed"), 1)):
+        assert cli.run(["runs", *words]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1 + count, words
+    assert cli.run(["runs", "--json"]) == 0
+    sweeps = [json.loads(line)["sweep"] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(map(str, sweeps)) == [proof.id] * 3 + ["None"]
 
 
 async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(

@@ -25,12 +25,12 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
     """Print the runs that match the filters as a table, or as one JSON object per line.
 
     A run must have all `tags` and one of the `states`; an empty filter matches every run. `last` is the number of the
-    newest runs to print, None for all.
+    newest runs to print, None for all. The table has one line for each sweep, unless there is a filter.
     """
     survey = run_folders.survey()
-    entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last)
+    fold = not (as_json or tags or states)
+    entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last, fold)
     _print_damage(str(survey), entries)
-    chosen = [measured(entry) for entry in chosen]
     if as_json:
         for entry in chosen:
             print(to_json(_as_json(entry)))
@@ -45,24 +45,40 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
 
 
 def _newest(
-    runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None
+    runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None, fold: bool
 ) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries of all runs that were read, and the newest `last` that match the filters (None: all of them).
+    """Return the entries of all runs that were read, and the newest `last` that match the filters (None: all of them),
+    with the sizes of their folders.
 
-    `runs` has the newest first. Only as many runs are read as are needed.
+    `runs` has the newest first. Only as many runs are read as are needed. With `fold`, a sweep is one entry.
     """
     entries: list[Entry] = []
     chosen: list[Entry] = []
+    rows: set[str] = set()  # the ids of runs, and of sweeps
     for run in runs:
         entries.append(entry_of(run))
         if not _fits(entries[-1], tags, states):
             continue
         chosen.append(entries[-1])
-        if last is not None and len(chosen) >= last:
-            shown = folded(chosen)[:last]
+        sweep = chosen[-1].sweep if fold else ""
+        rows.add(sweep or run.id)
+        if last is not None and len(rows) >= last + bool(sweep):  # of the last sweep all trials are read
+            shown = _rows(chosen, fold)[:last]
             if len(shown) == last and not any(_waits_for_chief(entry, chosen) for entry in shown):
                 break
-    return entries, folded(chosen)[:last]
+    return entries, _rows([measured(entry) for entry in chosen], fold)[:last]
+
+
+def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
+    """Return the entries as rows: one for a run on several machines and, with `fold`, one for a sweep."""
+    rows = folded(chosen)
+    sweeps = {entry.sweep for entry in rows if entry.sweep} if fold else set()
+    if not sweeps:
+        return rows
+    from ..reading.sweep_records import SweepRecords  # only if there is a sweep
+    from ..reading.sweep_rows import in_sweeps  # only if there is a sweep
+
+    return in_sweeps(rows, SweepRecords().read(sweeps))
 
 
 def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
@@ -93,6 +109,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
         "tags": list(entry.notes.tags),
         "bytes": entry.size,
         "workers": list(entry.workers),
+        "sweep": entry.sweep or None,
         "progress": dict(entry.latest) if entry.is_active and entry.latest else None,
         "result": entry.run.result or {},
     }

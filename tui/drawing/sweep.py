@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ...engine.trials import sweep_groups, sweep_sentences
-from ...engine.trials.change_texts import short, value
+from ...engine.trials.change_texts import changes, short, value
 from ...engine.trials.sweep_record import DONE, DROPPED, FAILED, SEARCH, Sweep, SweepTrial
 from ...engine.units import amount, counted, seconds
 from ..base.errors import clean
@@ -47,6 +47,31 @@ def detail(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, 
     if over and len(rows) + 2 <= height:
         rows += [[], *over]
     return rows[:height]
+
+
+def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return at most `height` rows of a sweep next to a list: its `result`, the best settings with mean and spread, and
+    the metric over each swept option.
+    """
+    texts = filter(None, (result, sweep_sentences.luck(sweep)))
+    rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
+    over = over_options(sweep, width, glyphs)
+    groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
+    room = width - 2 * (FIGURES + 1)
+    whole, names = [clean(changes(group[0].changes)) for group in groups], "best settings"
+    if any(len(name) >= room for name in whole):
+        names = ", ".join(short(axis.key) for axis in sweep.settings.axes)
+        whole = [clean(", ".join(map(value, group[0].changes.values()))) for group in groups]
+    metric = fitting(clean(sweep.settings.metric), FIGURES, glyphs)
+    head = f"{fitting(names, room - 1, glyphs):<{room}}{metric:>{FIGURES + 1}}{'spread':>{FIGURES + 1}}"
+    rows += [[], [(head, "label")]]
+    for name, group in zip(whole, groups, strict=True):
+        mean, spread = sweep_sentences.mean_and_spread(group)
+        mean = mean if sweep_groups.values(group) else group[0].state
+        rows.append(
+            [(f"{fitting(name, room - 1, glyphs):<{room}}{mean:>{FIGURES + 1}}{spread:>{FIGURES + 1}}", "value")]
+        )
+    return [*rows, *([[], *over] if over else [])][:height]
 
 
 def _trial(sweep: Sweep, trial: SweepTrial, width: int, glyphs: Glyphs) -> Row:

@@ -83,7 +83,7 @@ def _cell(name: str, entry: Entry, width: int) -> str:
 
 def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
     if name == "name":
-        return any(entry.number for entry in entries)
+        return any(entry.number or entry.group for entry in entries)
     if name in ONLY_GOING_ON:
         return any(entry.is_active for entry in entries)
     return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)
@@ -93,7 +93,7 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     """Return the columns that fit into `room` cells, with their widths. Room that is left is given to the title, then
     to the note. Each run is named: by its short name or, if one of them has none, by its id.
     """
-    naming = ["name"] if all(entry.number for entry in entries) else ["name", "id"]
+    naming = ["name"] if all(entry.number or entry.group for entry in entries) else ["name", "id"]
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}

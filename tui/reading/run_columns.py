@@ -89,7 +89,7 @@ _BY_LIST = (
         "name",
         "its short name, which commands take",
         5,
-        lambda entry: f"r{entry.number}" if entry.number else "",
+        lambda entry: f"r{entry.number}" if entry.number else entry.group,
         lambda entry: entry.number,
         right=False,
     ),

@@ -2,7 +2,7 @@
 
 Reading hundreds of folders takes time and is done in a thread. Imports no Textual.
 
-Deferred imports: the queue is read only if it has entries.
+Deferred imports: the queue is read only if it has entries, and sweeps only if a run belongs to one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
@@ -20,7 +20,7 @@ from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.values import EMPTY, harmless, mapping, number
 from ...engine.queue import any_entry
-from ...engine.runs import ACTIVE_STATES, Run, code_copy, run_cluster, titles
+from ...engine.runs import ACTIVE_STATES, Run, code_copy, part_of_sweep, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
@@ -29,6 +29,10 @@ from .last_events import last_event, last_progress
 from .newest_runs import newest_runs
 from .queue_places import Queue, Waiting
 from .run import epoch_mean
+
+if TYPE_CHECKING:
+    from ...engine.trials.record import Record
+    from .sweep_records import SweepRecords
 
 MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
@@ -59,6 +63,14 @@ class Entry:
     size: int | None = None  # bytes on the disk; None: not measured yet
     waiting: Waiting | None = None  # its place in the queue, if it waits
     number: int | None = None  # from which its short name is made
+    sweep: str = ""  # the sweep whose trial it is
+    trials: tuple[Entry, ...] = ()  # of the row of a sweep: its runs
+    is_open: bool = False  # the row of a sweep whose trials are shown below it
+
+    @property
+    def group(self) -> str:
+        """What the row stands for, if it is not one run."""
+        return ""
 
     @property
     def name(self) -> str:
@@ -115,6 +127,8 @@ class RunList:
         self._to_measure: dict[str, None] = {}  # runs that have changed since their folder was measured
         self.total = 0  # runs, also those that were not read
         self.closed = 0  # folders that this user cannot read
+        self.sweeps: Mapping[str, Record] = EMPTY  # of the entries that were read last, by their ids
+        self._records: SweepRecords | None = None
 
     def read(self, most: int | None = None) -> list[Entry]:
         """Return the entries of the `most` newest runs (None: all), the newest first, and of all runs that wait in the
@@ -133,7 +147,15 @@ class RunList:
                 self._to_measure[run.id] = None
             entries[run.id] = stamped
         self._known = entries
+        if sweeps := {entry.sweep for _, entry in entries.values() if entry.sweep}:
+            self._read_sweeps(sweeps)
         return [_placed(entry, queue) for _, entry in entries.values()]
+
+    def _read_sweeps(self, sweeps: set[str]) -> None:
+        from .sweep_records import SweepRecords
+
+        self._records = self._records or SweepRecords()
+        self.sweeps = self._records.read(sweeps)
 
     def measure(self) -> bool:
         """Measure the sizes of the folders of changed runs for at most about MEASURED_SECONDS. Return True if an entry
@@ -229,6 +251,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
         earlier.workers if earlier and earlier.workers else _workers(run),
         number=run.number,
+        sweep=earlier.sweep if earlier else part_of_sweep.sweep_of(run),
     )
 
 

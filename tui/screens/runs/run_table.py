@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -30,6 +32,9 @@ from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
+
+if TYPE_CHECKING:
+    from ....engine.trials.record import Record
 
 NAME_WIDTH = max(map(len, COLUMNS))
 KEYS = (
@@ -159,6 +164,13 @@ class RunsTable(OpeningTable):
     as fit.
     """
 
+    class Folded(Message):
+        """The sweep with the id `sweep` was opened or closed."""
+
+        def __init__(self, sweep: str) -> None:
+            super().__init__()
+            self.sweep = sweep
+
     def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
         self.chosen = tuple(columns)
@@ -168,26 +180,45 @@ class RunsTable(OpeningTable):
         self._sorted: Sequence[Entry] = ()  # `_sorted_of` in the order `_sorted_by`
         self._sorted_of: Sequence[Entry] = ()
         self._sorted_by: Order | None = None
+        self._flipped: dict[bool, set[str]] = {False: set(), True: set()}  # sweeps, by whether there is a filter
+        self._filters = False
+        self._all_trials: Mapping[str, int] = {}  # by sweep: how many of the runs are its trials
+        self._entries: Mapping[str, Entry] = {}  # the rows
+        self.matching = 0  # runs that match the filter
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
         self._one_preset = False  # of all shown runs: titles that are too long leave it out
 
     def show(
-        self, entries: Sequence[Entry], words: str, marked: Mapping[str, object], columns: int, most: int
+        self,
+        entries: Sequence[Entry],
+        sweeps: Mapping[str, Record],
+        words: str,
+        marked: Mapping[str, object],
+        columns: int,
+        most: int,
     ) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter, at most the first `most`. Return the entries of all that
-        match, by id, in the order of the table.
+        """Show the runs that match the words of the filter, at most the first `most` rows. Return the entries of all
+        rows, by id, in the order of the table. A closed sweep is one row for all of its trials that match.
 
-        `marked` has the ids of the marked runs as keys. `columns` is the width of the table in columns of the terminal.
+        `sweeps` has the records of the sweeps by their ids, `marked` the ids of the marked runs as keys. `columns` is
+        the width of the table in columns of the terminal.
         """
         if self._sorted_of is not entries or self._sorted_by != self.order:
             self._sorted_of, self._sorted_by = entries, self.order
             self._sorted = waiting_first(ordered(entries, *self.order))
+            self._all_trials = Counter(entry.sweep for entry in entries if entry.sweep)
         hits = matching(self._sorted, words)
         if self.order == Order():  # nobody has asked for another order
             hits = best_first(hits)
-        shown = {entry.run.id: entry for entry in folded(hit.item for hit in hits)}
+        self._filters = bool(words.split())
+        in_rows = folded(hit.item for hit in hits)
+        self.matching = len(in_rows)
+        if self._all_trials:
+            in_rows = _in_sweeps(in_rows, sweeps, self._is_open)
+        self._entries = shown = {entry.run.id: entry for entry in in_rows}
         rows = dict(islice(shown.items(), most))  # thousands of rows take a second
-        by_id = {hit.item.run.id: hit for hit in hits[: most + len(hits) - len(shown)]}
+        by_id = {hit.item.run.id: hit for hit in hits if hit.item.run.id in rows}
+        searched = hits[0].words if hits else ()
         self._times = _times(rows.values())
         self._one_preset = len({entry.title.preset for entry in rows.values()}) == 1
         scrolls = len(shown) > self.size.height - self.header_height
@@ -197,9 +228,44 @@ class RunsTable(OpeningTable):
         widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
         heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
         made_of = tuple(widths.items())
-        self._rows = {key: self._row(by_id[key], key in marked, made_of) for key in rows}
+        self._rows = {
+            key: self._row(by_id[key]._replace(item=row) if key in by_id else Hit(row, searched), marked, made_of)
+            for key, row in rows.items()
+        }
         self.fill(heads, {key: row.cells for key, row in self._rows.items()})
         return shown
+
+    def _is_open(self, sweep: str, trials: int) -> bool:
+        """Return True if the trials of a sweep are shown, of which so many match the filter: if the user has opened it,
+        or if the filter selects some of them and the user has not closed it.
+        """
+        return (sweep in self._flipped[self._filters]) != (self._filters and trials < self._all_trials[sweep])
+
+    def open_or_close(self, sweep: str) -> None:
+        """Open the sweep if it is closed, else close it. The next `show` shows it so."""
+        self._flipped[self._filters] ^= {sweep}
+        self.post_message(self.Folded(sweep))
+
+    def action_cursor_right(self) -> None:
+        """Open the closed sweep under the cursor, else scroll."""
+        at = self._entries.get(self.current_key or "")
+        if at is not None and at.group and not at.is_open:
+            self.open_or_close(at.run.id)
+        else:
+            super().action_cursor_right()
+
+    def action_cursor_left(self) -> None:
+        """Close the open sweep under the cursor, also from one of its trials. If the table is scrolled, scroll back."""
+        at = self._entries.get(self.current_key or "")
+        sweep = self._entries.get(at.run.id if at.group else at.sweep) if at is not None else None
+        if sweep is not None and sweep.is_open and not self.scroll_x:
+            self.open_or_close(sweep.run.id)
+        else:
+            super().action_cursor_left()
+
+    def filter_changed(self) -> None:
+        """Forget which sweeps were opened and closed under the former filter."""
+        self._flipped[True].clear()
 
     def sort_by(self, column: str) -> None:
         self.order = self.order.by(column)
@@ -228,13 +294,14 @@ class RunsTable(OpeningTable):
         label = f"{head:>{width}}" if COLUMNS[name].right else head
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
-    def _row(self, hit: Hit[Entry], marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
+    def _row(self, hit: Hit[Entry], all_marked: Mapping[str, object], widths: tuple[tuple[str, int], ...]) -> _Row:
         """Return the row of a run, with the words of the filter marked. The former row is returned if nothing in it has
         changed, as there may be thousands of runs.
 
-        `widths` has name and width of each column.
+        `all_marked` has the ids of the marked runs, `widths` name and width of each column.
         """
         entry = hit.item
+        marked = _is_marked(entry, all_marked)
         made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
@@ -256,9 +323,13 @@ class RunsTable(OpeningTable):
         if name == "run":
             time = self._times.get(entry.run.id, "")
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
+            if entry.group:
+                name = f"{self._glyphs.unfolded if entry.is_open else self._glyphs.folded} "
+            elif entry.sweep:
+                name = f"  {name}"
             room = width - len(name)
             title = entry.title.within(room - len(time) - 1 if time else room)
-            if entry.number and self._one_preset and len(entry.title.whole) > room:
+            if entry.number and (self._one_preset or entry.sweep) and len(entry.title.whole) > room:
                 title = entry.title.changes_within(room) or title
             colour_of_run = painted_colour(self.app, style_of(entry.number))
             return Text.assemble((name, colour_of_run), clean(f"{title} {time}".rstrip()), no_wrap=True)
@@ -275,6 +346,17 @@ class RunsTable(OpeningTable):
         if entry.state in ASKED_FOR:
             return self._glyphs.stopped
         return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
+
+
+def _is_marked(entry: Entry, marked: Mapping[str, object]) -> bool:
+    """Return True if the run of the row is marked, or all trials of its sweep."""
+    return all(trial.run.id in marked for trial in entry.trials) if entry.group else entry.run.id in marked
+
+
+def _in_sweeps(entries: list[Entry], sweeps: Mapping[str, Record], is_open: Callable[[str, int], bool]) -> list[Entry]:
+    from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
+
+    return in_sweeps(entries, sweeps, is_open)
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:

@@ -35,9 +35,9 @@ from ..base import Header
 from ..help import LOSS, QUEUE
 from . import queue_actions, side_view
 from .actions import DeletingScreen, listed, until_quitting
-from .queue_actions import QueueActions
 from .run_table import Order, RunsTable
 from .side_view import SideView
+from .sweep_actions import MOST_COMPARED, SweepActions
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash
@@ -48,7 +48,7 @@ FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
-class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
+class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
     """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
 
     CSS_PATH = "runs.tcss"
@@ -79,6 +79,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         keys.bind("unmark", "clear_marks", show=False),
         keys.bind("search", "filter", "Filter", meaning=FILTERED_BY),
         keys.bind("prove", "proofs", "Proofs", meaning="all proofs"),
+        keys.bind("prove", "sweep", "Sweep", meaning="the settings, curves and result of the sweep under the cursor"),
         catalogue.left_out("live"),  # Enter opens one
         catalogue.left_out("runs"),
         *keys.back(),
@@ -89,11 +90,11 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self._list = RunList()
         self._most: int | None = None  # runs to read; None: all, as a filter or an order needs them
         self._rows = FIRST  # of the table, at most
-        self.shown: dict[str, Entry] = {}  # the runs that match the filter
+        self.shown: dict[str, Entry] = {}  # the rows: runs that match the filter, and sweeps
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
         self._to_newest = False  # the cursor goes to the first row after the next reading
-        self._offered: tuple[object, ...] = (False, False)
+        self._offered: tuple[object, ...] = (False, False, False)
 
     def compose(self) -> ComposeResult:
         kept = self.app.settings.runs
@@ -126,23 +127,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         return self.latest or []
 
     @property
-    def runs_meant(self) -> list[Run]:
-        """Return the marked runs or, if none are marked, the run under the cursor."""
-        return list(self.marked.values()) or [at.run for at in (self.current,) if at]
-
-    @property
-    def run_meant(self) -> Run | None:
-        """The run under the cursor, also if other runs are marked. None if there is none."""
-        return self.current.run if self.current else None
-
-    @property
     def waiting_now(self) -> Waiting | None:
         return self.current.waiting if self.current else None
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "resume" and self.current is not None and not self.current.resumable:
-            return False
-        return super().check_action(action, parameters)
 
     def acted(self, run: Run, resumed: bool = False) -> None:
         if resumed:
@@ -161,7 +147,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         """Return True if the palette lists the action: stop, resume and undo only if they have an effect now, every
         other action always.
         """
-        at = self.current
+        at = None if self.current_sweep is not None else self.current
         if action == "stop":
             return at is not None and at.is_active
         if action == "resume":
@@ -191,12 +177,15 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         side_width = side_view.width_in(self.size.width, self.app.settings.runs.side_view)
         self.query_one(SideView).place(side_width)
         words, room = self.query_one("#filter", Input).value, self.size.width - side_width
-        self.shown = self.table.show(self.entries, words, self.marked, room, self._rows)
+        show = partial(self.table.show, self.entries, self._list.sweeps, words, self.marked, room)
+        self.shown = show(self._rows)
+        if self._go_to not in self.shown:  # a trial of a closed sweep
+            self._go_to = next((entry.sweep for entry in self.entries if entry.run.id == self._go_to), self._go_to)
         if self._go_to in self.shown:
             at = list(self.shown).index(self._go_to)
             if at >= self._rows:
                 self._rows = at + FIRST
-                self.table.show(self.entries, words, self.marked, room, self._rows)
+                show(self._rows)
             self.table.move_cursor(row=at, animate=False)
             self._go_to = ""
         panel = self.query_one("#status", Panel)
@@ -209,7 +198,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self.query_one("#status", Panel).repaint()
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
-        if (offered := (now is not None, now is not None and now.held)) != self._offered:
+        is_sweep = self.current is not None and bool(self.current.group)
+        if (offered := (now is not None, now is not None and now.held, is_sweep)) != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
@@ -226,8 +216,11 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         self._most = most
         self.read_again()
 
-    def rearrange(self) -> None:
-        """Show the table again after a change of its order, filter, width or marks."""
+    def rearrange(self, go_to: str = "") -> None:
+        """Show the table again after a change of its order, filter, width, marks or open sweeps. The cursor goes to the
+        row `go_to`; without one it stays.
+        """
+        self._go_to = go_to or self._go_to
         if self._most is not None and self._needs_all:
             self._read_more(None)
         if self.latest is not None:
@@ -247,7 +240,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
             return [[("reading the runs ...", "label")]]
         total = self._list.total if self._unread else len(folded(self.entries))
         reading = f"{CATCHING_UP}  " if self.is_stale else ""
-        count = f"{reading}{marked}{len(self.shown)} of {counted(total, 'runs')}"
+        count = f"{reading}{marked}{self.table.matching} of {counted(total, 'runs')}"
         if self._list.closed:
             count += f", {self._list.closed} not readable"
         start, form = self.app.key("start"), self.app.key("form")
@@ -327,28 +320,21 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
         """Open the live view of the run whose curves were clicked in the side view."""
         self.action_open()
 
-    def action_open(self) -> None:
-        if self.current is not None:
-            self.app.open_run(self.current.run)
-
-    def action_mark(self) -> None:
-        if (at := self.current) is None:
-            return
-        if self.marked.pop(at.run.id, None) is None:
-            self.marked[at.run.id] = at.run
-        self.rearrange()
-
     def action_clear_marks(self) -> None:
         self.marked = {}
         self.rearrange()
 
     def action_compare(self) -> None:
         """Compare the marked runs. If only one is marked, it is compared with the run under the cursor. Without a mark
-        the run under the cursor is compared with the pinned baseline or, if none is pinned, with the run before it.
+        the run under the cursor is compared with the pinned baseline or, if none is pinned, with the run before it, and
+        of a sweep the best trials with each other.
         """
         chosen = dict(self.marked)
-        if len(chosen) < 2 and self.current:
-            chosen[self.current.run.id] = self.current.run
+        if not chosen and (sweep := self.current_sweep) is not None:
+            self.app.open_compare(sweep.best_first[:MOST_COMPARED])
+            return
+        if len(chosen) < 2:
+            chosen |= {entry.run.id: entry.run for entry in self._under_cursor}
         if not self.marked and len(baseline.line_up(chosen.values()).runs) < 2:
             chosen |= self._run_before()
         if len(baseline.line_up(chosen.values()).runs) < 2:
@@ -366,13 +352,15 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     @property
     def _hidden(self) -> list[str]:
         """Return the ids of the marked runs that the filter hides."""
-        return [name for name in self.marked if name not in self.shown]
+        in_sweeps = {trial.run.id for entry in self.shown.values() for trial in entry.trials}
+        return [name for name in self.marked if name not in self.shown and name not in in_sweeps]
 
     @work
     async def action_delete(self) -> None:
         if not (chosen := self.runs_meant):
             return
-        waiting = [at for run in chosen if (at := self.shown.get(run.id)) and at.state == WAITING]
+        meant = {run.id for run in chosen}
+        waiting = [entry for entry in self.entries if entry.run.id in meant and entry.state == WAITING]
         if waiting:
             self.say(f"{waiting[0].named} waits in the queue; {self.app.key('stop')} takes it out")
             return
@@ -408,6 +396,7 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
     def on_input_changed(self) -> None:
         self._rows = FIRST
+        self.table.filter_changed()
         self.rearrange()
 
     def on_input_submitted(self) -> None:
@@ -432,7 +421,11 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
 
 
 def _about(entry: Entry) -> str:
-    """Return a text about a run: its damage if it is damaged, else its changes, its note and its description."""
+    """Return a text about a run: its damage if it is damaged, else its changes, its note and its description. Of a
+    sweep: its options and its result.
+    """
+    if entry.group:
+        return f"{entry.title.changes[-1]}  {entry.description}"
     words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 

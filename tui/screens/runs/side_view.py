@@ -6,7 +6,7 @@ A thread reads the run. The readers of the last runs are kept, so that the curso
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -30,6 +30,7 @@ from ...widgets.row_widgets import Panel
 
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp
+    from ...reading.sweep_rows import SweepEntry
 
 FROM = 120  # columns of the terminal, from which on there is room for it
 LEAST_WIDTH, SHARE = 54, 0.4  # columns; of the terminal's columns
@@ -102,7 +103,7 @@ class SideView(Vertical):
 
     def _read(self) -> None:
         """Read the run in a thread, unless a thread is reading: then its end begins the next reading."""
-        if self._reads or self.entry is None or self.entry.state == WAITING:
+        if self._reads or self.entry is None or self.entry.state == WAITING or self.entry.group:
             return
         self._reads = True
         run = self.entry.run
@@ -154,6 +155,8 @@ class SideView(Vertical):
         if (entry := self.entry) is None:
             return []
         named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
+        if entry.group:
+            return [named.row(width, self._glyphs), [], *self._sweep(entry, width)]
         if entry.state == WAITING:
             waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)
             return [named.row(width, self._glyphs), *([(line, "value")] for line in waiting)]
@@ -164,9 +167,17 @@ class SideView(Vertical):
             rows += [[sign if not at else (" ", ""), (" ", ""), (line, "value")] for at, line in enumerate(lines)]
         return [*rows, *head.error(self.now, width, self._glyphs)[:4]]
 
+    def _sweep(self, entry: Entry, width: int) -> list[Row]:
+        from ...drawing import sweep  # only if there is a sweep
+
+        record = cast("SweepEntry", entry).record.sweep
+        if record is None:
+            return [[("this sweep was deleted; its trials are still here", "label")]]
+        return sweep.in_brief(record, entry.description, width, self.content_size.height - 2, self._glyphs)
+
     def _foot(self, width: int) -> list[Row]:
         """Return rows: the changed options, tags, note and description, and the figures of the result."""
-        if (entry := self.entry) is None:
+        if (entry := self.entry) is None or entry.group:
             return []
         tags = " ".join(f"#{tag}" for tag in entry.notes.tags)
         texts = {

@@ -1,0 +1,174 @@
+"""The sweeps among the runs: one row of the table for all trials of a sweep, which can be opened.
+
+Imports no Textual. It is imported only if a run is a trial of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ...engine.proof.folder import Proof, proofs_folder
+from ...engine.runs import Run
+from ...engine.runs.run import WAITING, RunState
+from ...engine.runs.titles import Notes, Title, name_of
+from ...engine.trials import sweep_groups, sweep_sentences
+from ...engine.trials.change_texts import short, value
+from ...engine.trials.record import UNREAD, Record
+from ...engine.units import amount
+from .run_list import Entry
+
+# The state of a sweep as that of a run; a sweep without a record has that of its trials.
+_STATES: Mapping[str, RunState] = {"running": "running", "waiting": WAITING, "done": "ok", "failed": "error"}
+_STATES = {**_STATES, "stopped": "stopped", "crashed": "crashed"}
+
+
+@dataclass(frozen=True)
+class SweepTitle(Title):
+    """The title of a sweep. `changes` are its parts: how many trials have ended, the best value, the swept options."""
+
+    @property
+    def whole(self) -> str:
+        return ", ".join(self.changes)
+
+    def within(self, width: int) -> str:
+        """Return as many parts as fit into `width` characters, at least the first."""
+        shown = range(len(self.changes), 0, -1)
+        return next((text for count in shown if len(text := ", ".join(self.changes[:count])) <= width), self.changes[0])
+
+    changes_within = within
+
+
+@dataclass(frozen=True)
+class TrialTitle(Title):
+    """The title of a trial below the row of its sweep. `changes` are its swept options and, if seeds differ, its
+    seed.
+    """
+
+    @property
+    def whole(self) -> str:
+        return " ".join(self.changes)
+
+    def within(self, width: int) -> str:
+        """Return the changes if they fit into `width` characters, else only their values, as many as fit."""
+        if len(self.whole) <= width:
+            return self.whole
+        values = [change.partition("=")[2] for change in self.changes]
+        shown = range(len(values), 0, -1)
+        return next((text for count in shown if len(text := " ".join(values[:count])) <= width), values[0])
+
+    changes_within = within
+
+
+@dataclass(frozen=True)
+class SweepEntry(Entry):
+    """The row of a sweep. `run` is the sweep's own folder, among the proofs, which is no run.
+
+    `trials` are the runs of the sweep that the table has, and `record` is UNREAD if the sweep was deleted.
+    """
+
+    record: Record = field(default_factory=lambda: UNREAD)
+
+    @property
+    def proof(self) -> Proof:
+        return Proof(self.run.path)
+
+    @property
+    def group(self) -> str:
+        return "sweep"
+
+    @property
+    def done(self) -> float | None:
+        """The share of its trials that have ended while the sweep goes on, from 0 to 1. None for an ended sweep."""
+        ended, count = _counts(self.record, self.trials)
+        return ended / count if self.is_active and count else None
+
+    @cached_property
+    def best_first(self) -> list[Run]:
+        """The runs of its trials, those with the best settings first."""
+        sweep, runs = self.record.sweep, {entry.run.id: entry.run for entry in self.trials}
+        if sweep is None:
+            return list(runs.values())
+        groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)
+        named = [trial.run for group in groups for trial in group]
+        return [runs[name] for name in dict.fromkeys((*named, *runs)) if name in runs]
+
+
+def in_sweeps(
+    entries: Iterable[Entry], records: Mapping[str, Record], is_open: Callable[[str, int], bool] | None = None
+) -> list[Entry]:
+    """Return the entries with one row for all trials of a sweep, at the place of the first of them, followed by its
+    trials if it is open.
+
+    `records` has the record of each sweep by its id. `is_open` gets the id of a sweep and the number of its trials
+    among the entries; None for no open sweep.
+    """
+    entries = list(entries)
+    trials: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.sweep:
+            trials.setdefault(entry.sweep, []).append(entry)
+    rows: list[Entry] = []
+    for entry in entries:
+        if not entry.sweep:
+            rows.append(entry)
+        elif (of_sweep := trials.pop(entry.sweep, None)) is not None:
+            opened = is_open is not None and is_open(entry.sweep, len(of_sweep))
+            rows.append(_row(entry.sweep, of_sweep, records.get(entry.sweep, UNREAD), opened))
+            rows += _below(of_sweep, records.get(entry.sweep, UNREAD)) if opened else []
+    return rows
+
+
+def _below(trials: list[Entry], record: Record) -> list[Entry]:
+    """Return the trials of an open sweep, whose titles have only what differs among them."""
+    if (sweep := record.sweep) is None:
+        return trials
+    several = len({trial.seed for trial in sweep.trials}) > 1
+    titles = {}
+    for trial in sweep.trials:
+        words = [f"{short(key)}={value(of)}" for key, of in trial.changes.items()]
+        titles[trial.run] = TrialTitle(record.preset_name, (*words, *([f"seed={trial.seed}"] if several else [])))
+    return [replace(entry, title=titles.get(entry.run.id, entry.title)) for entry in trials]
+
+
+def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> SweepEntry:
+    run = Run(proofs_folder() / name)
+    ended, count = _counts(record, trials)
+    preset = record.preset_name or name_of(run)
+    sweep = record.sweep
+    words: list[str] = [f"sweep {ended} of {count}"]
+    validation: tuple[str, float | None] = "", None
+    if sweep is not None:
+        groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)
+        best = sweep.proved
+        if best is None and groups:
+            best = sweep_groups.mean_and_spread(groups[0])[0]
+        validation = sweep.settings.metric, best
+        words += [f"best {amount(best)}"] if best is not None else []
+    over = [short(axis.key) for axis in sweep.settings.axes] if sweep is not None else []
+    words += [preset, *([f"over {', '.join(over)}"] if over else [])]
+    active = any(trial.is_active for trial in trials)
+    state = _STATES.get(record.state, "running" if active else "ok")
+    common = set.intersection(*(set(trial.notes.tags) for trial in trials))
+    sizes = [trial.size for trial in trials if trial.size is not None]
+    return SweepEntry(
+        run,
+        state,
+        SweepTitle(preset, tuple(words)),
+        record.doing if record.state == "running" else sweep_sentences.result(sweep) if record.is_read else "",
+        when=max(trial.when for trial in trials),
+        notes=Notes("", tuple(tag for tag in trials[0].notes.tags if tag in common)),
+        validation=validation,
+        size=sum(sizes) if sizes else None,
+        trials=tuple(trials),
+        record=record,
+        is_open=is_open,
+    )
+
+
+def _counts(record: Record, trials: Collection[Entry]) -> tuple[int, int]:
+    """Return how many trials of a sweep have ended, and how many it has; without a record, of the runs `trials`."""
+    if record.sweep is None:
+        return sum(not trial.is_active and trial.state != WAITING for trial in trials), len(trials)
+    return sum(trial.ended_t is not None for trial in record.sweep.trials), len(record.sweep.trials)
