@@ -80,6 +80,7 @@ RULES: tuple[Rule, ...] = (
     gpu_checks.alike,
     device_rules.memory_modes,
     device_rules.partitions,
+    device_rules.per_gpu,
     device_rules.gpu_only,
     gpu_checks.precision,
     gpu_checks.build,

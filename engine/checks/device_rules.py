@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
+from ..job import gpu_parts
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
-from ..options import OPTIONS, Options
+from ..options import OPTIONS, Options, gpu_choice
 from ..options.catalogue import About
 from ..units import size
 from . import gpu_checks
@@ -83,6 +84,25 @@ def partitions(options: Options, machine: Machine) -> Iterator[Finding]:
             f"no GPU is used: the CPU is split into {device.logical_devices} logical devices, to try a strategy",
             "do not expect a speed-up",
         )
+
+
+def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Yield an error if queued runs with these options cannot share one GPU."""
+    count, key = options.run.per_gpu, "run.per_gpu"
+    if count == 1 or on_cpu(options, machine):
+        return
+    choice = gpu_choice.parse(options.device.visible)
+    if conflict := gpu_parts.conflict(options, on_cpu=False):
+        other, why, change = conflict
+        yield Finding("error", (key, other), why, f"set {change}, or {key}=1")
+    elif choice is None or choice.shared or choice.count != 1:
+        why = "the queue chooses the GPU that the runs share"
+        yield Finding("error", (key, "device.visible"), why, f"set device.visible=free:1, or {key}=1")
+    else:
+        try:
+            gpu_parts.of_each(options, machine, count)
+        except gpu_parts.TooSmall as fault:
+            yield error(key, str(fault), "set it to less")
 
 
 def gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from ..job.machine_gpus import Gpu, Machine
 from ..job.training_gpus import candidates
 from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall, BackgroundCalls
+from ..system.descendants import descends
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import HOUR, share, size
@@ -123,6 +124,20 @@ class GpuUse:
         if self.busy is not None and self.busy > BUSY:
             return f"busy for {share(self.busy)} of the time"
         return ""
+
+    def why_not_sharing(self, per_gpu: int) -> str:
+        """Return the reason why a queued run that shares its GPU among `per_gpu` runs cannot use this GPU now; empty if
+        it can: if the GPU is free, or only such runs of the same home are on it and they are fewer.
+        """
+        if self.fault or self.holder is None or not self.holder.can_be_joined(per_gpu):
+            return self.why_not_free()
+        return f"used by {self.strangers[0]}" if self.strangers else ""
+
+    @property
+    def strangers(self) -> tuple[GpuUser, ...]:
+        """The processes on the GPU, without those of the runs that share it."""
+        sharers = [each.pid for each in self.holder.sharers] if self.holder is not None else []
+        return tuple(user for user in self.users or () if not (sharers and descends(user.pid, sharers)))
 
     def why_not_fitting(self, needs_bytes: int) -> str:
         """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU with others now; empty
@@ -247,13 +262,15 @@ class Wish:
 
     `choice` is the value of device.visible, and `names` are the names (UUIDs or indices) of the GPUs that may be
     chosen. `needs_bytes` is the memory needed on each GPU (only for a choice `fits:N`, else 0), and `prediction` says
-    in words from what it is predicted; it is empty if it was measured.
+    in words from what it is predicted; it is empty if it was measured. `per_gpu` is the number of runs among which a
+    queued run shares its GPU, 1 for a GPU of its own.
     """
 
     choice: GpuChoice
     needs_bytes: int
     names: tuple[str, ...]
     prediction: str = ""
+    per_gpu: int = 1
 
     @classmethod
     def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
@@ -262,7 +279,7 @@ class Wish:
 
     def why_not(self, gpu: GpuUse) -> str:
         """Return the reason why the start cannot use the GPU now; empty if it can."""
-        return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_free()
+        return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_sharing(self.per_gpu)
 
     def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
         """Return the GPUs that the start could use now. For a choice `fits:N`, those with the least free memory come
@@ -312,7 +329,7 @@ def choose(
             raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
         chosen = able[: wish.choice.count]
         used = {gpu.uuid: gpu.memory_used_bytes for gpu in chosen}
-        return chosen, lease.take(used, what, used)
+        return chosen, lease.take(used, what, used, wish.per_gpu)
 
 
 def _a_moment_ago(wish: Wish) -> str:
@@ -399,6 +416,8 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
 
 def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
     use = next((use for use in uses if use.uuid == name), None)
+    if of.is_shared_now():  # the memory is that of the other runs, too
+        return True
     if use is None or use.memory_used_bytes is None or of.used_bytes is None:
         return True
     return use.memory_used_bytes <= of.used_bytes + LEFT_BYTES

@@ -1,8 +1,13 @@
-"""Leases: which process of which user has a GPU, or the CPU, for itself. They hold for all users of a machine.
+"""Leases: which process of which user has a GPU, or the CPU, for itself, and which runs of a user's queue share a GPU.
+They hold for all users of a machine.
 
 A lease is a lock on a file of its own in a folder that all users can write. The kernel releases the lock when the
 process that holds it ends. A second file, which belongs to the holder, says who holds the lease. Each user can write
 only about their own leases, as the owner of the file is compared with the user in its name.
+
+A shared lease is the lease of one of the GPU's slots (1, 2 ...), which have files of their own. Of the lease of the
+whole GPU and those of its slots, a process locks its own first and then looks at the others, so that one of two
+processes at least sees the other.
 
 Leases are a courtesy between users of gputui. They do not keep other programs from using a GPU.
 """
@@ -16,11 +21,13 @@ import pwd
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..files.declared_types import Form
+from ..files.places import runs_folder
 from ..files.reading import read_object
+from ..files.values import whole
 from ..files.writing import write_atomically
 from ..runs import RunError
 from ..system import locks
@@ -32,12 +39,14 @@ FOLDER = "GPUTUI_LEASES"  # environment variable: the folder of the leases, such
 _FOLDERS = ("/dev/shm/gputui", "/tmp/gputui-leases")  # the first is emptied when the machine is started
 _ALL_USERS = 0o1777  # everyone may add files, and remove only their own
 _LOCK, _HOLDER = ".lock", ".json"
+_SLOT = "~"  # between the name of a GPU and the number of a slot
+MOST_SHARING = 16  # runs on one GPU
 _CHOOSING = "choosing.lock"
 LONGEST_WHAT = 80  # characters that another user's text may take in a line
 _LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
 _CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
 _FORM = Form({"pid": int, "start_ticks": int, "since": float, "what": str, "run": str, "stuck": str,
-              "used_bytes": int | None})  # fmt: skip
+              "used_bytes": int | None, "per_gpu": int})  # fmt: skip
 
 
 class NotFree(RunError):
@@ -51,7 +60,9 @@ class Holder:
 
     `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why the GPU's memory is
     still used although its run has ended; then nobody holds the lease, else it is empty. `used_bytes` is the memory
-    that was used when the lease was taken, None if not known.
+    that was used when the lease was taken, None if not known. `per_gpu` is how many runs may share the GPU, 1 for a
+    lease of the whole device. `sharers` are the holders of all leased slots of a shared GPU, else empty; the other
+    fields are then those of the first slot.
     """
 
     name: str
@@ -62,23 +73,55 @@ class Holder:
     run: str = ""
     stuck: str = ""
     used_bytes: int | None = None
+    per_gpu: int = 1
+    sharers: tuple[Holder, ...] = ()
 
     def __str__(self) -> str:
         by = f"{self.user}'s {self.what}" if self.what else self.user or "another process"
-        return by + (f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else "")
+        since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
+        more = f" and {len(self.sharers) - 1} more" if len(self.sharers) > 1 else ""
+        return by + since + more + (f" ({self.places})" if self.sharers else "")
+
+    @property
+    def places(self) -> str:
+        """How many of the places of a shared GPU are taken, such as `1 of 2 runs`; empty if the GPU is not shared."""
+        return f"{len(self.sharers)} of {self.per_gpu} runs" if self.sharers else ""
+
+    def can_be_joined(self, per_gpu: int) -> bool:
+        """Return True if a run of this home's queue that shares its GPU among `per_gpu` runs may train on the device,
+        too: if all its holders are runs of the same home with the same number, and one more is allowed.
+        """
+        are_ours = all(each.per_gpu == per_gpu and each._is_of_this_home() for each in self.sharers)
+        return 0 < len(self.sharers) < per_gpu and are_ours
+
+    def _is_of_this_home(self) -> bool:
+        return self.user == user_name(os.geteuid()) and Path(self.run).parent == runs_folder()
 
 
 @dataclass
 class Lease:
     """A lease that this process holds: the name of its device, its lock, and the recorded fields of its holder.
 
-    `used_bytes` is the memory that was in use when the lease was taken, None if not known.
+    `used_bytes` is the memory that was in use when the lease was taken, before the first of the runs that share a GPU;
+    None if not known. `slot` is the number (from 1) of a slot that is shared among `per_gpu` runs, 0 for the whole
+    device.
     """
 
     name: str
     lock: Lock
     used_bytes: int | None = None
     fields: dict[str, object] = field(default_factory=dict)
+    slot: int = 0
+    per_gpu: int = 1
+
+    @property
+    def key(self) -> str:
+        """The name of the lease, which of a slot has its number: it names the files, and the lease to an engine."""
+        return _key(self.name, self.slot)
+
+    def is_shared_now(self) -> bool:
+        """Return True if another process holds another slot of the GPU."""
+        return bool(self.slot) and any(slot != self.slot for slot, _ in _sharers(self.name))
 
     def write(self, what: str, run: str = "", pid: int | None = None) -> None:
         """Record the holder of the lease: the process `pid`, by default this one. A file that cannot be written is no
@@ -87,10 +130,10 @@ class Lease:
         `what` is what the holder does, `run` the folder of its run.
         """
         process = Process.of(pid or os.getpid())
-        about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes}
+        about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
         self.fields = about | process.as_fields() | Place.here().as_fields()
         with contextlib.suppress(OSError):  # the lock alone keeps others off
-            path = _holder_file(self.name)
+            path = _holder_file(self.key)
             write_atomically(path, json.dumps(self.fields), durable=False)
             path.chmod(0o644)
 
@@ -99,12 +142,12 @@ class Lease:
         device.
         """
         with contextlib.suppress(OSError):
-            path = _holder_file(self.name)
             if stuck:
+                path = _holder_file(self.name)  # also of a slot: the whole GPU is stuck
                 write_atomically(path, json.dumps(self.fields | {"stuck": stuck}), durable=False)
                 path.chmod(0o644)
-            else:
-                path.unlink()
+            if self.slot or not stuck:
+                _holder_file(self.key).unlink()
         self.lock.release()
 
     def leave(self) -> None:
@@ -112,27 +155,53 @@ class Lease:
         self.lock.release()
 
 
-def take(names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None) -> list[Lease]:
+def take(
+    names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None, per_gpu: int = 1
+) -> list[Lease]:
     """Return the leases of the devices with these names. Raises NotFree if one of them is held or cannot be leased;
     then none is taken.
 
     `what` says to other users what the leases are for. `used` has the bytes of memory that are in use on each device.
+    With a `per_gpu` of 2 or more, the lease is that of a slot: so many queued runs of this home may share the GPU.
     Call this function inside `choosing` if the devices were chosen because they are free.
     """
     taken: list[Lease] = []
     for name in sorted(set(names)):
         try:
-            lock = locks.take(_file(name, _LOCK), _LOOK_ATTEMPTS, of_all_users=True)
+            taken.append(_take_slot(name, per_gpu, used or {}) if per_gpu > 1 else _take_whole(name, used or {}))
         except (locks.Taken, OSError) as fault:
             for lease in taken:
                 lease.release()
             if isinstance(fault, OSError):
                 raise NotFree(f"{_device(name)} cannot be leased: {fault.strerror}: {fault.filename}") from None
             raise NotFree(f"{_device(name)} is used by {holder(name) or 'another process'}") from None
-        taken.append(Lease(name, lock, (used or {}).get(name)))
     for lease in taken:
         lease.write(what)
     return taken
+
+
+def _take_whole(name: str, used: Mapping[str, int | None]) -> Lease:
+    lock = locks.take(_file(name, _LOCK), _LOOK_ATTEMPTS, of_all_users=True)
+    if any(True for _ in _sharers(name)):
+        lock.release()
+        raise locks.Taken
+    return Lease(name, lock, used.get(name))
+
+
+def _take_slot(name: str, per_gpu: int, used: Mapping[str, int | None]) -> Lease:
+    for slot in range(1, per_gpu + 1):
+        path = _file(_key(name, slot), _LOCK)
+        if locks.held(path):
+            continue
+        lock = locks.take(path, _LOOK_ATTEMPTS, of_all_users=True)
+        others = tuple(holder for number, holder in _sharers(name) if number != slot)
+        if locks.held(_file(name, _LOCK)) or (others and not replace(others[0], sharers=others).can_be_joined(per_gpu)):
+            lock.release()
+            break
+        with contextlib.suppress(OSError):
+            _holder_file(name).unlink()  # it says that the GPU was stuck
+        return Lease(name, lock, others[0].used_bytes if others else used.get(name), slot=slot, per_gpu=per_gpu)
+    raise locks.Taken
 
 
 @contextlib.contextmanager
@@ -153,21 +222,40 @@ def choosing() -> Iterator[None]:
 
 
 def holder(name: str) -> Holder | None:
-    """Return who holds the lease of the device `name` or, if nobody holds it, whose ended run has left the device
-    `stuck`.
+    """Return who holds the lease of the device `name`, or those of its slots, or, if nobody holds one, whose ended run
+    has left the device `stuck`.
 
     None if the device is neither leased nor stuck, or if the lease cannot be read. Only `name` is set in the result if
     a process holds the lease but has not written who it is.
     """
     try:
         is_held = locks.held(_file(name, _LOCK))
+        sharers = () if is_held else tuple(holder for _, holder in _sharers(name))
     except OSError:
         return None
-    records = sorted(_records_of(name), key=lambda each: each[0].since)
     if is_held:
-        alive = [about for about, process in records if process is None or process.alive()]
-        return alive[-1] if alive else Holder(name)
+        return _recorded(name, name)
+    if sharers:
+        return replace(sharers[0], sharers=sharers)
+    records = sorted(_records_of(name), key=lambda each: each[0].since)
     return next((about for about, _ in reversed(records) if about.stuck), None)
+
+
+def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
+    """Yield the number of each leased slot of the device `name`, with its holder."""
+    for slot in range(1, MOST_SHARING + 1):
+        is_held = locks.held(_file(_key(name, slot), _LOCK))
+        if is_held is None:  # slots are made in their order
+            return
+        if is_held:
+            yield slot, _recorded(name, _key(name, slot))
+
+
+def _recorded(name: str, key: str) -> Holder:
+    """Return the recorded holder of the lease `key`, which a process holds, of the device `name`."""
+    records = sorted(_records_of(key), key=lambda each: each[0].since)
+    alive = [about for about, process in records if process is None or process.alive()]
+    return replace(alive[-1], name=name) if alive else Holder(name)
 
 
 def holders() -> dict[str, Holder]:
@@ -178,7 +266,8 @@ def holders() -> dict[str, Holder]:
         names = [entry.name.removesuffix(_LOCK) for entry in os.scandir(folder()) if entry.name.endswith(_LOCK)]
     except OSError:
         return {}
-    all_of = {name: holder(name) for name in names if f"{name}{_LOCK}" != _CHOOSING}
+    devices = dict.fromkeys(name.partition(_SLOT)[0] for name in names if f"{name}{_LOCK}" != _CHOOSING)
+    all_of = {name: holder(name) for name in devices}
     return {name: who for name, who in all_of.items() if who is not None}
 
 
@@ -186,7 +275,7 @@ def environment(leases: Sequence[Lease]) -> dict[str, str]:
     """Return the environment variable that names the leases to a process that inherits them; empty if there are no
     leases.
     """
-    return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.name}" for lease in leases)} if leases else {}
+    return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.key}" for lease in leases)} if leases else {}
 
 
 def inherited(variable: str | None) -> list[Lease]:
@@ -196,12 +285,12 @@ def inherited(variable: str | None) -> list[Lease]:
     """
     leases = []
     for entry in (variable or "").split(","):
-        number, _, name = entry.partition(" ")
+        number, _, key = entry.partition(" ")
         with contextlib.suppress(ValueError, locks.Taken, OSError):
-            lease = Lease(name, locks.inherited(int(number)))
-            lease.fields = dict(read_object(_holder_file(name)).value)
-            used = lease.fields.get("used_bytes")
-            lease.used_bytes = used if isinstance(used, int) else None
+            name, _, slot = key.partition(_SLOT)
+            fields = dict(read_object(_holder_file(key)).value)
+            lease = Lease(name, locks.inherited(int(number)), whole(fields.get("used_bytes")), fields)
+            lease.slot, lease.per_gpu = int(slot or 0), whole(fields.get("per_gpu")) or 1
             leases.append(lease)
     return leases
 
@@ -244,6 +333,10 @@ def _verify(path: Path) -> None:
     raise OSError(1, "is not open to all users (its mode must be 1777)", str(path))
 
 
+def _key(name: str, slot: int) -> str:
+    return f"{name}{_SLOT}{slot}" if slot else name
+
+
 def _file(name: str, suffix: str) -> Path:
     return folder() / f"{name.replace('/', '_')}{suffix}"
 
@@ -273,6 +366,7 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
                 name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0),
                 fields.get("what", "")[:LONGEST_WHAT], fields.get("run", ""),
                 fields.get("stuck", ""), fields.get("used_bytes"),
+                fields.get("per_gpu", 1),
             ), process  # fmt: skip
 
 

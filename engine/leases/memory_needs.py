@@ -15,13 +15,13 @@ from .. import memory_line, runs
 from ..files.places import TRIALS, proofs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, plain, whole
+from ..job.gpu_parts import CONTEXT_BYTES
 from ..options import Options, options_json
 from ..runs import Run
 from ..units import size
 from .lease import NotFree
 
 MARGIN = 1.1  # memory differs from run to run, and cuDNN may choose other algorithms
-CONTEXT_BYTES = 768 * 1024**2  # CUDA and cuDNN themselves, which TensorFlow's count leaves out
 MOST_RUNS = 500  # runs that are read, the newest first; and as many trials
 BATCH = "input.batch_size"  # of one replica
 # Settings that do not change what a step takes of a GPU's memory. A trial has its own values of those of `train`.

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..job import this_machine
+from ..job import gpu_parts, this_machine
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import training_gpus, visible_gpus
 from ..options import Options, gpu_choice
+from ..runs import RunError
 from . import free_gpus, lease, memory_needs
 from .free_gpus import GpuUse, Wish, name_of
 from .lease import CPU, Lease, NotFree
@@ -73,7 +74,9 @@ def lease_devices(
     which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time, or
     if the memory that the run needs is a prediction. `among`
     are the names of the devices that the queue has already watched: only these are chosen, at once. None means that the
-    run is not queued. With `all_visible`, GPUs that the options make visible but do not train on are leased, too.
+    run is not queued. With run.per_gpu, a queued run gets a part of the GPU's memory and of the cores in its options.
+    With `all_visible`, GPUs that the options make visible but do not train on are leased, too. Raises RunError if the
+    memory of the GPU is too small for so many runs.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
@@ -82,13 +85,30 @@ def lease_devices(
         take = _those_not_leased if among is None else lease.take
         return Devices(options, list(take(names, what, used)))
     if among is not None:
-        wish = replace(wish, names=tuple(name for name in wish.names if name in among))
+        wish = replace(wish, names=tuple(name for name in wish.names if name in among), per_gpu=options.run.per_gpu)
     if wish.prediction:
         tell(f"needs {MemoryNeed(wish.needs_bytes, wish.prediction)}")
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
     order = [name_of(gpu) for gpu in machine.parts]
     chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
-    return Devices(replace(options, device=replace(options.device, visible=chosen)), leases)
+    placed = replace(options, device=replace(options.device, visible=chosen))
+    try:
+        return Devices(_part_of_gpu(placed, machine, wish.per_gpu), leases)
+    except RunError:
+        for each in leases:
+            each.release()
+        raise
+
+
+def _part_of_gpu(options: Options, machine: Machine, per_gpu: int) -> Options:
+    """Return the options with the memory and threads of one of `per_gpu` runs on a GPU. Raises RunError if the GPU has
+    too little memory for so many.
+    """
+    try:
+        part = gpu_parts.of_each(options, machine, per_gpu)
+    except gpu_parts.TooSmall as fault:
+        raise RunError(f"{fault}: set run.per_gpu to less than {per_gpu}") from None
+    return replace(options, device=replace(options.device, **part))
 
 
 def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | None]) -> Iterator[Lease]:

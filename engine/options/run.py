@@ -68,6 +68,18 @@ class Run(Group):
         hurts="each time the step, the checkpoint and a new start take a minute or more",
         not_exported="a script is in no queue",
     )
+    per_gpu: int = option(
+        1,
+        "among how many queued runs a GPU is shared: runs of one queue with the same number train on it at once, each "
+        "with its part of the memory and of the CPU cores",
+        helps="if a run leaves its GPU idle, several at once train more samples per second; gputui scaling --copies "
+        "measures how many",
+        hurts="each run is slower, and has its part of the memory only, also while it is alone",
+        ge=1,
+        le=16,
+        gpu_only=True,
+        not_exported="a script is in no queue",
+    )
     save_model: bool = option(
         False,
         "save the trained model as model.keras in the run folder",

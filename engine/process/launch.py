@@ -176,7 +176,7 @@ class Warm:
         """
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
-            names = ",".join(lease.name for lease in devices.leases)
+            names = ",".join(lease.key for lease in devices.leases)
             descriptors = [lock.fd, *(lease.lock.fd for lease in devices.leases)]
             socket.send_fds(line, [os.fsencode(f"{addressed(clock, run.path)}\n{names}")], descriptors)
             if line.recv(1):

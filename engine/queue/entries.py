@@ -54,7 +54,8 @@ class Entry:
     `devices` are those of the last start. `gives_way` is the option run.give_way. `yields` is True after the run was
     asked to give way. `code` is `new` or `copy` if the run is resumed after its code has changed. `displaced_by` says
     who used its GPU when it ran out of memory, after which it has returned to the queue once. `slurm_job` is the id of
-    the job that Slurm starts for it; None if the runner starts it, and empty until sbatch has answered.
+    the job that Slurm starts for it; None if the runner starts it, and empty until sbatch has answered. `per_gpu` is
+    the option run.per_gpu.
     """
 
     run: str
@@ -78,6 +79,7 @@ class Entry:
     yields: bool = False
     code: str = ""
     displaced_by: str = ""
+    per_gpu: int = 1
     hold_reason: str = ""
     slurm_job: str | None = None
 
@@ -296,6 +298,7 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         0.0,
         most_tries=whole(of_run.get("tries")) or 1,
         gives_way=of_run.get("give_way") is True,
+        per_gpu=(whole(of_run.get("per_gpu")) or 1) if needs.startswith("free:") else 1,
         group=titles.title_of(run).preset,
         after=after,
         needs=needs,

@@ -9,10 +9,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from ..leases import lease, tickets
 from ..leases.tickets import Ticket
+from ..system.descendants import descends
 from ..system.identity import Process
 from . import free_devices
 from .entries import Entry
@@ -21,7 +21,6 @@ from .free_devices import CPU, Device
 TURN_SECONDS = 60.0  # for which free devices are left to another user
 ASKED_AFTER_SECONDS = 10.0  # a run gives way to another user who has waited for so long
 LEAST_RUNNING_SECONDS = 30.0  # a run is not asked to give way sooner
-_MOST_PARENTS = 32
 
 
 class FairShare:
@@ -58,7 +57,9 @@ class FairShare:
             tickets.remove()
 
     def turn_of(self, free: Collection[str], number: int) -> str:
-        """Return the user to whom the free devices are left; empty if this user may take `number` of them.
+        """Return the user to whom the free devices are left; empty if this user may take `number` of them. A `number`
+        of 0 is for a run that is to share a GPU with runs that have begun: its place is left to a user for whom too few
+        devices are free.
 
         `free` has the names of all free devices. They are left to a user whose turn is first only if they are enough
         for that user but not for both, and for at most 60 s after another device has become free.
@@ -66,6 +67,9 @@ class FairShare:
         if not self._released >= frozenset(free):
             self._released_at = time.monotonic()
         self._released = frozenset(free)
+        if self._ours is not None and not number:
+            waiting = tickets.before(self._ours, self._others, self._held)
+            return next((each.user for each in waiting if each.devices > len(free)), "")
         if self._ours is None or time.monotonic() - self._released_at >= TURN_SECONDS:
             return ""
         first = tickets.before(self._ours, self._others, self._held)
@@ -88,9 +92,10 @@ class FairShare:
             fitting = [entry for entry in able if ticket.on_cpu == (CPU in entry.devices)]
             given, chosen = free, []
             for entry in sorted(fitting, key=lambda entry: -entry.place):
-                if given < ticket.devices:
+                together = [other for other in running if set(other.devices) & set(entry.devices)]
+                if given < ticket.devices and entry not in chosen and all(other in fitting for other in together):
                     given += len(entry.devices)
-                    chosen.append(entry)
+                    chosen += together  # all runs that share its GPU
             if given >= ticket.devices:
                 asked |= {entry.run: f"{ticket.user} waits for it" for entry in chosen}
         return asked
@@ -109,24 +114,6 @@ def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
     for device in seen:
         if device.name in entry.devices and engine is not None:
             for user in device.users:
-                if user.user and not _descends(user.pid, engine.pid):
+                if user.user and not descends(user.pid, (engine.pid,)):
                     return f"{device} is used by {user}"
     return ""
-
-
-def _descends(pid: int, ancestor: int) -> bool:
-    """Return True if the process `pid` is `ancestor` or was started by it, directly or indirectly. True also if `pid`
-    or one of the processes between them has ended, as this then cannot be seen.
-    """
-    for _ in range(_MOST_PARENTS):
-        if pid == ancestor:
-            return True
-        try:
-            pid = int(
-                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
-            )
-        except (OSError, ValueError, IndexError):
-            return True
-        if pid <= 1:
-            return False
-    return True

@@ -15,13 +15,14 @@ class Begun:
     """A run or another program that uses devices now, by the names in `devices`.
 
     `seconds_left` is None if its end is not known. `is_queued` is True for a run of this queue, whose devices count for
-    the setting `most`.
+    the setting `most`. `per_gpu` is the number of runs among which it shares its GPU.
     """
 
     run: str
     devices: frozenset[str] = frozenset()
     seconds_left: float | None = None
     is_queued: bool = True
+    per_gpu: int = 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Expected:
 
     `seconds` returns its expected duration, None if it is not known. `after` is the id of a run that has to end first,
     else empty. `is_held` is True if it does not start by itself, and `is_delayed` if it waits for something other than
-    devices, such as another user's turn.
+    devices, such as another user's turn. `per_gpu` is the number of runs among which it shares its GPU.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Expected:
     after: str = ""
     is_held: bool = False
     is_delayed: bool = False
+    per_gpu: int = 1
 
 
 def start_times(
@@ -96,8 +98,7 @@ class _Forecast:
 
         As in the runner, devices for which a run waits are kept from the runs after it.
         """
-        names, left = {run.run for run in waiting}, list[Expected]()
-        blocked = {name for run in self.ends for name in self._begun[run].devices}
+        names, left, kept = {run.run for run in waiting}, list[Expected](), set[str]()
         for run in waiting:
             if run.is_held or run.after in self._never or run.count > len(run.usable):
                 self._never.add(run.run)
@@ -106,34 +107,43 @@ class _Forecast:
             elif (
                 run.after in self.ends
                 or (run.after in names and run.after not in self.starts)
-                or self._starts_or_waits(run, now, blocked)
+                or self._starts_or_waits(run, now, kept)
             ):
                 left.append(run)
         return left
 
-    def _starts_or_waits(self, run: Expected, now: float, blocked: set[str]) -> bool:
+    def _starts_or_waits(self, run: Expected, now: float, kept: set[str]) -> bool:
         """Start a run at `now` if it can start. Return True if it waits, False if it has started or its start cannot be
         known.
 
-        `blocked` has the names of the devices that are in use or kept for a run before it. The devices that the run
-        takes, or that are kept for it, are added.
+        `kept` has the names of the devices that are kept for a run before it. The devices that are kept for this run
+        are added: if it waits for whole GPUs, also shared ones, on which no more runs begin.
         """
-        free = [name for name in run.usable if name not in blocked]
+        begun = {name: self._numbers_on(name) for name in run.usable if name not in kept}
+        free = [name for name, numbers in begun.items() if _has_room(run.per_gpu, numbers)]
+        free.sort(key=lambda name: bool(begun[name]))
         is_enough = run.count <= len(free)
         chosen = free[: run.count] if is_enough else free
-        blocked.update(chosen)
-        is_over = is_enough and self._most is not None and self._queued_devices() + run.count > self._most
-        if run.is_delayed or self._depends_on_unknown(run, now, is_enough, is_over):
-            self._lose(run)
-        elif is_enough and not is_over:
+        shared = [name for name in begun if name not in chosen and any(number > 1 for number in begun[name])]
+        lacking = sorted(shared, key=lambda name: len(begun[name]))[: run.count - len(chosen)]
+        more = len({*chosen} - self._queued_devices())
+        is_over = is_enough and self._most is not None and len(self._queued_devices()) + more > self._most
+        is_lost = run.is_delayed or self._depends_on_unknown(run, now, is_enough, is_over)
+        if is_enough and not (is_over or is_lost):
             self._start(run, chosen, now)
-        else:
-            return True
-        return False
+            return False
+        kept.update(chosen, lacking)
+        if is_lost:
+            self._lose(run)
+        return not is_lost
 
-    def _queued_devices(self) -> int:
+    def _numbers_on(self, device: str) -> list[int]:
+        """Return the `per_gpu` of each run or program that uses a device."""
+        return [self._begun[run].per_gpu for run in self.ends if device in self._begun[run].devices]
+
+    def _queued_devices(self) -> set[str]:
         going_on = (self._begun[name] for name in self.ends)
-        return len({name for each in going_on if each.is_queued for name in each.devices})
+        return {name for each in going_on if each.is_queued for name in each.devices}
 
     def _depends_on_unknown(self, run: Expected, now: float, is_enough: bool, is_over: bool) -> bool:
         """Return True if the start of a run may be at another moment than `now`, because the end of another run is not
@@ -155,6 +165,13 @@ class _Forecast:
         seconds = run.seconds()
         self.starts[run.run] = now
         self.ends[run.run] = None if seconds is None else now + seconds
-        self._begun[run.run] = Begun(run.run, frozenset(chosen), seconds)
+        self._begun[run.run] = Begun(run.run, frozenset(chosen), seconds, per_gpu=run.per_gpu)
         if seconds is None:
             self._open |= set(chosen)
+
+
+def _has_room(per_gpu: int, begun: Sequence[int]) -> bool:
+    """Return True if a run that shares its GPU among `per_gpu` runs can start on a device. `begun` has this number of
+    each run that uses the device.
+    """
+    return not begun or (len(begun) < per_gpu and all(number == per_gpu for number in begun))

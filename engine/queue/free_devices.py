@@ -33,7 +33,9 @@ class Device:
     device cannot even be shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the
     processes on the GPU, and are empty if the driver does not report them. `settles` is True if the device is free but
     has to stay idle for some seconds. `run` is the folder of this user's run that has leased the device, else empty.
-    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`.
+    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`. `per_gpu` is the number of
+    runs among which this home's queue shares the GPU now, if one more may begin on it; else 1. `places` says how many
+    of its runs a shared GPU has; `users` are then without the processes of these runs.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Device:
     settles: bool = False
     run: str = ""
     instance: int | None = None
+    per_gpu: int = 1
+    places: str = ""
 
     def __str__(self) -> str:
         if self.name == CPU:
@@ -91,9 +95,11 @@ class DeviceReader:
             if settles:
                 why = f"must stay idle for {least:.0f} s first"
             shut = use.fault or (str(use.holder) if use.leased else "")
-            about = (use.name, use.memory_total_bytes, use.free_bytes, use.users or ())
-            last = Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder), use.instance)
-            self._last += (last,)
+            about = (use.name, use.memory_total_bytes, use.free_bytes, use.strangers)
+            per_gpu, places = (use.holder.per_gpu, use.holder.places) if use.holder is not None else (1, "")
+            per_gpu = 1 if why and use.why_not_sharing(per_gpu) else per_gpu
+            shared = (use.instance, per_gpu, places)
+            self._last += (Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder), *shared),)
         return (*self._last, _cpu())
 
     def close(self) -> None:
@@ -162,6 +168,16 @@ def why_not(entry: Entry, device: Device) -> str:
     return device.shut
 
 
+def has_room(entry: Entry, device: Device, begun: Sequence[Entry]) -> bool:
+    """Return True if an entry can start on a device now. `begun` are the entries that have begun on the device: with
+    them it shares a GPU if all have the same number of runs on a GPU, fewer have begun, and nobody else is on it.
+    """
+    if not begun:
+        return not why_not(entry, device)
+    same = entry.per_gpu > 1 and device.name != CPU and all(other.per_gpu == entry.per_gpu for other in begun)
+    return same and len(begun) < entry.per_gpu and (not device.holder or device.per_gpu == entry.per_gpu)
+
+
 def count(entry: Entry, gpus: int) -> int:
     """Return how many devices an entry needs at once, on a machine with `gpus` GPUs. Without a GPU, return 1, for the
     CPU.
@@ -182,7 +198,8 @@ def needs_text(entry: Entry, gpus: int) -> str:
     if entry.is_of_slurm and entry.needs == "all":
         return "the GPUs of its job"
     if choice := gpu_choice.parse(entry.needs):
-        return choice.kind + (f" with {size(entry.bytes)} free" if choice.shared and entry.bytes else "")
+        place = f"1 of {entry.per_gpu} places on " if entry.per_gpu > 1 else ""
+        return place + choice.kind + (f" with {size(entry.bytes)} free" if choice.shared and entry.bytes else "")
     if entry.needs == "all":
         return "its GPU" if gpus == 1 else f"all {gpus} GPUs"
     return ", ".join(f"GPU {name}" for name in entry.needs.split(","))
@@ -200,10 +217,10 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
     """
     words = []
     for device in devices:
-        if why := why_not(entry, device):
-            words.append(why if device.name == CPU else f"{device}: {why}")
-        elif device.name in kept:
+        if device.name in kept:
             words.append(f"{device} is kept for a run before it")
+        elif why := why_not(entry, device):
+            words.append(why if device.name == CPU else f"{device}: {why}")
     return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -254,10 +255,11 @@ class Runner:
         self._read_settings()
         seen = self._read_devices()
         self._gpus = free_devices.shown_at_once(seen)
-        busy: set[str] = set()
+        begun: defaultdict[str, list[Entry]] = defaultdict(list)
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
-                busy |= self._children[entry.run][1] if entry.run in self._children else set(entry.devices)
+                for name in self._children[entry.run][1] if entry.run in self._children else set(entry.devices):
+                    begun[name].append(entry)
         self._delayed, self._devices = [], free_devices.as_news(seen)
         seen = [_held_by_queue(device, self._entries) for device in seen]
         kept: set[str] = set()
@@ -265,14 +267,14 @@ class Runner:
             name: why for name, why in self._why.items() if name in self._not_before
         }
         paused = entries.PAUSED_REASON if entries.is_paused() else self._out_of_hours()
-        free = [device.name for device in seen if not device.holder and device.name not in busy]
+        free = [device.name for device in seen if not device.holder and device.name not in begun]
         able = [entry for entry in self._entries if entry.state == "waiting" and not _waits_for_another(entry)]
         self._fair_share.exchange_tickets([] if paused else able, self._gpus)
         for entry in self._entries:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
             elif entry.state == "waiting":
-                why = paused or self._start_or_why(entry, seen, busy, kept, free)
+                why = paused or self._start_or_why(entry, seen, begun, kept, free)
                 displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
                 self._why[entry.run] = why and why + displaced
         running = [entry for entry in self._entries if entry.state == "running"]
@@ -281,13 +283,13 @@ class Runner:
             entry_changes.ask_to_yield(name)
 
     def _start_or_why(
-        self, entry: Entry, seen: Sequence[Device], busy: set[str], kept: set[str], now: list[str]
+        self, entry: Entry, seen: Sequence[Device], begun: dict[str, list[Entry]], kept: set[str], now: list[str]
     ) -> str:
         """Start an entry and return an empty text, or else return why it waits. An entry whose folder is deleted is
         removed.
 
-        `seen` are all devices, `now` the names of the free devices. The names of the devices that the entry takes are
-        added to `busy`, and those that are kept for it to `kept`.
+        `seen` are all devices, `now` the names of the free devices. The entry is added to the entries that have `begun`
+        on the devices that it takes, by their names, and the names of the devices that are kept for it to `kept`.
         """
         if not entry.job.exists():
             with entries.locked():
@@ -302,26 +304,32 @@ class Runner:
         usable = free_devices.allowed(usable, self._settings)
         if len(usable) < number:
             return f"{needs}; {queue_settings.path()} leaves too few to the queue"
-        free = [
-            device for device in usable if device.name not in busy | kept and not free_devices.why_not(entry, device)
-        ]
-        chosen = [device.name for device in free]
-        if len(free) < number:
+        open_now = [device for device in usable if device.name not in kept]
+        open_now.sort(key=lambda device: device.name in begun)  # a run is faster on a GPU of its own
+        chosen = [each.name for each in open_now if free_devices.has_room(entry, each, begun.get(each.name, ()))]
+        if len(chosen) < number:
             why = free_devices.why_busy(entry, usable, kept)
-            kept |= set(chosen)
+            # No more runs begin on as many of the shared GPUs as it lacks, so that these become free for it.
+            shared = [each.name for each in open_now if any(on.per_gpu > 1 for on in begun.get(each.name, ()))]
+            lacking = sorted((name for name in shared if name not in chosen), key=lambda name: len(begun[name]))
+            kept |= {*chosen, *lacking[: number - len(chosen)]}
             return f"{needs}; {why}"
         chosen = chosen[:number]
         kept |= set(chosen)
-        if self._settings.most is not None and len(busy) + number > self._settings.most:
+        more = [name for name in chosen if name not in begun]
+        if self._settings.most is not None and len(begun) + len(more) > self._settings.most:
             return f"{needs}; {queue_settings.path()} allows {self._settings.most} at once"
-        if user := self._fair_share.turn_of(now, number):
+        if user := self._fair_share.turn_of(now, len(more)):
             self._delayed.append(entry.run)
             return f"{needs}; {user}, who has fewer devices or waits longer, goes first"
         if time.monotonic() < self._not_before.get(entry.run, (0.0, 0.0))[0]:
             self._delayed.append(entry.run)
             return self._why.get(entry.run, "")
         self._start(entry, chosen)
-        busy |= set(chosen)
+        if entry.per_gpu > 1:
+            kept -= set(chosen)
+        for name in chosen:
+            begun[name].append(entry)
         return ""
 
     def _read_settings(self) -> None:
@@ -378,9 +386,10 @@ def _returned(entry: Entry) -> Entry:
 
 
 def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
-    holder = next((entry.name for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices), "")
-    words = f"{holder} trains on it"
-    return replace(device, holder=words, shut=words) if holder else device
+    names = [entry.name for entry in listed if entry.state in BEGUN_STATES and device.name in entry.devices]
+    words = f"{' and '.join(names)} {'trains' if len(names) == 1 else 'train'} on it"
+    words += f" ({device.places})" if device.places else ""
+    return replace(device, holder=words, shut=words) if names else device
 
 
 def _waits_for_another(entry: Entry) -> str:

@@ -94,6 +94,8 @@ def _resources(entry: Entry, settings: Settings) -> Iterator[str]:
         raise RunError(
             "run.give_way is for the queue of one machine: in Slurm, preemption does it\nset run.give_way=false"
         )
+    if entry.per_gpu > 1:
+        raise RunError("run.per_gpu is for the queue of one machine: Slurm gives each job its GPU\nset run.per_gpu=1")
     yield from ("--nodes=1", "--ntasks=1", f"--job-name={entry.run}")
     yield from (f"--output={str(entry.job.path / SLURM_LOG).replace('%', '%%')}", "--open-mode=append")
     yield "--requeue" if entry.most_tries > 1 else "--no-requeue"

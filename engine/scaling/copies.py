@@ -14,10 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-from ..checks import training_gpus
 from ..checks.gpu_checks import on_cpu
+from ..job import gpu_parts
 from ..job.machine_gpus import Machine
-from ..leases.memory_needs import CONTEXT_BYTES
 from ..options import Options
 from ..presets import Preset
 from ..proof.request import ProofError
@@ -27,13 +26,10 @@ from ..runs.events import EVENTS_FILE, Progress
 from ..trials.record import ScalingSettings, Setting
 from ..trials.trial import Trial
 from ..trials.trial_runner import Judge, Measures
-from ..units import seconds, size
+from ..units import seconds
 
 APART_SECONDS = 120.0  # by which the starts of two copies may differ
 LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
-USABLE = 0.95  # share of a GPU's memory; the driver and the display take some
-MIB = 1024**2
-LEAST_MEMORY_MB = 64  # that device.memory_limit_mb takes
 
 
 def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:
@@ -54,47 +50,19 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
 
 def _refuse(options: Options, here: Machine) -> None:
     """Raise ProofError if copies of a training with these options cannot share one device."""
-    if options.strategy.kind not in ("single", "one_device"):
-        raise ProofError(
-            f"copies share one device, and the preset has strategy.kind={options.strategy.kind}; give --set "
-            "strategy.kind=single"
-        )
-    if options.device.logical_devices > 1:
-        raise ProofError("copies share one whole device; give --set device.logical_devices=1")
-    if on_cpu(options, here):
-        return
-    if options.device.allocator != "default":
-        raise ProofError(
-            "copies limit the memory of each, which device.allocator=cuda_malloc_async cannot do; give --set "
-            "device.allocator=default"
-        )
-    if options.device.memory_growth is True and options.device.memory_limit_mb is None:
-        raise ProofError(
-            "copies limit the memory of each, which TensorFlow cannot combine with memory growth; give --set "
-            "device.memory_growth=auto"
-        )
+    if conflict := gpu_parts.conflict(options, on_cpu(options, here)):
+        _, why, change = conflict
+        raise ProofError(f"{why}; give --set {change}")
 
 
 def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
     """Return the changes with which each of `count` copies trains: its threads and, on a GPU, its memory. Empty for
     one copy.
     """
-    if count == 1:
-        return {}
-    device, threads = options.device, max(1, (here.cpus or 1) // count)
-    changes: dict[str, Any] = {
-        f"device.{name}": threads
-        for name in ("intra_op_threads", "inter_op_threads")
-        if getattr(device, name) == "auto"
-    }
-    gpus = training_gpus(options, here)
-    total = gpus[0].memory_total_bytes if gpus else None
-    if total is None or device.memory_limit_mb is not None:
-        return changes
-    limit = int((USABLE * total / count - CONTEXT_BYTES) / MIB)
-    if limit < LEAST_MEMORY_MB:
-        raise ProofError(f"{count} copies leave each less than {size(LEAST_MEMORY_MB * MIB)} of {gpus[0]}: name fewer")
-    return changes | {"device.memory_limit_mb": limit}
+    try:
+        return {f"device.{name}": value for name, value in gpu_parts.of_each(options, here, count).items()}
+    except gpu_parts.TooSmall as fault:
+        raise ProofError(f"{fault}: name fewer copies") from None
 
 
 class _Together:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from . import descendants
 
+_MOST_PARENTS = 32
 _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counted from 0 after the name
 
 
@@ -59,6 +60,19 @@ def all_now(apart: Collection[int] = ()) -> list[Descendant]:
         if pid not in apart and (process := _read(pid)) is not None:
             children.setdefault(process.parent, []).append(process)
     return _below(os.getpid(), children)
+
+
+def descends(pid: int, ancestors: Collection[int]) -> bool:
+    """Return True if the process `pid` is one of `ancestors` or was started by one, directly or indirectly. True also
+    if `pid` or a process between them has ended, as this then cannot be seen.
+    """
+    for _ in range(_MOST_PARENTS):
+        if pid in ancestors or (process := _read(pid)) is None:
+            return True
+        pid = process.parent
+        if pid <= 1:
+            return False
+    return True
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:

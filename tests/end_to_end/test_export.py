@@ -108,6 +108,7 @@ CHANGES = {
     "run.code": "copy",
     "run.tries": "3",
     "run.give_way": "true",
+    "run.per_gpu": "2",
     "notify.command": "echo",
     "notify.url": "$PLACE",
     "notify.format": "json",
@@ -153,7 +154,7 @@ SPECIAL = {  # what only some data and models take
 NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
-    "run.code", "run.tries", "run.give_way", "run.keep_best_count", "run.follow",
+    "run.code", "run.tries", "run.give_way", "run.per_gpu", "run.keep_best_count", "run.follow",
     "notify.command", "notify.url", "notify.format", "notify.when",
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_each_copy_gets_its_part_of_memory_and_cores_and_one_copy_all() -> None:
         (["logical_devices=2"], HERE, [2], "give --set device.logical_devices=1"),
         (["allocator=cuda_malloc_async"], with_gpu(), [2], "device.allocator=default"),
         (["memory_growth=true"], with_gpu(), [2], "device.memory_growth=auto"),
-        ([], with_gpu(1), [2], "2 copies leave each less than 64.0 MiB"),
+        ([], with_gpu(1), [2], "2 trainings leave each less than 64.0 MiB of GPU 0 .*: name fewer copies"),
         ([], HERE, [1], "one copy alone has nothing to compare with"),
     ],
 )

@@ -19,6 +19,17 @@ def run(name: str, seconds: float | None = 100.0, usable: Any = BOTH, count: int
 
 
 CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float | None]]] = {
+    "two share a device, and one for itself waits for both, also if others would share it": (
+        (run("one", usable="a", per_gpu=2), run("whole", usable="a"), run("two", usable="a", per_gpu=2),
+         run("other", usable="a", per_gpu=3)),
+        (Begun("x", frozenset("a"), 30, per_gpu=2),),
+        {"one": 0, "whole": 100, "two": 200, "other": 300},
+    ),
+    "an idle device is taken before a shared one, and a shared one counts once": (
+        (run("one", per_gpu=2), run("two", per_gpu=2), run("three", per_gpu=2)),
+        (Begun("x", frozenset("a"), 30, per_gpu=2),),
+        {"one": 0, "two": 0, "three": 0},
+    ),
     "one after the other, on the device that is free first": (
         (run("one"), run("two"), run("three")),
         (begun("x", "a", 30), begun("y", "b", 50)),

@@ -161,5 +161,12 @@ FIGURE_FINE = [
 FOLLOW_TRIGGERS = [("follow_targets", NONE, "follow=tensorboard,trackio", "error", "trackio is not installed")]
 FOLLOW_FINE = [("follow_targets", NONE, "follow=tensorboard,prometheus")]
 
-OTHER_TRIGGERS = [*GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS]
-OTHERS_FINE = [*GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE]
+SHARING_TRIGGERS = [
+    ("per_gpu", ONE, "per_gpu=2", "error", "the queue chooses the GPU"),
+    ("per_gpu", ONE, "per_gpu=2 visible=fits:1", "error", "the queue chooses the GPU"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:1 strategy.kind=mirrored", "error", "trainings share one device"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:1 memory_limit_mb=50000", "error", "are more than GPU 0"),
+]
+SHARING_FINE = [("per_gpu", ONE, "per_gpu=2 visible=free:1"), ("per_gpu", NONE, "per_gpu=2")]
+OTHER_TRIGGERS = [*GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
+OTHERS_FINE = [*GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]

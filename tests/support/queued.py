@@ -60,7 +60,9 @@ class Trainings:
         wanted = 2 if ":2" in entry.needs else 1
         chosen = tuple(among[:wanted])
         assert entry.run not in self._alive, "it runs twice"
-        assert not {name for name in chosen if name != CPU} & self.taken, "two on one device"
+        others = [other for other in self._running if other.devices == chosen and CPU not in chosen]
+        assert {other.per_gpu for other in others} <= {entry.per_gpu}, "two that do not share on one device"
+        assert not others or len(others) < entry.per_gpu, "too many on one device"
         self._alive[entry.run] = locks.take(entry.job.path / entry.job.lock_file)
         with entries.locked():
             entries.write(replace(entry, state="running", devices=chosen))
@@ -68,9 +70,21 @@ class Trainings:
         return Child()
 
     @property
+    def _running(self) -> list[Entry]:
+        return [entry for name in self._alive if (entry := entries.read(name))]
+
+    @property
     def taken(self) -> set[str]:
-        current = (entries.read(name) for name in self._alive)
-        return {device for entry in current if entry for device in entry.devices}
+        return {device for entry in self._running for device in entry.devices}
+
+    def look(self) -> list[Device]:
+        """The devices of `seen`, those that runs share now with what NVML and the leases would say of them."""
+        looked = []
+        for device in self.seen:
+            on = [entry for entry in self._running if device.name in entry.devices and entry.per_gpu > 1]
+            places = f"{len(on)} of {on[0].per_gpu} runs" if on else ""
+            looked.append(replace(device, per_gpu=on[0].per_gpu, places=places) if on else device)
+        return looked
 
     @property
     def alive(self) -> list[str]:
@@ -85,7 +99,7 @@ class Trainings:
         self._alive.pop(name).release()
 
     def runner(self, boot_id: str = "") -> Runner:
-        return Runner(lambda: self.seen, self.launch, boot_id)
+        return Runner(self.look, self.launch, boot_id)
 
 
 def no_runner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ class _Times:
                 continue
             devices = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
             if devices:
-                begun[entry.run] = Begun(entry.run, devices, self._left(entry, now))
+                begun[entry.run] = Begun(entry.run, devices, self._left(entry, now), per_gpu=entry.per_gpu)
         queued = {name for each in begun.values() for name in each.devices}
         for key, names in leased.items():
             if others := names - queued:
@@ -130,6 +130,7 @@ class _Times:
             entry.after or "",
             entry.state == "held",
             entry.run in self._delayed,
+            entry.per_gpu,
         )
 
     def _seconds(self, entry: Entry) -> float | None:
