@@ -29,6 +29,7 @@ from .preset import Preset, PresetError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HEAD = yaml_writing.HEAD
+_SCHEMA_LINE = re.compile(r"(?m)^#[ ]*yaml-language-server:[ ]*\$schema=(?P<file>\S+)[ ]*\r?\n")
 TUNED = "tuned"  # the beginning of comments that say why a value was changed
 NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
@@ -250,7 +251,12 @@ def _value(preset: Preset, info: OptionInfo) -> Any:
 
 
 def _moved(text: str, source: Path, target: Path) -> str:
-    """Return the text of preset `source` for the folder of `target`: a relative path in `extends` becomes absolute."""
+    """Return the text of preset `source` for the folder of `target`: a relative path in `extends` becomes absolute, and
+    the line that names a schema to editors goes if the schema is not there.
+    """
+    schema = _SCHEMA_LINE.search(text)
+    if schema and "://" not in schema["file"] and not (target.parent / schema["file"]).exists():
+        text = text[: schema.start()] + text[schema.end() :]
     match = re.search(r"(?m)^extends:[ ]*(?P<base>[^#\n]+)", text)
     base = located_yaml.scalar(match["base"].strip()) if match else None
     if not match or not isinstance(base, str) or source.resolve().parent == target.resolve().parent:

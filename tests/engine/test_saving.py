@@ -239,3 +239,15 @@ def test_a_folder_that_cannot_be_written(file: Path) -> None:
     preset = presets.resolve(str(file))
     with pytest.raises(SaveError):
         saving.save_as(preset, Path("/proc/no/such.yaml"), file)
+
+
+def test_a_copy_names_no_schema_that_is_not_beside_it(tmp_path: Path) -> None:
+    shipped = presets.find("quickstart")
+    for name, remains in (("alone", False), ("beside", True)):
+        copy = tmp_path / name / "mine.yaml"
+        copy.parent.mkdir()
+        if remains:
+            (copy.parent / "schema.json").write_text("{}")
+        saving.save_as(presets.resolve("quickstart"), copy, shipped)
+        assert ("$schema=" in copy.read_text()) is remains
+        assert "Start here" in copy.read_text()
