@@ -102,6 +102,7 @@ def main() -> None:
         ("planted, grid", planted, {}),
         ("planted, 3 seeds, 3 finalists", planted, {"seeds": 3, "finalists": 3}),
         ("planted, halving from epoch 1", planted, {"rungs": [1, 3]}),
+        ("planted, the same with 3 seeds", planted, {"rungs": [1, 3], "seeds": 3}),
         ("equal, grid", equal, {}),
         ("equal, 5 finalists", equal, {"finalists": 5}),
         ("equal, halving from epoch 1", equal, {"rungs": [1, 3]}),

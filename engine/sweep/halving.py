@@ -1,16 +1,19 @@
-"""Asynchronous successive halving (ASHA): after each rung, only the best of the trials that have reached it go on.
+"""Asynchronous successive halving (ASHA): after each rung, only the best of the settings that have reached it go on.
 
-A trial pauses at the end of the epoch that a rung names. As soon as `factor` trials have ended a rung, the best one of
-them goes on, of 2 * `factor` the best two, and so on, without waiting for the others (Li et al., arXiv:1810.05934,
-algorithm 2). A device is never idle: if no trial may go on, a new one begins. A trial that went on too early costs one
-rung. The rungs are compared within the seeds of a setting like between settings.
+A trial pauses at the end of the epoch that a rung names. A setting has reached the rung as soon as its trials with all
+seeds have, and counts by the mean over them. Of every `factor` settings that have reached a rung the best one goes on,
+of 2 * `factor` the best two, and so on, without waiting for the others (Li et al., arXiv:1810.05934, algorithm 2); all
+trials of a setting go on together. A device is never idle: if no trial may go on, a new one begins. A setting that went
+on too early costs one rung.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
+from ..trials import sweep_groups
 from ..trials.sweep_record import DONE, FAILED, PAUSED, SEARCH, SweepTrial
 
 
@@ -26,25 +29,36 @@ def rungs(first: int, epochs: int, factor: int) -> list[int]:
 def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, higher: bool) -> SweepTrial | None:
     """Return the paused trial that goes on next, None if none may. The highest rung comes first.
 
-    A trial whose metric is not known at a rung is worse than all others there.
+    A setting whose metric is not known at a rung is worse than all others there, and one with a failed trial does not
+    go on.
     """
-    searched = [trial for trial in trials if trial.part == SEARCH and trial.state != FAILED]
+    settings = [group for group in sweep_groups.groups(trials).values() if not any(map(_has_failed, group))]
     for rung in reversed(range(len(ends))):
-        reached = [trial for trial in searched if len(trial.rungs) > rung]
-        best = sorted(reached, key=lambda trial: _badness(trial.rungs[rung], higher))[: len(reached) // factor]
-        for trial in best:
-            if trial.state == PAUSED and len(trial.rungs) == rung + 1 and not trial.on:
-                return trial
+        reached = [group for group in settings if all(len(trial.rungs) > rung for trial in group)]
+        best = sorted(reached, key=lambda group: _badness(group, rung, higher))[: len(reached) // factor]
+        for group in [group for group in reached if any(_is_beyond(trial, rung) for trial in group)] + best:
+            for trial in group:
+                if trial.state == PAUSED and len(trial.rungs) == rung + 1 and not trial.on:
+                    return trial
     return None
 
 
 def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None:
-    """Return the paused trial that has ended the highest rung, the best of several; None if none is paused.
+    """Return a paused trial of the setting that has ended the highest rung, the best of several; None if none is
+    paused.
 
     It goes on if else too few settings would be complete for a proof.
     """
-    paused = [trial for trial in trials if trial.state == PAUSED and not trial.on]
-    return min(paused, key=lambda trial: (-len(trial.rungs), _badness(trial.rungs[-1], higher)), default=None)
+    settings = [group for group in sweep_groups.groups(trials).values() if not any(map(_has_failed, group))]
+    paused = [(group, trial) for group in settings for trial in group if trial.state == PAUSED and not trial.on]
+
+    def place(each: tuple[list[SweepTrial], SweepTrial]) -> tuple[int, float, int]:
+        group, trial = each
+        highest = max(len(other.rungs) for other in group)
+        common = min(len(other.rungs) for other in group)
+        return -highest, _badness(group, common - 1, higher) if common else math.inf, len(trial.rungs)
+
+    return min(paused, key=place, default=(None, None))[1]
 
 
 def next_pause(trial: SweepTrial, ends: Sequence[int]) -> int | None:
@@ -61,7 +75,18 @@ def saved_epochs(trials: Iterable[SweepTrial], ends: Sequence[int], epochs: int)
     )
 
 
-def _badness(value: float | None, higher: bool) -> float:
-    if value is None:
+def _has_failed(trial: SweepTrial) -> bool:
+    return trial.state == FAILED
+
+
+def _is_beyond(trial: SweepTrial, rung: int) -> bool:
+    """Return True if a trial that has reached the rung has gone on from it."""
+    return len(trial.rungs) > rung + 1 or trial.state != PAUSED
+
+
+def _badness(group: Sequence[SweepTrial], rung: int, higher: bool) -> float:
+    values = [trial.rungs[rung] for trial in group]
+    if None in values:
         return math.inf
-    return -value if higher else value
+    mean = statistics.fmean(value for value in values if value is not None)
+    return -mean if higher else mean

@@ -136,16 +136,22 @@ class SweepLoop:
     # ---- the plan ------------------------------------------------------------------------------------
 
     def _plan_search(self) -> None:
-        """Plan the trials of the search. With several seeds, all settings come first with the first seed."""
+        """Plan the trials of the search. With several seeds, all settings come first with the first seed; with halving,
+        which compares settings, each setting comes with all its seeds.
+        """
         axes, most = self._settings.axes, self._settings.most_trials or 0
         if self._settings.sampler == "grid":
             settings = list(swept_values.grid(axes))
         else:
             most = most if self._settings.sampler == "random" else min(most, proposals.AT_RANDOM)
             settings = swept_values.distinct(axes, self._seed, most)
-        for number in range(self._settings.seeds):
-            for changes in settings:
-                self._add(changes, self._seed + number, SEARCH)
+        seeds = range(self._seed, self._seed + self._settings.seeds)
+        if self._settings.rungs:
+            planned = [(changes, seed) for changes in settings for seed in seeds]
+        else:
+            planned = [(changes, seed) for seed in seeds for changes in settings]
+        for changes, seed in planned:
+            self._add(changes, seed, SEARCH)
         self._record.write("the search begins")
 
     def _add(self, changes: Mapping[str, Any], seed: int, part: str) -> None:

@@ -325,21 +325,6 @@ def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> Non
     assert "the best of 3 is lucky" in sweep_sentences.luck(data.sweep)
 
 
-def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:
-    rates = "learning_rate=" + ",".join(f"{number}e-4" for number in range(1, 10))
-    trainings = Simulated(loss, epochs=9)
-    data = swept(request_of([rates], epochs=9, rungs=[1, 3], proof_seeds=2), trainings, tmp_path)
-    sweep = data.sweep
-    assert sweep is not None
-    assert sweep.winner == {"train.learning_rate": 0.0009}
-    assert not trainings.trained_twice(sweep)
-    searched = [trial for trial in sweep.trials if trial.part == SEARCH]
-    assert sum(len(trainings.trained[trial.run]) for trial in searched) < 9 * 9 / 2
-    assert {trial.state for trial in searched} == {"done", "dropped"}
-    assert sweep.seconds_saved
-    assert "goes on, the others end" in sweep_sentences.saved(sweep)
-
-
 def test_a_trial_that_was_killed_is_launched_again_twice(tmp_path: Path) -> None:
     trainings = Simulated(loss, failing={"002": "killed"})
     sweep = swept(request_of([RATES], proof_seeds=2), trainings, tmp_path).sweep
