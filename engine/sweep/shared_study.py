@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from typing import Any
 
@@ -35,6 +35,7 @@ from ..trials.sweep_record import (
     RUNNING,
     SEARCH,
     STOPPED,
+    SweepSettings,
     SweepTrial,
 )
 from ..tune.wide import storage
@@ -71,6 +72,11 @@ def membership(study: str | None, name: str | None) -> dict[str, Any]:
     return {"study": storage.located(study), "study_name": name, "member": claims.new_token()}
 
 
+def shown(settings: SweepSettings) -> SweepSettings:
+    """Return the settings as the record shows them: without the password of a database."""
+    return replace(settings, study=storage.shown(settings.study)) if settings.study else settings
+
+
 def check(request: Request) -> None:
     """Raise StudyError if the study of a sweep cannot be used, or another sweep has begun in it."""
     settings = request.sweep
@@ -97,8 +103,8 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first property in which two definitions differ, in words. Empty if they differ in none."""
     for group in ("options", "versions"):
         for name, value in here[group].items():
-            if there[group].get(name) != value:
-                return f"{name} (there {text_of(there[group].get(name))}, here {text_of(value)})"
+            if (other := there.get(group, {}).get(name)) != value:
+                return f"{name} (there {text_of(other)}, here {text_of(value)})"
     different = next((name for name in SEARCHED if there.get(name) != here[name]), "")
     return NAMES.get(different, f"--{different.replace('_', '-')}") if different else ""
 

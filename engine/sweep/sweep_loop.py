@@ -36,13 +36,13 @@ from ..trials.sweep_record import (
 )
 from ..trials.trial_runner import Stop
 from ..tune.wide.storage import StudyError
-from . import decision, failures, halving, proposals, swept_values
+from . import decision, failures, halving, proposals, shared_study, swept_values
 from .shared_study import Alone
 from .sweep_time import PAIR, SweepTime
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
 POLL_SECONDS = 0.5
-AHEAD = 1  # trials that wait in the queue, so that no device waits for this process
+AHEAD = 1  # trials that wait in the queue, so that no device waits for this process; none if others could train them
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
@@ -68,7 +68,7 @@ class SweepLoop:
         self._request, self._record, self._trainings, self._stop = request, record, trainings, stop
         self._settings, self._wait = request.sweep, wait
         if record.sweep is None:
-            record.sweep = Sweep(settings=self._settings)
+            record.sweep = Sweep(settings=shared_study.shown(self._settings))
         self._sweep = record.sweep
         options = changed_preset(request, {}).options
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
@@ -124,7 +124,7 @@ class SweepLoop:
         if self._settings.minutes > sweep.settings.minutes and not self._settings.study:
             sweep.best = sweep.winner = sweep.searched = sweep.proved = None
             sweep.rivals = []
-        sweep.settings = self._settings
+        sweep.settings = shared_study.shown(self._settings)
         for trial in sweep.trials:
             if trial.on or (trial.part == SEARCH and sweep.best is not None):
                 continue
@@ -207,7 +207,8 @@ class SweepLoop:
             if flying and self._time.is_over(part, self._record.elapsed):
                 self._stop_trials(OUT_OF_TIME.format(part=part))
                 break
-            following = self._next(part) if len(flying) < self._settings.parallel + AHEAD else None
+            most = self._settings.parallel + (0 if self._settings.study else AHEAD)
+            following = self._next(part) if len(flying) < most else None
             if following is not None and self._study.claim(following):
                 self._begin(following)
                 continue

@@ -10,6 +10,7 @@ from typing import Any
 from gputui.engine.proof import folder
 from gputui.engine.proof.request import Request
 from gputui.engine.sweep import swept_values
+from gputui.engine.sweep.shared_study import Alone
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import ABSENT, Look
 from gputui.engine.system.run_clock import steady
@@ -162,13 +163,15 @@ def request_of(over: Sequence[str], epochs: int = 1, **more: Any) -> Request:
     return Request(kind="sweep", preset_name="small", preset=preset, folder="/", seed=1, sweep=settings)
 
 
-def swept(request: Request, trainings: Simulated, path: Path, stop: Stop | None = None) -> Record:
+def swept(
+    request: Request, trainings: Simulated, path: Path, stop: Stop | None = None, study: Alone | None = None
+) -> Record:
     """Carry out the sweep in the folder `path` from where its record is, and return the record as readers get it."""
     before = folder.read_record(path) if (path / "proof.json").exists() else None
     record = folder.empty_record(path, request)
     if before is not None:
         record.sweep, record.started_mark = before.sweep, steady() - before.seconds
-    SweepLoop(request, record, trainings, stop or Stop(), wait=lambda: trainings.pass_time(record)).run()
+    SweepLoop(request, record, trainings, stop or Stop(), lambda: trainings.pass_time(record), study).run()
     record.put("ended")
     return read_back(path)
 

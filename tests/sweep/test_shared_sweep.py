@@ -3,79 +3,87 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine.proof.request import ProofError
-from gputui.engine.sweep import claims, preset_block, sweep_request
+from gputui.engine.sweep import claims, preset_block, shared_study, sweep_request
 from gputui.engine.sweep.claims import Claims
 from gputui.engine.sweep.shared_study import SharedStudy
+from gputui.engine.sweep.trainings import Look
 from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials.comparing import Stopped
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import SweepTrial
+from gputui.engine.trials.trial_runner import Stop
 from gputui.engine.tune.wide import storage
 from gputui.engine.tune.wide.storage import StudyError
 
-from tests.support.swept import request_of
+from tests.support.swept import Killed, Simulated, request_of, swept
+from tests.sweep.test_sweep import loss
 
 RATES = "learning_rate=1e-3,2e-3,3e-3,4e-3"
-# A member: its trainings, which end at the next look, are printed at the end.
-MEMBER = """\
-import json, os, sys, time
+# Members, each in a process of its own, whose trainings end at the next look. They are forked, so that the imports are
+# paid once.
+MEMBERS = """\
+import json, os, sys, time, traceback
 from pathlib import Path
+import optuna
 from gputui.engine.proof import folder
 from gputui.engine.sweep import claims, shared_study
 from gputui.engine.sweep.sweep_loop import SweepLoop
+from gputui.engine.sweep.trainings import Look
 from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials.comparing import Stopped
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial_runner import Stop
 from tests.support.swept import Simulated, request_of
 from tests.sweep.test_sweep import loss
 
-where, name, over, more = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
-shared_study.SYNC_SECONDS, shared_study.QUIET_SECONDS = 0.1, more.pop("quiet", 2.0)
-vanished, dies_at, epochs = more.pop("vanished", 600), more.pop("dies_at", 0), more.pop("epochs", 1)
-path = Path(os.environ["FOLDER"]) / name
-path.mkdir()
-request = request_of(over, epochs, study=where, member=name, **more)
+base, where, number, over, more = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
+shared_study.SYNC_SECONDS, shared_study.QUIET_SECONDS = 0.1, 2.0
+epochs = more.pop("epochs", 1)
 
-class Dying(Simulated):
-    def start(self, trial):
-        super().start(trial)
-        if len(self.trained) == dies_at:
-            print("dies", flush=True)
-            time.sleep(1000)
+def member(name):
+    path = base / name
+    path.mkdir()
+    request = request_of(over, epochs, study=where, member=name, **more)
+    trainings, record = Simulated(loss, epochs), folder.empty_record(path, request)
+    study = shared_study.SharedStudy(request)
+    SweepLoop(request, record, trainings, Stop(), wait=lambda: time.sleep(0.05), study=study).run()
+    sweep = record.sweep
+    (base / f"{name}.json").write_text(json.dumps({
+        "trained": [claims.key_of(trial) for trial in sweep.trials if trial.run in trainings.trained],
+        "epochs": trainings.trained, "values": {claims.key_of(trial): trial.value for trial in sweep.trials},
+        "states": [trial.state for trial in sweep.trials], "winner": sweep.winner,
+        "result": sweep_sentences.result(sweep),
+    }))
 
-trainings, record = Dying(loss, epochs), folder.empty_record(path, request)
-study = shared_study.SharedStudy(request, vanished)
-SweepLoop(request, record, trainings, Stop(), wait=lambda: time.sleep(0.05), study=study).run()
-sweep = record.sweep
-keys = [claims.key_of(trial) for trial in sweep.trials if not trial.on and trial.run in trainings.trained]
-values = {claims.key_of(trial): trial.value for trial in sweep.trials}
-print(json.dumps({
-    "trained": keys, "epochs": trainings.trained, "values": values, "states": [trial.state for trial in sweep.trials],
-    "on": [trial.on for trial in sweep.trials], "result": sweep_sentences.result(sweep), "winner": sweep.winner,
-}))
+children = []
+for place in range(number):
+    children.append(os.fork())
+    if not children[-1]:
+        code = 1
+        try:
+            member(f"m{place}")
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 
-def member(folder: Path, where: str, name: str, over: list[str], **more: Any) -> subprocess.Popen[str]:
-    """Start a member of the study `where` that sweeps `over`."""
-    command = [sys.executable, "-c", MEMBER, where, name, json.dumps(over), json.dumps(more)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"FOLDER": str(folder)}
-    )
-
-
-def results(members: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """Return what the members have printed at their end."""
-    ended = [each.communicate(timeout=240) for each in members]
-    assert all(each.returncode == 0 for each in members), [errors for _, errors in ended]
-    return [json.loads(printed.splitlines()[-1]) for printed, _ in ended]
+def members(folder: Path, where: str, number: int, over: list[str], **more: Any) -> list[dict[str, Any]]:
+    """Carry out a sweep of `over` by so many members of the study `where`, and return what each of them has."""
+    command = [sys.executable, "-c", MEMBERS, str(folder), *map(json.dumps, (where, number, over, more))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"m{place}.json").read_text()) for place in range(number)]
 
 
 def agree(members: list[dict[str, Any]], count: int) -> None:
@@ -92,8 +100,7 @@ def agree(members: list[dict[str, Any]], count: int) -> None:
 @pytest.mark.parametrize("where", ["study.journal", "sqlite:///{}/study.db"])
 def test_eight_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
     place = where.format(tmp_path) if "://" in where else str(tmp_path / where)
-    begun = [member(tmp_path, place, f"m{number}", [RATES, "batch_size=16,32,64"]) for number in range(8)]
-    ended = results(begun)
+    ended = members(tmp_path, place, 8, [RATES, "batch_size=16,32,64"])
     agree(ended, 12 + 2 * 5)
     assert sum(bool(each["trained"]) for each in ended) > 1
     assert ended[0]["winner"]["train.learning_rate"] == 0.004
@@ -110,29 +117,105 @@ def test_eight_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, whe
 )
 def test_halving_and_proposals_are_shared(tmp_path: Path, values: int, count: int, more: dict[str, Any]) -> None:
     over = [f"learning_rate={','.join(f'{number}e-4' for number in range(1, values + 1))}"]
-    begun = [member(tmp_path, str(tmp_path / "s.journal"), name, over, proof_seeds=3, **more) for name in ("a", "b")]
-    ended = results(begun)
+    ended = members(tmp_path, str(tmp_path / "s.journal"), 2, over, proof_seeds=3, **more)
     agree(ended, count + 2 * 3)
     for each in ended:
         assert all(epochs == sorted(set(epochs)) for epochs in each["epochs"].values()), "no epoch is trained twice"
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that read the study at each look, and do not wait long for each other."""
+    monkeypatch.setattr(shared_study, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(shared_study, "QUIET_SECONDS", 0.2)
+
+
 @pytest.mark.needs("optuna")
-@pytest.mark.slow
-def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(tmp_path: Path) -> None:
-    place = str(tmp_path / "s.journal")
-    killed = member(tmp_path, place, "killed", [RATES], dies_at=2)
-    assert killed.stdout is not None
-    assert killed.stdout.readline() == "dies\n"
-    other = member(tmp_path, place, "other", [RATES], vanished=3, quiet=0.5)
-    time.sleep(1)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    (ended,) = results([other])
-    assert len(ended["values"]) == 4 + 10
-    assert None not in ended["values"].values()
-    assert sum(map(bool, ended["on"])) <= 1, "at most the trial that had ended is that of the other machine"
-    assert len(ended["trained"]) == 14 - sum(map(bool, ended["on"]))
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kill_at", [4, 9, 14, 40])
+def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(tmp_path: Path, kill_at: int) -> None:
+    """It is resumed after the other one has taken them over."""
+    first, second = Simulated(loss), Simulated(loss)
+    request, other = (request_of([RATES], study=str(tmp_path / "s.journal"), member=name) for name in ("a", "b"))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first.kill_at = kill_at
+    with pytest.raises(Killed):
+        swept(request, first, tmp_path / "a", study=SharedStudy(request))
+    whole = swept(other, second, tmp_path / "b", study=SharedStudy(other, vanished_seconds=0.5))
+    before = sum(map(len, first.trained.values()))
+    resumed = swept(request, first, tmp_path / "a", study=SharedStudy(request))
+    assert whole.sweep is not None
+    assert resumed.sweep is not None
+    assert sum(map(len, first.trained.values())) == before, "it trains nothing more"
+    for a, b in zip(resumed.sweep.trials, whole.sweep.trials, strict=True):
+        assert (a.changes, a.seed, a.state, a.value) == (b.changes, b.seed, "done", b.value)
+        assert bool(a.on) != bool(b.on), "each trial is that of one member"
+    assert not second.trained_twice(whole.sweep)
+    assert sweep_sentences.result(resumed.sweep) == sweep_sentences.result(whole.sweep)
+
+
+@pytest.mark.needs("optuna")
+@pytest.mark.usefixtures("quick")
+def test_a_storage_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    folder, away = tmp_path / "shared", tmp_path / "away"
+    folder.mkdir()
+    notes = []
+
+    class Absent(Simulated):
+        """The folder is away from the second training until the sweep has waited twenty times."""
+
+        def start(self, trial: SweepTrial) -> None:
+            super().start(trial)
+            if len(self.trained) == 2:
+                folder.rename(away)
+
+        def pass_time(self, record: Record) -> None:
+            notes.append(record.doing)
+            if len(notes) > 20 and away.exists():
+                away.rename(folder)
+
+    request = request_of([RATES], study=str(folder / "s.journal"), member="a")
+    sweep = swept(request, Absent(loss), tmp_path, study=SharedStudy(request)).sweep
+    assert any("waiting: the study in" in note and "No such file or directory" in note for note in notes)
+    assert sweep is not None
+    assert {trial.state for trial in sweep.trials} == {"done"}
+    study = SharedStudy(request_of([RATES], study=str(folder / "s.journal"), member="b"))
+    study.join()
+    read = [replace(trial, state="planned", value=None) for trial in sweep.trials]
+    study.sync(read, "b")
+    assert [trial.value for trial in read] == [trial.value for trial in sweep.trials]
+
+
+@pytest.mark.needs("optuna")
+@pytest.mark.usefixtures("quick")
+def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path) -> None:
+    import optuna
+
+    stop = Stop()
+
+    class Asking(Simulated):
+        def start(self, trial: SweepTrial) -> None:
+            super().start(trial)
+            if trial.run.endswith("002"):
+                stop.ask()
+
+        def stop(self, trial: SweepTrial) -> bool:
+            super().stop(trial)
+            if trial.run.endswith("002"):
+                del self.trained[trial.run]  # it was taken out of the queue
+            return True
+
+        def look(self, trial: SweepTrial) -> Look:
+            return super().look(trial) if trial.run in self.trained else Look("planned")
+
+    request = request_of([RATES], study=str(tmp_path / "s.journal"), member="a")
+    with pytest.raises(Stopped):
+        swept(request, Asking(loss), tmp_path, stop, study=SharedStudy(request))
+    log = Claims()
+    for trial in optuna.load_study(study_name="sweep small", storage=storage.opened(f"{tmp_path}/s.journal")).trials:
+        log.take(trial.user_attrs["gputui"])
+    assert sorted(claim.state for claim in log.claims.values()) == ["done"]
 
 
 def test_of_two_claims_the_earlier_counts_and_what_is_lost_stays_lost() -> None:
@@ -191,6 +274,12 @@ def test_another_sweep_and_other_code_are_refused(home: Path, tmp_path: Path) ->
     second.sync([trial], "r")
     assert sweep_sentences.outcome(trial).startswith("waiting on ")
     assert claims.key_of(trial).startswith("search 1 ")
+
+
+def test_the_record_has_no_password() -> None:
+    settings = request_of([RATES], study="postgresql://me:secret@host/base").sweep
+    assert settings is not None
+    assert shared_study.shown(settings).study == "postgresql://me@host/base"
 
 
 def test_a_study_is_refused_in_one_line_before_the_start(
