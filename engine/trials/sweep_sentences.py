@@ -188,6 +188,15 @@ def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
     return mean, spread
 
 
+def mean_or_state(group: Sequence[SweepTrial]) -> tuple[str, str]:
+    """Return the mean metric and its spread. For a setting without a complete training they are the metric of its last
+    rung, and its state.
+    """
+    if sweep_groups.values(group):
+        return mean_and_spread(group)
+    return amount(sweep_groups.last_value(group[0])), group[0].state
+
+
 def seed(trial: SweepTrial) -> str:
     """Return the metric of a trial, or its state if it has not trained to its end."""
     if trial.state == DONE:

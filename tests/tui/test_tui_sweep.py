@@ -83,6 +83,34 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
 
 
+async def test_with_three_options_each_setting_is_a_line_through_its_values(home: Path) -> None:
+    path = home / "proofs" / "20261126-130000-small"
+    path.mkdir(parents=True)
+    over = ["learning_rate=1e-3,3e-3,1e-2", "batch_size=16,32", "weight_decay=0,0.1"]
+    request = request_of(over, proof_seeds=0)
+    (path / "request.json").write_text(request.to_json())
+    swept(request, Simulated(loss), path)
+    async with Tiny(lambda: SweepScreen(Proof(path))).run_test(size=(120, 40)) as pilot:
+        lines = (await wait_for(pilot, "Other picture")).splitlines()
+        head = next(at for at, line in enumerate(lines) if re.search("learning_rate +batch_size +weight_decay", line))
+        picture = lines[head + 1 : -1]
+        ends = [next(at for at, line in enumerate(picture) if line.rstrip().endswith(of)) for of in ("1.7", "1.9")]
+        assert ends[0] < ends[1], "the best metric is on top"
+        places = [next(at for at, line in enumerate(picture) if line.startswith(f"{of:>9} ")) for of in (0.01, 0.001)]
+        assert places[0] < places[1], "higher values are further up"
+        await pilot.press("right_square_bracket")
+        await wait_for(pilot, "mean val_loss over each swept option")
+        await pilot.press("left_square_bracket")
+        await wait_for(pilot, lambda: "mean val_loss" not in text_of(pilot.app))
+        await pilot.resize_terminal(80, 24)
+        await wait_for(pilot, "mean val_loss over each swept option")
+        shown = text_of(pilot.app)
+        assert "Other picture" not in shown
+        assert re.search(r"\n 0\.003, 16, 0 .* 1\.\d+ .* - +- +[│•]", shown), (
+            "values alone, so that there is room for bars"
+        )
+
+
 def trained(home: Path, proof: Proof, *numbers: int) -> list[Run]:
     """The runs of some trials of the sweep; the last one has failed."""
     made = []

@@ -16,7 +16,7 @@ from functools import cached_property
 from ...engine.units import change_label
 from ..base.glyphs import Glyphs
 from .plot.scales import round_step
-from .rows import Row
+from .rows import Row, joined
 
 LEAST_WIDTH = 5  # cells, below which no bar is drawn
 PARTS = 4  # of a scale between its labels, about
@@ -136,15 +136,4 @@ def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyp
         if interval.low < scale.zero < interval.high:
             cells[zero] = glyphs.whisker_cross, style
         cells[at] = glyphs.point, style
-    return _joined(cells)
-
-
-def _joined(cells: Iterable[tuple[str, str]]) -> Row:
-    """Return the cells as a row, with one piece for neighbours of the same style."""
-    row: Row = []
-    for text, style in cells:
-        if row and row[-1][1] == style:
-            row[-1] = row[-1][0] + text, style
-        else:
-            row.append((text, style))
-    return row
+    return joined(cells)

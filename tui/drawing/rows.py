@@ -259,14 +259,15 @@ def gauge(
     cells = [(char, style) for char, style, count in pieces for _ in range(count)]
     if peak is not None:
         cells[max(0, _gauge_cells(peak, total, width) - 1)] = (glyphs.peak, "title")
-    return _joined(cells)
+    return joined(cells)
 
 
 def _gauge_cells(part: float, total: float, width: int) -> int:
     return max(0, min(width, round(part / total * width)))
 
 
-def _joined(cells: Row) -> Row:
+def joined(cells: Iterable[Piece]) -> Row:
+    """Return the cells as a row, with one piece for neighbours of the same style."""
     row: Row = []
     for char, style in cells:
         if row and row[-1][1] == style:

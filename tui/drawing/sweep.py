@@ -36,13 +36,27 @@ def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
     return next(means, 0.0)
 
 
-def detail(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows: remarks on the result, the trials of the setting `picked`, and the metric over each
-    swept option.
+def names(sweep: Sweep, groups: Sequence[Sequence[SweepTrial]], width: int) -> tuple[str, list[str]]:
+    """Return a heading, and the name of each setting: its options with their values or, if one of these names has more
+    than `width` characters, only the values, below the names of the options.
     """
+    whole = [clean(changes(group[0].changes)) for group in groups]
+    if all(len(name) <= width for name in whole) or any(not group[0].changes for group in groups):
+        return "setting", whole
+    brief = [clean(", ".join(map(value, group[0].changes.values()))) for group in groups]
+    return ", ".join(short(axis.key) for axis in sweep.settings.axes), brief
+
+
+def about(sweep: Sweep, trials: Sequence[SweepTrial], width: int, glyphs: Glyphs) -> list[Row]:
+    """Return remarks on the result, and a row for each of the `trials`, those of one setting."""
     remarks = filter(None, (sweep_sentences.luck(sweep), sweep_sentences.saved(sweep)))
     rows: list[Row] = [[(line, "label")] for text in remarks for line in wrapped(clean(text), width, glyphs, LINES)]
-    rows += [_trial(sweep, trial, width, glyphs) for trial in picked]
+    return [*rows, *(_trial(sweep, trial, width, glyphs) for trial in trials)]
+
+
+def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return at most `height` rows: what `about` returns, and the metric over each swept option."""
+    rows = about(sweep, trials, width, glyphs)
     over = over_options(sweep, width, glyphs)
     if over and len(rows) + 2 <= height:
         rows += [[], *over]
@@ -58,16 +72,12 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
     over = over_options(sweep, width, glyphs)
     groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
     room = width - 2 * (FIGURES + 1)
-    whole, names = [clean(changes(group[0].changes)) for group in groups], "best settings"
-    if any(len(name) >= room for name in whole):
-        names = ", ".join(short(axis.key) for axis in sweep.settings.axes)
-        whole = [clean(", ".join(map(value, group[0].changes.values()))) for group in groups]
+    heading, of_settings = names(sweep, groups, room - 1)
     metric = fitting(clean(sweep.settings.metric), FIGURES, glyphs)
-    head = f"{fitting(names, room - 1, glyphs):<{room}}{metric:>{FIGURES + 1}}{'spread':>{FIGURES + 1}}"
+    head = f"{fitting(heading, room - 1, glyphs):<{room}}{metric:>{FIGURES + 1}}{'spread':>{FIGURES + 1}}"
     rows += [[], [(head, "label")]]
-    for name, group in zip(whole, groups, strict=True):
-        mean, spread = sweep_sentences.mean_and_spread(group)
-        mean = mean if sweep_groups.values(group) else group[0].state
+    for name, group in zip(of_settings, groups, strict=True):
+        mean, spread = sweep_sentences.mean_or_state(group)
         rows.append(
             [(f"{fitting(name, room - 1, glyphs):<{room}}{mean:>{FIGURES + 1}}{spread:>{FIGURES + 1}}", "value")]
         )

@@ -13,11 +13,11 @@ from textual.binding import BindingType
 
 from ....engine.runs import Run, runs_folder
 from ....engine.trials import RESUMABLE, sweep_groups, sweep_sentences
-from ....engine.trials.change_texts import changes
 from ....engine.trials.sweep_record import PROOF, SweepTrial
 from ....engine.units import amount
 from ...base import keys
 from ...base.errors import clean
+from ...drawing import parallel_coordinates
 from ...drawing import sweep as drawing
 from ...drawing.interval_bar import Scale, bar, scale_of
 from ...drawing.rows import Row, fit, fitting
@@ -26,13 +26,14 @@ from ...reading.trial_curves import TrialCurves
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column
 from . import actions
-from .screen import BAR, ProofScreen
+from .screen import BAR, LEAST_BAR, ProofScreen
 
 if TYPE_CHECKING:
     from ....engine.trials.record import Record
 
 FIGURE = 11  # cells of a column with a figure
-LEAST_NAME, LEAST_SEEDS, MIDDLE_BAR = 24, 16, 30
+LEAST_NAME, LEAST_SEEDS, MIDDLE_BAR, WIDE_BAR = 24, 16, 30, 60
+SCROLLBAR = 3  # cells, with those at the sides
 MOST_COMPARED = 12  # runs, the best first
 WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trials that they are read of
 
@@ -44,10 +45,15 @@ class SweepScreen(ProofScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
         keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
+        keys.bind(
+            "page_on", "picture", "Other picture", meaning="a line through the options of each setting, or curves"
+        ),
+        keys.bind("page_back", "picture", show=False, meaning="the other picture"),
     ]
 
     _curves: TrialCurves | None = None
     _drawn: Mapping[str, Line] = {}  # the curves as they are shown
+    _shows_curves = False  # also if parallel coordinates could be shown
 
     def readings(self, leaving: threading.Event) -> Iterator[Record]:
         """Yield the newest record after the curves of its best trials have been read. This runs in a thread."""
@@ -82,15 +88,29 @@ class SweepScreen(ProofScreen):
             self.table.move_cursor(row=0, animate=False)
 
     def _widths(self) -> dict[str, int]:
-        metric = self.data.sweep.settings.metric if self.data.sweep is not None else "metric"
+        """Return the columns with their widths in cells: first what names a setting, then figures, then, if there is
+        room, bars and each seed's value.
+        """
+        sweep = self.data.sweep
+        metric = sweep.settings.metric if sweep is not None else "metric"
         figures = {clean(metric)[: FIGURE - 1]: FIGURE, "spread": FIGURE, "fresh seeds": FIGURE + 2}
-        room = self.size.width - 2 - sum(figures.values())
-        longest = max((len(changes(group[0].changes)) for group in self.compared), default=0)
+        room = self.size.width - SCROLLBAR - sum(figures.values())
+        longest = max(map(len, self._names(room)[1]), default=0)
         name = max(LEAST_NAME, min(room, longest + 1))
-        bars = {BAR: MIDDLE_BAR} if room - name >= LEAST_SEEDS + MIDDLE_BAR else {}
-        left = room - name - sum(bars.values())
-        seeds = {"  each seed": left} if left >= LEAST_SEEDS else {}
-        return {"setting": name, **figures, **bars, **seeds}
+        left = room - name
+        seeds = 0
+        if left >= LEAST_SEEDS and any(len(group) > 1 for group in self.compared):
+            seeds = min(left, max(LEAST_SEEDS, 3 + max(len(_seeds(group)) for group in self.compared)))
+        bar = min(MIDDLE_BAR if seeds else WIDE_BAR, left - seeds)
+        bars = {BAR: bar} if bar >= LEAST_BAR else {}
+        seeds = left - sum(bars.values()) if seeds else 0
+        columns = {"setting": name, **figures, **bars}
+        return columns | ({"  each seed": seeds} if seeds else {})
+
+    def _names(self, width: int) -> tuple[str, list[str]]:
+        """Return the heading of the settings and their names, in `width` cells if possible."""
+        sweep = self.data.sweep
+        return drawing.names(sweep, self.compared, width - 1) if sweep is not None else ("setting", [])
 
     @property
     def _scale(self) -> Scale | None:
@@ -101,23 +121,25 @@ class SweepScreen(ProofScreen):
         if name == BAR:
             return super()._column(name, width)
         is_figure = name not in ("setting", "  each seed")
+        if name == "setting":
+            return Column(name, Text(fitting(self._names(width)[0], width - 1, self.glyphs)), width)
         return Column(name, Text(name, justify="right" if is_figure else "left"), width)
 
     def _row(self, group: list[SweepTrial]) -> list[Text]:
         widths = self._widths()
-        mean, spread = sweep_sentences.mean_and_spread(group)
-        mean = mean if sweep_groups.values(group) else group[0].state
+        names = self._names(widths["setting"])[1]
+        mean, spread = sweep_sentences.mean_or_state(group)
         fresh, _ = sweep_sentences.mean_and_spread(self._fresh(group))
         cells = [
-            Text(fitting(clean(changes(group[0].changes)), widths["setting"] - 1, self.glyphs), no_wrap=True),
+            Text(fitting(names[self.compared.index(group)], widths["setting"] - 1, self.glyphs), no_wrap=True),
             *(Text(figure, justify="right") for figure in (mean, spread, fresh)),
         ]
         if BAR in widths:
             row = bar(drawing.interval(group), self._scale, widths[BAR] - 2, self.glyphs, "value")
             cells.append(self.cell([("  ", ""), *row]))
         if "  each seed" in widths:
-            seeds = "  ".join(map(sweep_sentences.seed, group))
-            cells.append(Text(f"  {fitting(clean(seeds), widths['  each seed'] - 2, self.glyphs)}", no_wrap=True))
+            room = widths["  each seed"] - 2
+            cells.append(Text(f"  {fitting(_seeds(group), room, self.glyphs)}", no_wrap=True))
         return cells
 
     def _detail(self, width: int, height: int) -> list[Row]:
@@ -125,6 +147,10 @@ class SweepScreen(ProofScreen):
         if sweep is None or not picked:
             return [[("nothing has been trained so far" if self.data.is_read else "reading ...", "label")]]
         half, trials = width // 2, [*picked, *self._fresh(picked)]
+        if self._has_lines and not self._shows_curves:
+            rows = drawing.about(sweep, trials, width, self.glyphs)[: height // 3]
+            picture = parallel_coordinates.parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
+            return [*rows, [], *picture]
         wide = self.size.width >= WIDE
         curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
         rows = drawing.detail(sweep, trials, half - 2 if curves else width, height, self.glyphs)
@@ -133,12 +159,20 @@ class SweepScreen(ProofScreen):
         none: Row = []
         return [[*fit(row, half), *curve] for row, curve in zip_longest(rows, curves, fillvalue=none)]
 
+    @property
+    def _has_lines(self) -> bool:
+        """True if there is room for parallel coordinates, below the rows about the setting under the cursor."""
+        sweep, size = self.data.sweep, self.query_one("#detail").content_size
+        return sweep is not None and parallel_coordinates.fits(sweep, size.width, size.height - size.height // 3 - 1)
+
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "resume":
             return self.data.state in RESUMABLE
+        if action == "picture":
+            return self._has_lines
         if action == "compare":
             return len(self._runs()) > 1
         return super().check_action(action, parameters)
@@ -164,6 +198,11 @@ class SweepScreen(ProofScreen):
         runs = [Run(runs_folder() / trial.run) for group in self.compared for trial in group]
         return [run for run in runs if run.path.is_dir()][:MOST_COMPARED]
 
+    def action_picture(self) -> None:
+        """Show the curves in place of the parallel coordinates, or the other way round."""
+        self._shows_curves = not self._shows_curves
+        self.query_one("#detail", Panel).repaint()
+
     def action_compare(self) -> None:
         """Open the runs of the best settings side by side, with their curves over each other."""
         self.app.open_compare(self._runs())
@@ -172,3 +211,8 @@ class SweepScreen(ProofScreen):
     async def action_resume(self) -> None:
         await actions.go_on_with_sweep(self.app, self.proof)
         self.read_again()
+
+
+def _seeds(group: list[SweepTrial]) -> str:
+    """Return the metric of each trial of a setting, or its state."""
+    return clean("  ".join(map(sweep_sentences.seed, group)))
