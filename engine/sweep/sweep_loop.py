@@ -7,7 +7,6 @@ is written into the record before its run is made, and its run has a name that o
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import statistics
 import time
@@ -29,6 +28,7 @@ from ..trials.sweep_record import (
     PAUSED,
     PLANNED,
     PROOF,
+    RUNNING,
     SEARCH,
     STOPPED,
     Sweep,
@@ -37,6 +37,7 @@ from ..trials.sweep_record import (
 from ..trials.trial_runner import Stop
 from ..tune.wide.storage import StudyError
 from . import decision, failures, halving, proposals, shared_study, swept_values
+from . import metric as of_metric
 from .shared_study import Alone
 from .sweep_time import PAIR, SweepTime
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
@@ -73,7 +74,7 @@ class SweepLoop:
         options = changed_preset(request, {}).options
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
         self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
-        self._begun_t = time.time()
+        self._begun_t, self._is_metric_checked = time.time(), False
         self._study, self._seed = study or Alone(), request.seed
         self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
@@ -197,6 +198,7 @@ class SweepLoop:
             self._trainings.keep_going()
             for trial in self._flying(part):
                 self._settle(trial, self._trainings.look(trial))
+                self._check_metric(trial)
             self._exchange()
             if self._stop.count:
                 self._stop_trials()
@@ -218,6 +220,15 @@ class SweepLoop:
             self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away))
             self._wait()
         self._record.write(sweep_sentences.doing(self._sweep, part))
+
+    def _check_metric(self, trial: SweepTrial) -> None:
+        """Raise BaselineFailed if the first trial that has trained an epoch shows that there is no such metric."""
+        if self._is_metric_checked or trial.state != RUNNING:
+            return
+        if epochs := self._trainings.figures(trial):
+            self._is_metric_checked = True
+            if why := of_metric.why_missing(self._settings.metric, epochs, has_ended=False):
+                raise BaselineFailed(why)
 
     def _are_others_done(self, part: str) -> bool:
         has_time = self._time.is_left_for(None, part, 0, self._record.elapsed)
@@ -355,14 +366,15 @@ class SweepLoop:
         trial.whole_seconds = self._whole_seconds(trial, look)
         self._time.has_settled()
         metric, ends = self._settings.metric, self._settings.rungs
-        values = [self._value(figures) for figures in look.epochs]
+        values = of_metric.values(metric, look.epochs)
         if trial.part == SEARCH:
             trial.rungs = [values[end - 1] for end in ends if end <= len(values)]
         if look.state == STOPPED and trial.until is not None and len(values) >= trial.until:
             trial.state = PAUSED
         if trial.state in (DONE, PAUSED) and (not values or values[-1] is None):
             trial.state, trial.cause = FAILED, NOT_FINITE
-            self._refuse_metric(look)
+            if why := of_metric.why_missing(metric, look.epochs, has_ended=True):
+                raise BaselineFailed(why)
             trial.error = f"{metric} is not a finite number after the last epoch"
         elif trial.state == DONE:
             trial.value = values[-1]
@@ -371,18 +383,6 @@ class SweepLoop:
         if look.state == DONE or look.seconds is None or look.epoch_seconds is None:
             return look.seconds if look.state == DONE else None
         return look.seconds + look.epoch_seconds * max(0, self._epochs(trial.changes) - len(look.epochs))
-
-    def _value(self, figures: Mapping[str, float | None]) -> float | None:
-        value = figures.get(self._settings.metric)
-        return value if value is not None and math.isfinite(value) else None
-
-    def _refuse_metric(self, look: Look) -> None:
-        figures = look.epochs[-1] if look.epochs else {}
-        if figures and self._settings.metric not in figures:
-            raise BaselineFailed(
-                f"the trials have no {self._settings.metric}: their figures of an epoch are {', '.join(figures)}; "
-                "name one of them with --metric"
-            )
 
     def _stop_trials(self, why: str = "") -> None:
         """Stop the trials that wait or train, and return when they have ended. Those that stop get the text `why`."""

@@ -25,6 +25,7 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
 from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, SweepTrial
+from .metric import Figures
 from .swept_values import as_settings
 
 ABSENT, HELD = "absent", "held"
@@ -42,7 +43,7 @@ class Look:
     """
 
     state: str
-    epochs: Sequence[Mapping[str, float | None]] = field(default=())
+    epochs: Sequence[Figures] = field(default=())
     seconds: float | None = None
     error: str = ""
     cause: str = ""
@@ -57,6 +58,9 @@ class Trainings(Protocol):
 
     def look(self, trial: SweepTrial) -> Look:
         """Return the present state of a trial."""
+
+    def figures(self, trial: SweepTrial) -> Sequence[Figures]:
+        """Return the figures of the epochs that a trial has trained up to now."""
 
     def stop(self, trial: SweepTrial) -> bool:
         """Stop a trial that waits or trains. Return False if it is just starting, so that it has to be asked again."""
@@ -112,6 +116,10 @@ def _is_alive(run: Run) -> bool:
     """Return True if a process of the run is alive. A new run without a process is not."""
     live = run.liveness
     return live.engine or live.trainer or (bool(live.host) and run.result is None)
+
+
+def _epochs(run: Run) -> dict[int, EpochEnd]:
+    return {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
 
 
 class QueuedTrainings:
@@ -172,7 +180,7 @@ class QueuedTrainings:
 
     @staticmethod
     def _ended(run: Run, result: Mapping[str, Any]) -> Look:
-        by_epoch = {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
+        by_epoch = _epochs(run)
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
         state, error = run.state, mapping(result.get("error"))
@@ -182,6 +190,10 @@ class QueuedTrainings:
         message = (text(error.get("message")) or f"it has {state}").partition("\n")[0]
         kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else text(error.get("kind"))
         return Look(FAILED, figures, seconds, message, kind or state)
+
+    def figures(self, trial: SweepTrial) -> Sequence[Figures]:
+        """Return the figures of the epochs that a trial has trained up to now."""
+        return [event.metrics for event in _epochs(self._run(trial)).values()]
 
     def stop(self, trial: SweepTrial) -> bool:
         """Take a waiting trial out of the queue, or ask a running one to stop. Return False if it is just starting."""

@@ -10,6 +10,7 @@ from typing import Any
 from gputui.engine.proof import folder
 from gputui.engine.proof.request import Request
 from gputui.engine.sweep import swept_values
+from gputui.engine.sweep.metric import Figures
 from gputui.engine.sweep.shared_study import Alone
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import ABSENT, Look
@@ -76,6 +77,10 @@ class Simulated:
         self._stopped.add(trial.run)
         self.trained[trial.run].clear()  # it has no checkpoint
         return True
+
+    def figures(self, trial: SweepTrial) -> Sequence[Figures]:
+        done = self.trained.get(trial.run, ())
+        return [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
 
     def let_go(self, trial: SweepTrial) -> None:
         pass

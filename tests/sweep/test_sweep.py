@@ -24,7 +24,7 @@ from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import interrupted_sweeps, queue_settings
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
-from gputui.engine.sweep import decision, preset_block, sweep_request, swept_values, trainings
+from gputui.engine.sweep import decision, metric, preset_block, sweep_request, swept_values, trainings
 from gputui.engine.sweep.trainings import QueuedTrainings
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place
@@ -350,6 +350,17 @@ def test_a_wrong_metric_names_the_figures_that_there_are(tmp_path: Path) -> None
     object.__setattr__(request.sweep, "metric", "val_los")
     with pytest.raises(BaselineFailed, match="their figures of an epoch are val_loss"):
         swept(request, trainings, tmp_path)
+    assert len(trainings.trained) <= 2, "while the first of them trains"
+
+
+def test_the_metric_is_that_of_the_latest_epoch_that_has_it() -> None:
+    without, late = {"loss": 3.0}, {"loss": 2.0, "val_loss": 2.5}
+    every_second: list[metric.Figures] = [without, late, without, late | {"val_loss": None}]
+    assert metric.values("val_loss", every_second) == [None, 2.5, 2.5, None]
+    assert metric.why_missing("val_loss", [without], has_ended=False) == "", "it may come"
+    assert metric.why_missing("val_loss", [without], has_ended=True)
+    assert metric.why_missing("val_f1", [without, late], has_ended=False), "the validation has no such figure"
+    assert metric.why_missing("f1", [without], has_ended=False)
 
 
 @pytest.mark.parametrize("halving", [False, True])
