@@ -16,7 +16,7 @@ from .. import units
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..trials import proof_sentences, rate_sentences, sweep_sentences
+from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_record import Candidate, Search
 from ..trials.trial_preset import with_changes
@@ -113,6 +113,8 @@ def in_total(data: Record) -> str:
         return rate_sentences.result(data.rate)
     if data.sweep is not None:
         return sweep_sentences.result(data.sweep)
+    if data.scaling is not None:
+        return scaling_sentences.conclusion(data)
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
     proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]

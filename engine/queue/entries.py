@@ -50,7 +50,8 @@ class Entry:
     running. Times are Unix times; `returned_at` is set if the run has given way. `tries` counts the starts,
     `most_tries` is the option run.tries. `group` is the preset, whose failures are counted together. `after` is the id
     of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
-    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is predicted.
+    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is
+    predicted, or whether so many runs on a GPU were measured to pay.
     `devices` are those of the last start. `gives_way` is the option run.give_way. `yields` is True after the run was
     asked to give way. `code` is `new` or `copy` if the run is resumed after its code has changed. `displaced_by` says
     who used its GPU when it ran out of memory, after which it has returned to the queue once. `slurm_job` is the id of
@@ -304,6 +305,12 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         needs=needs,
         code=code,
     )
+    if entry.per_gpu > 1:
+        from ..job import this_machine  # only for a run that shares its GPU with others of the queue
+        from ..scaling import copies  # only for such a run
+
+        gpus = [gpu.name for gpu in this_machine.read().gpus]
+        return replace(entry, prediction=copies.measured(entry.group, entry.per_gpu, gpus))
     if not needs.startswith("fits:"):
         return entry
     from ..leases import memory_needs  # only for a run that shares a GPU

@@ -17,13 +17,15 @@ from typing import Any
 from ..checks.gpu_checks import on_cpu
 from ..job import gpu_parts
 from ..job.machine_gpus import Machine
-from ..options import Options
+from ..options import Options, gpu_choice
 from ..presets import Preset
+from ..proof import folder
 from ..proof.request import ProofError
 from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress
-from ..trials.record import ScalingSettings, Setting
+from ..trials import scaling_sentences
+from ..trials.record import Record, ScalingSettings, Setting
 from ..trials.trial import Trial
 from ..trials.trial_runner import Judge, Measures
 from ..units import seconds
@@ -46,6 +48,36 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
     settings = [Setting(replicas=1, copies=count, changes=_parts(options, here, count)) for count in counts]
     shared = "the copies share the cores of one CPU" if on_cpu(options, here) else ""
     return ScalingSettings(settings=settings, shared=shared)
+
+
+def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
+    """Return the changes of a preset with these `options` with which the queue puts as many of its runs on one GPU as
+    the measurement has proved to pay most; empty if no number of copies pays, and if it was measured on the CPU.
+    """
+    best = scaling_sentences.best_copies(record)
+    if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
+        return {}
+    choice = gpu_choice.parse(options.device.visible)
+    free = choice is not None and not choice.shared
+    return {"run.per_gpu": best.number} | ({} if free else {"device.visible": "free:1"})
+
+
+def measured(preset_name: str, per_gpu: int, gpus: Sequence[str | None]) -> str:
+    """Return in words whether `per_gpu` runs on one GPU were measured to pay with the preset of this name, on a machine
+    with GPUs of these models: by the newest measurement of its copies that has ended.
+    """
+    for proof in folder.proofs():
+        if proof.request.kind != "scaling" or proof.request.preset_name != preset_name:
+            continue
+        record = proof.record
+        on_these = record.scaling is not None and not record.scaling.shared and record.machine.get("gpus") == [*gpus]
+        if record.state != "done" or not on_these or not scaling_sentences.is_of_copies(record):
+            continue
+        best = scaling_sentences.best_copies(record)
+        if best is None:
+            return f"{proof.id} has measured that sharing does not pay"
+        return f"{proof.id} has measured {'it' if best.number == per_gpu else f'that {best.number} pay most'}"
+    return f"not measured: gputui scaling --copies {','.join(map(str, sorted({1, 2, per_gpu})))}"
 
 
 def _refuse(options: Options, here: Machine) -> None:

@@ -58,6 +58,9 @@ class Rounds:
             for point in self._going:
                 point.decision = "measured" if point.efficiency is not None else "failed"
                 point.why = point.why or ("" if point.efficiency is not None else "the measurement ended before it")
+            if kept := copies.changes_for_queue(self.record, self._preset.options):
+                self.record.changes_kept = kept
+                self.record.preset_after = with_changes(self._preset, kept).to_yaml()
 
     @property
     def _going(self) -> list[Point]:

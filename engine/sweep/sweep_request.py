@@ -137,7 +137,7 @@ def _parallel(options: Options, here: Machine) -> int:
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
         return IN_SLURM
     choice = gpu_choice.parse("free:1" if takes_one_gpu(options) else options.device.visible)
-    return max(1, len(here.gpus) // choice.count) if choice else 1
+    return max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
 
 
 def _refuse_combinations(made: Request) -> None:

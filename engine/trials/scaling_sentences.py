@@ -109,10 +109,13 @@ def _of_copies(data: Record, more: Sequence[Point]) -> str:
     """Return the sentence about the number of copies that pays most. `more` are the measured points of several."""
     best = best_copies(data)
     if best is not None:
-        where = "one CPU" if data.scaling and data.scaling.shared else "one GPU"
+        on_cpu = bool(data.scaling and data.scaling.shared)
+        where = "one CPU" if on_cpu else "one GPU"
+        queue = "" if on_cpu else f"; with run.per_gpu={best.number} the queue puts so many runs on a GPU"
         return (
             f"{counted(best.number, 'copies')} at once on {where} train {times(best.speedup)} as many samples per "
-            f"second as 1 ({_verdict(data, best)[1]}); each copy alone is slower, {share(best.efficiency)} of its speed"
+            f"second as 1 ({_verdict(data, best)[1]}); each has {share(best.efficiency)} of the speed of one alone"
+            f"{queue}"
         )
     text = "; ".join(f"{point.number} train {times(point.speedup)} as many samples per second as 1, "
                      f"{': '.join(_verdict(data, point))}" for point in more)  # fmt: skip

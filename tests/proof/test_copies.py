@@ -15,7 +15,7 @@ from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
-from gputui.engine.proof import folder, request
+from gputui.engine.proof import folder, improved_preset, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.runs import Run, events
@@ -103,17 +103,22 @@ Speeds = Callable[[int], float]  # of all copies, by their number
 
 
 def measured(
-    path: Path, monkeypatch: pytest.MonkeyPatch, speeds: Speeds, common_seconds: float = 5.0, oom_from: int = 99
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    speeds: Speeds,
+    common_seconds: float = 5.0,
+    oom_from: int = 99,
+    here: Machine = HERE,
 ) -> Record:
     def as_planted(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
         return 0.0, common_seconds if len(runs) > 1 else 5.0, speeds(len(runs))
 
     def figures(options: Options, before: int) -> Planted:
-        count = HERE.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1
+        count = here.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1
         return Planted(speeds(1), outcome="oom" if count >= oom_from else "ok")
 
     monkeypatch.setattr(copies, "together", as_planted)
-    asked = copies.copies_settings(presets.defaults(), HERE, [2, 3])
+    asked = copies.copies_settings(presets.defaults(), here, [2, 3])
     made = request.of_opened("scaling", presets.defaults(), None, scaling=asked)
     made = Request.read(written(path, made))
     record, bench = folder.empty_record(path, made), PlantedBench(path / "trials", figures)
@@ -143,6 +148,31 @@ def test_the_number_that_pays_is_named_and_one_more_that_does_not(
     report = as_markdown(record)
     assert "## Copies" in report
     assert "| copies | batch of each |" in report
+
+
+def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "proofs").mkdir(parents=True)
+    name, models, one = presets.defaults().name, ["a GPU"], home / "proofs/20261127-010101-scaling"
+    assert copies.measured(name, 3, models) == "not measured: gputui scaling --copies 1,2,3"
+    assert measured(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
+    record = measured(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
+    assert record.changes_kept == {"run.per_gpu": 2, "device.visible": "free:1"}
+    assert proof_sentences.result(record).endswith("; with run.per_gpu=2 the queue puts so many runs on a GPU")
+    record.machine = {"gpus": models}
+    record.write()
+    assert copies.measured(name, 2, models) == f"{one.name} has measured it"
+    assert copies.measured(name, 3, models) == f"{one.name} has measured that 2 pay most"
+    assert copies.measured(name, 2, ["another GPU"]).startswith("not measured")
+    assert copies.measured("another preset", 2, models).startswith("not measured")
+    improved_preset.save(folder.find(one.name), home / "shared.yaml")
+    saved = (home / "shared.yaml").read_text()
+    assert presets.resolve(str(home / "shared.yaml")).options.run.per_gpu == 2
+    assert "2 copies at once on one GPU train 1.50 times as many samples" in saved.partition("\n")[0]
+    record = measured(home / "proofs/slower", monkeypatch, lambda count: 1000.0 / count, here=with_gpu())
+    assert record.changes_kept == {}
+    record.machine = {"gpus": models}
+    record.write()
+    assert copies.measured(name, 2, models) == "slower has measured that sharing does not pay"
 
 
 def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

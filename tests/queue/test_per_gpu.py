@@ -22,6 +22,8 @@ from tests.support.queued import GPUS, Trainings, add, no_runner, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
+NOT_MEASURED = "not measured: gputui scaling --copies 1,2"
+
 
 def shares(per_gpu: int = 2) -> Run:
     return waiting(visible="free:1", per_gpu=per_gpu)
@@ -47,7 +49,7 @@ def test_runs_share_gpus_up_to_their_number_and_a_run_for_itself_gets_a_whole_gp
     a, b, c, d = (run.name for run in four)
     of_a, of_b = f"GPU 0: {a} and {c} train on it (2 of 2 runs)", f"GPU 1: {b} and {d} train on it (2 of 2 runs)"
     assert why[alone.id] == f"needs a GPU; {of_a}; {of_b}"
-    assert why[fifth.id] == f"needs 1 of 2 places on a GPU; GPU 0 is kept for a run before it; {of_b}"
+    assert why[fifth.id] == f"needs 1 of 2 places on a GPU ({NOT_MEASURED}); GPU 0 is kept for a run before it; {of_b}"
     trainings.end(four[0].id)
     for _ in range(3):
         runner.tick()
@@ -119,7 +121,7 @@ def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its
     box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=1), "GPUTUI_IDLE_SECONDS": "1"}
     long = ("--preset", "quickstart", "--set", "visible=free:1", "--set", "epochs=100000")
     two = [gputui(*long, "--set", "per_gpu=2", "--queue", env=box) for _ in range(3)]
-    assert "needs 1 of 2 places on a GPU" in two[0].stderr
+    assert f"needs 1 of 2 places on a GPU ({NOT_MEASURED}): it starts" in two[0].stderr
     first, second, third = (runs.find(done.stdout.strip()) for done in two)
     until(lambda: [run.state for run in (first, second, third)] == ["running", "running", "waiting"])
     for run in (first, second):

@@ -135,6 +135,7 @@ def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.Monkey
     assert settings() == (4, "free:1", "all"), "the best preset has no GPU of a trial"
     assert settings("device.visible=free:2") == (2, "free:2", "free:2")
     assert settings("device.visible=none") == (1, "none", "none")
+    assert settings("device.visible=free:1", "per_gpu=3") == (12, "free:1", "free:1")
     swept = sweep_request.of_preset(
         "quickstart", (), ["device.visible=all,0", "strategy.kind=single,mirrored"], "loss", None
     )

@@ -345,6 +345,7 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     flag_value="latest",
     help="Continue a measurement that was stopped or killed (default: the latest).",
 )
+@click.option("-o", "--output", metavar="FILE", help="With --copies: save the preset with the number that pays.")
 @click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
 @click.option("--wait", is_flag=True, help=WAIT_HELP)

@@ -114,7 +114,8 @@ def _as_json(gpu: GpuUse) -> dict[str, Any]:
         "why_not_free": gpu.why_not_free() or None,
         "processes": None if gpu.users is None else [_user_as_json(user) for user in gpu.users],
         "lease": None if holder is None or not gpu.leased else
-        {"user": holder.user, "pid": holder.pid, "since": holder.since, "what": holder.what},
+        {"user": holder.user, "pid": holder.pid, "since": holder.since, "what": holder.what,
+         "runs": len(holder.sharers) or 1, "per_gpu": holder.per_gpu},
         "stuck": (holder.stuck or None) if holder else None,
     }  # fmt: skip
 

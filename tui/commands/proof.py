@@ -55,7 +55,11 @@ from .train import Presses
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
 # Why no preset is saved with -o, by the kind of the proof, if it is not about speed.
-NOTHING = {"rate": "no other rate was proved to learn better", "sweep": "the sweep has not ended with a best setting"}
+NOTHING = {
+    "rate": "no other rate was proved to learn better",
+    "sweep": "the sweep has not ended with a best setting",
+    "scaling": "no number of runs on one GPU was proved to pay",
+}
 NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
 
 

@@ -31,12 +31,14 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
         return _resume(again, **following)
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
-    seconds = options.pop("seconds")
+    seconds, output = options.pop("seconds"), options.pop("output")
     replicas, copies = (counts(options.pop(name), name) for name in ("replicas", "copies"))
     if copies and {"replicas", "keep"} & set(given):
         raise Refused("--copies trains several copies of one training on one device: leave out --replicas and --keep")
+    if output is not None and not copies:
+        raise Refused("-o saves the preset with the number of runs on a GPU that pays: it needs --copies")
     asked = scaling_request.of_preset(preset, settings, replicas, measure_seconds=seconds, copies=copies, **options)
-    return proof_command.run_proof(asked, **following)
+    return proof_command.run_proof(asked, output=output, **following)
 
 
 def counts(text: str | None, name: str = "replicas") -> list[int]:

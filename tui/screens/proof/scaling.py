@@ -30,7 +30,7 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 class ScalingScreen(ProofScreen):
     """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
 
-    EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
+    EXPLAINED = {"stop": "stop", "file": "open", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
         keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
@@ -102,7 +102,9 @@ class ScalingScreen(ProofScreen):
     def why_not(self, verb: str) -> str:
         """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
-            return "a measurement of scaling changes no preset"
+            of_copies = scaling_sentences.is_of_copies(self.data)
+            why = "no number of runs on one GPU was proved to pay" if of_copies else "more replicas change no preset"
+            return f"there is no improved preset: {why}"
         return (
             "it goes on" if self.is_measuring else f"it has ended; {self.app.key('start')} measures the same once more"
         )
