@@ -85,7 +85,6 @@ class TrainingLoop:
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None
         self._epoch_end = EpochEnd(built, self.data)
-        self._pause_after = part_of_sweep.pause_after(report.run)
 
     # ---- the training as a whole --------------------------------------------------------------
 
@@ -97,6 +96,8 @@ class TrainingLoop:
         own, report = self.built.own, self.built.report
         self.rules.require_figures()
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
+        epochs = part_of_sweep.pause_after(report.run) or self.built.options.train.epochs
+        self._pause_at = first + epochs * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()
         due = self._restoring.begin(resume_at, callbacks)
@@ -470,8 +471,7 @@ class TrainingLoop:
 
     def _pause_if_due(self) -> None:
         """Request a stop if this is a trial of a sweep that pauses here. It trains its next steps when it goes on."""
-        due = self._pause_after is not None and self.step >= self._pause_after * self.steps_per_epoch
-        if due and self.step < self.steps and not self.built.model.stop_training:
+        if self._pause_at <= self.step < self.steps and not self.built.model.stop_training:
             self.built.stop.request("stopped")
 
     def _agree_at_epoch_end(self) -> None:
