@@ -5,10 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 
 from .. import diagnosis, plan, runs
+from ..files.reading import open_regular
 from ..runs import Run, run_cluster
+from ..runs.events import EVENTS_FILE, Phase
+from ..runs.parsing import parse_line
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..trials import SCREENING_SECONDS
@@ -20,8 +23,10 @@ from .request import Request
 # The time of a trial without start-up and measured time: the engine's start, the warm-up, the end of TensorFlow. On
 # two CPU cores this was 1 to 2 s.
 BESIDE_SECONDS = 1.5
-# The start-up of the first run on a machine; later runs have recorded their start-up times.
-STARTUP_SECONDS = 8.0
+# The start-up of the first run on a machine and the import of TensorFlow, which only the first trial of a measurement
+# does, as the others are forked from its process; later runs have recorded both.
+STARTUP_SECONDS, IMPORT_SECONDS = 3.0, 5.0
+HEAD_BYTES = 65_536  # of a run's events, in which its import is found
 LATEST = 5
 OF_FIRST = 0.5  # share of the time of the first trial, which imports TensorFlow, that other trials take at least
 NEWEST_PROOFS, NEWEST_RUNS = 10, 50  # that are searched for those of the preset
@@ -78,28 +83,42 @@ def _measured(preset_name: str) -> TrialTimes | None:
 
 def _of_run(preset_name: str) -> TrialTimes | None:
     """Return the times by the newest run of the preset that has a result. None without one."""
-    for run, started in _starts():
+    for run, started, imported in _starts():
         if title_of(run).preset == preset_name:
             step_ms = ((run.result or {}).get("step_ms") or {}).get("p50") or 0.0
-            return TrialTimes(started + BESIDE_SECONDS, step_ms / 1000, f"by the start and the steps of {run.id}")
+            source = f"by the start and the steps of {run.id}"
+            return TrialTimes(started + BESIDE_SECONDS, step_ms / 1000, source, imported)
     return None
 
 
 def _assumed(preset_name: str) -> TrialTimes:
-    starts = [started for _, started in islice(_starts(), LATEST)]
+    starts = [(started, imported) for _, started, imported in islice(_starts(), LATEST)]
     by = " by the starts of other presets" if starts else ""
-    started = statistics.median(starts) if starts else STARTUP_SECONDS
-    return TrialTimes(started + BESIDE_SECONDS, 0.0, f"assumed{by}: {preset_name} has not been trained here")
+    started, imported = map(statistics.median, zip(*starts or [(STARTUP_SECONDS, IMPORT_SECONDS)], strict=True))
+    return TrialTimes(started + BESIDE_SECONDS, 0.0, f"assumed{by}: {preset_name} has not been trained here", imported)
 
 
-def _starts() -> Iterator[tuple[Run, float]]:
-    """Yield the newest runs with their start-up times in seconds. Runs whose workers are on several machines are left
-    out, as their workers have waited for each other at the start.
+def _starts() -> Iterator[tuple[Run, float, float]]:
+    """Yield the newest runs with the seconds of their start-up, without and of the import of TensorFlow. Runs whose
+    workers are on several machines are left out, as their workers have waited for each other at the start.
     """
     for run in runs.all_runs()[:NEWEST_RUNS]:
         started = (run.result or {}).get("startup_seconds")
         if started and run_cluster.of_run(run) is None:
-            yield run, started
+            imported = min(started, _import_seconds(run))
+            yield run, started - imported, imported
+
+
+def _import_seconds(run: Run) -> float:
+    """Return the seconds that the import of TensorFlow has taken at the first start of a run, 0 if that is unknown."""
+    try:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
+            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return 0.0
+    phases = [event for line in lines if isinstance(event := parse_line(line), Phase)]
+    spans = (after.t - phase.t for phase, after in pairwise(phases) if phase.phase == "importing")
+    return max(0.0, next(spans, 0.0))
 
 
 def times_of(request: Request) -> TrialTimes:

@@ -25,11 +25,11 @@ def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_ass
         return budget(request.of_change("input-heavy", ["steps_per_execution=16"]))
 
     assert duration.sure_trials(request.of_change("quickstart", ["steps_per_execution=16"], repeats=4)) == 8
-    start = "6 trials of about 14 s (assumed: input-heavy has not been trained here): about 1:27"
+    start = "6 trials of about 10 s (assumed: input-heavy has not been trained here): about 1:02"
     assert said().startswith(start)
     assert "longer where 20 steps take more than 5 s" in said(), "the time of a step is not known"
-    recorded.write(home, name="20260921-100000-other", seconds=30, gpus=0)  # took 12 s to start
-    assert "of about 18 s (assumed by the starts of other presets: input-heavy has not been trained here)" in said()
+    recorded.write(home, name="20260921-100000-other", seconds=30, gpus=0)  # 12 s, half of it imports
+    assert "of about 12 s (assumed by the starts of other presets: input-heavy has not been trained here)" in said()
     run = recorded.write(home, name="20260921-110000-input-heavy", seconds=30, gpus=0)
     assert f"(by the start and the steps of {run.id})" in said()
     write_proof(home)  # each of its trials took 12.4 s, with 5 s measured

@@ -165,7 +165,7 @@ def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
     few = fed(*resumed, {"type": "diagnosis", "verdict": "undecided", "confidence": 0.0})
     assert few.diagnosis["verdict"] == "healthy"
     sure = replace(few, diagnosis={**few.diagnosis, "confidence": 0.9})
-    assert "(before it was resumed)" in plain(head.line(sure, 80, RICH))
+    assert "(before it was resumed)" in plain(head.verdict_rows(sure, 80, RICH)[0])
     later = fed(
         *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
     )

@@ -80,10 +80,14 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
         await pilot.press("4")  # a value that no run has: the runs with the former one
         await wait_for(pilot, lambda: [row[0] for row in table(pilot, "steps_per_execution")[1:2]] == ["1"])
         await pilot.press("escape")
+        rate = form(pilot).state.texts["train.learning_rate"]
+        form(pilot).put({"train.learning_rate": f"{float(rate):e}"}, "the same value, written in another way")
+        await go(pilot, "train.learning_rate")
+        await wait_for(pilot, f"no run here has changed it: 4 runs with {float(rate):e}")
         form(pilot).load(FormState.open(presets.SHIPPED / "resnet50-224.yaml"))
         await wait_for(pilot, "none has ended here yet")
         await pilot.resize_terminal(160, 40)
-        await wait_for(pilot, "steps_per_execution  in the last runs of resnet50-224")
+        await wait_for(pilot, "learning_rate  in the last runs of resnet50-224")
         await pilot.resize_terminal(120, 40)
         await wait_for(pilot, lambda: "in the last runs" not in seen(pilot))
 

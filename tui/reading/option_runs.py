@@ -45,6 +45,10 @@ class EndedRun:
         """Return the option's value as text. A run of an older gputui, without the option, has the default."""
         return to_text(self.values.get(key, INFO[key].default))
 
+    def has_value_of(self, key: str, state: FormState) -> bool:
+        """Return True if the run has the value of the form, however that is written there: 1e-3 is 0.001."""
+        return key not in state.errors and self.text(key) == to_text(value_of(state.preset.options, INFO[key]))
+
     def others(self, key: str, state: FormState) -> list[str]:
         """Return the names of the other options in which the run differs from the form."""
         options = state.preset.options
@@ -74,14 +78,15 @@ class Experience:
     runs: tuple[EndedRun, ...] = ()
     gains: tuple[Gain, ...] = ()
 
-    def by_value(self, key: str, present: str) -> list[EndedRun]:
+    def by_value(self, key: str, state: FormState) -> list[EndedRun]:
         """Return the newest run of each value of the option `key`, at most 5, the newest first. Empty if every run has
-        the value `present` of the form.
+        the value of the form.
         """
         newest: dict[str, EndedRun] = {}
         for run in self.runs:
             newest.setdefault(run.text(key), run)
-        return list(newest.values())[:MOST_RUNS] if newest.keys() - {present} else []
+        others = [run for run in newest.values() if not run.has_value_of(key, state)]
+        return list(newest.values())[:MOST_RUNS] if others else []
 
     def gains_with(self, key: str) -> list[Gain]:
         """Return at most 3 gains of changes with the option `key`, first those of this preset, the newest first."""

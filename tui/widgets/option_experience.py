@@ -27,7 +27,7 @@ def experience_text(experience: Experience, key: str, state: FormState, width: i
         (f"  in the last runs of {clean(experience.preset)}", "$foreground-muted"),
     )
     present = state.texts[key].strip()
-    ended = experience.by_value(key, present)
+    ended = experience.by_value(key, state)
     lines = [head.truncate(width, ellipsis=True)]
     if ended:
         lines += _table(ended, key, state, width)
@@ -57,7 +57,7 @@ def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> lis
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row, of in zip(cells, [None, *ended], strict=True):
-        present = of is not None and of.text(key) == state.texts[key].strip()
+        present = of is not None and of.has_value_of(key, state)
         texts = [text.rjust(size) for text, size in zip(row, widths, strict=True) if size]  # a column may be empty
         texts[0] = (">" if present else " ") + row[0].ljust(widths[0])
         others = "differs" if of is None else " ".join(of.others(key, state))

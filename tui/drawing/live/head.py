@@ -25,10 +25,13 @@ from ...wording.run import DOING, ENDED, ENDLESS, compiling, is_early, scaled_le
 from ..ending import ending
 from ..plot.colours import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
+from ..rows import wrapped as whole_lines
 from . import phases
 
 MFU = of_run("mfu")
 NOT_WAITED_FOR = ("training", "ended")
+VERDICT_ROWS = 2  # at most
+MOST_ROWS = 3 + VERDICT_ROWS
 
 
 class RunName(NamedTuple):
@@ -51,16 +54,19 @@ class RunName(NamedTuple):
         return [*row, (whole_words(f"  {about}", width - length(row), glyphs), "label")]
 
 
-def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
+def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs, height: int = MOST_ROWS) -> list[Row]:
     """Return the rows of the head: the run and its state, its progress, its settings and, once training has begun, its
-    verdict on the speed.
+    verdict on the speed. If these are more than `height`, the settings are left out, then the verdict is cut.
 
     `note` is a text in front of the state, empty for none.
     """
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     left = named.row(width - length(right), glyphs)
     drawn = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
-    return [*drawn, line(now, width, glyphs)] if is_due(now) else drawn
+    verdict = verdict_rows(now, width, glyphs)
+    if len(drawn) + len(verdict) <= height:
+        return [*drawn, *verdict]
+    return [*drawn[:2], *verdict_rows(now, width, glyphs, most=max(1, height - 2))]
 
 
 def _state(now: Snapshot, glyphs: Glyphs) -> Row:
@@ -173,16 +179,21 @@ def is_due(now: Snapshot) -> bool:
     return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
 
 
-def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the sign of the verdict, its sentence and its certainty or, without a diagnosis, a text that
-    it is being measured.
+def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
+    """Return at most `most` rows with the sign of the verdict, its sentence and its certainty or, without a diagnosis,
+    a text that it is being measured. Empty if none is due.
     """
+    if not is_due(now):
+        return []
     if not now.diagnosis:
-        return [(MEASURING, "label")]
+        return [[(MEASURING, "label")]]
     sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
-    after: Row = [(f" ({sure})", "label")] if sure else []
-    text = whole_words(sentence(now.diagnosis), width - length([sign]) - 1 - length(after), glyphs)
-    return fit([sign, (" ", ""), (text, "value"), *after], width)
+    lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
+    lines = whole_lines(sentence(now.diagnosis), width - lead - len(after), glyphs, most)
+    drawn: list[Row] = [[(" " * lead, ""), (line, "value")] for line in lines]
+    drawn[0][:1] = [sign, (" ", "")]
+    drawn[-1].append((after, "label"))
+    return [fit(row, width) for row in drawn]
 
 
 def sentence(diagnosis: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..gpu_details import whole_height
 
-HEAD = 3  # and one more with a verdict
+HEAD = 3  # without the verdict
 CHART_WIDTH, CHART_HEIGHT = 38, 6
 WIDE_CHART, TALL_CHART, TALLEST_CHART = 60, 12, 30  # a chart is made wide if it stays tall
 CARD_WIDTH, TALL_CARD = 38, 6

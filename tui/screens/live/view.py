@@ -320,10 +320,8 @@ class LiveView(FollowingScreen[Picture]):
         if self.waiting is not None:
             state: Row = [("  ", ""), (waiting_rows.state(self.waiting), "warn"), (" ", "")]
             first = spread(name.row(width - length(state), self.glyphs), state, width)
-            rows = [first, *head.rows(name, note, self.now, width, self.glyphs)[1:]]
-        else:
-            rows = head.rows(name, note, self.now, width, self.glyphs)
-        return rows if len(rows) <= height else rows[:2] + rows[3:]  # without the facts
+            return [first, *head.rows(name, note, self.now, width, self.glyphs, height)[1:]]
+        return head.rows(name, note, self.now, width, self.glyphs, height)
 
     def _messages(self, width: int, height: int) -> list[Row]:
         rows = self._queue_rows(width)
@@ -350,7 +348,7 @@ class LiveView(FollowingScreen[Picture]):
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
             summary=head.height(self.now, width),
-            head=HEAD + head.is_due(self.now),
+            head=HEAD + len(head.verdict_rows(self.now, width, self.glyphs)),
             error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
         layout = share_out(width, height, needs, self.zoom)
