@@ -43,7 +43,6 @@ from .sweep_time import PAIR, SweepTime
 from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
 
 POLL_SECONDS = 0.5
-AHEAD = 1  # trials that wait in the queue, so that no device waits for this process; none if others could train them
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
@@ -209,7 +208,9 @@ class SweepLoop:
             if flying and self._time.is_over(part, self._record.elapsed):
                 self._stop_trials(OUT_OF_TIME.format(part=part))
                 break
-            most = self._settings.parallel + (0 if self._settings.study else AHEAD)
+            most = self._settings.parallel + (
+                0 if self._settings.study else self._settings.ahead
+            )  # others could train it
             following = self._next(part) if len(flying) < most else None
             if following is not None and self._study.claim(following):
                 self._begin(following)
@@ -452,15 +453,20 @@ class SweepLoop:
         trials = [trial for trial in self._sweep.trials if trial.part == part]
         if part == PROOF:  # the others were left out as they are no finalists any more
             trials = [trial for trial in trials if trial.changes in self._time.finalists]
-        left_out, stopped = (sum(trial.state == state for trial in trials) for state in (LEFT_OUT, STOPPED))
+        left_out = sum(trial.state == LEFT_OUT for trial in trials)
+        stopped = [trial for trial in trials if trial.state == STOPPED]
+        in_time = sum(bool(trial.error) for trial in stopped)  # the others were stopped by a command
         of_all = f"of {len(trials)} trials{' of the proof' if part == PROOF else ''}"
         cut = (
             f"left {left_out} {of_all} untrained" if left_out else "",
-            f"stopped {stopped} {of_all}" if stopped else "",
+            f"stopped {in_time} {of_all}" if in_time else "",
         )
-        return (
+        late = (
             f"the time budget of {self._settings.minutes:g} min {' and '.join(filter(None, cut))}" if any(cut) else ""
         )
+        other = len(stopped) - in_time
+        asked = f"gputui stop, Slurm or a signal has stopped {other} {of_all}" if other else ""
+        return "; ".join(filter(None, (late, asked)))
 
     def _saved_seconds(self) -> float | None:
         epochs = self._epochs({})

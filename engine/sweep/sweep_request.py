@@ -84,7 +84,7 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
         higher=_higher(figure.name, figure.direction),
         rungs=_rungs(preset, halve_from, more.get("factor", SweepSettings.factor)),
         one_gpu_each=len(here.gpus) > 1,
-        **more | {"parallel": more.get("parallel") or _parallel(preset.options, here)},
+        **more | _at_once(preset.options, here, more.get("parallel")),
     )
 
 
@@ -132,12 +132,15 @@ def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
     return halving.rungs(first, epochs, factor)
 
 
-def _parallel(options: Options, here: Machine) -> int:
-    """Return how many trials this machine can train at once, or how many are submitted to Slurm."""
+def _at_once(options: Options, here: Machine, most: int | None) -> dict[str, int]:
+    """Return how many trials train at once on this machine or in Slurm, and how many more wait in the queue. `most` is
+    the number that the user gives, None without one.
+    """
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
-        return IN_SLURM
+        return {"parallel": most or IN_SLURM, "ahead": 0}
     choice = gpu_choice.parse("free:1" if takes_one_gpu(options) else options.device.visible)
-    return max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
+    room = max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
+    return {"parallel": most or room, "ahead": int(most is None or most >= room)}
 
 
 def _refuse_combinations(made: Request) -> None:

@@ -21,7 +21,7 @@ from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
 from ..runs import Run, RunError, code_files, part_of_sweep, titles
-from ..runs.event_reading import read_events
+from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
 from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, SweepTrial
@@ -127,6 +127,7 @@ class QueuedTrainings:
 
     def __init__(self, request: Request, sweep: str) -> None:
         self._request, self._sweep = request, sweep
+        self._followed: dict[str, tuple[Tail, list[Figures]]] = {}  # events and figures of trials that train, by run
 
     def start(self, trial: SweepTrial) -> None:
         """Make and queue the run of a trial.
@@ -193,7 +194,9 @@ class QueuedTrainings:
 
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:
         """Return the figures of the epochs that a trial has trained up to now."""
-        return [event.metrics for event in _epochs(self._run(trial)).values()]
+        events, figures = self._followed.setdefault(trial.run, (Tail(self._run(trial).file(EVENTS_FILE)), []))
+        figures += [event.metrics for event in events.read() if isinstance(event, EpochEnd)]
+        return figures
 
     def stop(self, trial: SweepTrial) -> bool:
         """Take a waiting trial out of the queue, or ask a running one to stop. Return False if it is just starting."""

@@ -40,10 +40,10 @@ class SweepSettings:
 
     `metric` is a figure of each epoch; the higher value is the better one if `higher`. Each setting is trained with
     `seeds` seeds. The best `finalists` settings are trained again with `proof_seeds` fresh seeds, 0 for no proof. At
-    most `parallel` trials train at once, and one more waits in the queue. `most_trials` is the number of settings of a
-    sampler other than the grid. `rungs` are the epochs after which trials are compared, and only the best of
-    them go on; empty without halving. `factor`: one of so many goes on. With `one_gpu_each`,
-    each trial that trains on one GPU and does not name it gets a free one.
+    most `parallel` trials train at once, and `ahead` more wait in the queue, so that no device waits for the sweep: 0
+    if they would be started at once. `most_trials` is the number of settings of a sampler other than the grid. `rungs`
+    are the epochs after which trials are compared, and only the best of them go on; empty without halving. `factor`:
+    one of so many goes on. With `one_gpu_each`, each trial that trains on one GPU and does not name it gets a free one.
     """
 
     axes: Sequence[Axis]
@@ -56,6 +56,7 @@ class SweepSettings:
     sampler: str = SAMPLERS[0]
     most_trials: int | None = None
     parallel: int = 1
+    ahead: int = 1
     rungs: Sequence[int] = ()
     factor: int = 3
     one_gpu_each: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def test_three_failures_with_one_cause_hold_the_sweep_and_a_repaired_one_goes_on
     data = swept(request_of([SIX]), broken, tmp_path)
     assert data.sweep is not None
     assert data.sweep.winner == {"train.learning_rate": 0.006}
+
+
+def test_a_trial_that_a_person_stops_is_not_out_of_time(tmp_path: Path) -> None:
+    class Stopped(Simulated):
+        def look(self, trial: SweepTrial) -> Look:
+            look = super().look(trial)
+            return replace(look, state="stopped") if trial.run.endswith("002") and look.state == "done" else look
+
+    data = swept(request_of([SIX]), Stopped(loss), tmp_path)
+    assert data.ended_because == "gputui stop, Slurm or a signal has stopped 1 of 6 trials"
 
 
 def test_a_held_sweep_leaves_no_trial_in_the_queue_or_training(tmp_path: Path) -> None:

@@ -142,6 +142,9 @@ def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.Monkey
     assert trainings.trial_preset(swept, {"device.visible": "0"}, 5).options.device.visible == [0], "it is kept"
     assert trainings.trial_preset(swept, {"strategy.kind": "mirrored"}, 5).options.device.visible == "all"
     assert settings("strategy.kind=mirrored") == (1, "all", "all")
+    few = sweep_request.of_preset("quickstart", (), [RATES], "val_loss", None, parallel=2).sweep
+    assert few is not None
+    assert (few.parallel, few.ahead) == (2, 0), "the queue would start a third one at once"
 
 
 def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
@@ -152,7 +155,7 @@ def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
     queue_settings.path().write_text("engine: slurm\n")
     sweep = sweep_request.of_preset(*swept).sweep
     assert sweep is not None
-    assert (sweep.parallel, sweep.one_gpu_each) == (8, False)
+    assert (sweep.parallel, sweep.ahead, sweep.one_gpu_each) == (8, 0, False)
 
 
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:

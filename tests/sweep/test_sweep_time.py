@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import PROOF
 
 from tests.support.swept import Timed, read_back, request_of, swept
@@ -94,3 +95,17 @@ def test_without_time_for_a_proof_the_search_has_all_of_it(tmp_path: Path) -> No
     assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "done", "not trained"]
     assert "which is no proof" in sweep_sentences.result(data.sweep)
     assert data.ended_because.startswith("the time budget of 65 min left 1 of 4 trials untrained; ")
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_the_queue_gets_as_many_trials_as_train_at_once_and_those_that_wait(tmp_path: Path, ahead: int) -> None:
+    class Counted(Timed):
+        most = 0
+
+        def pass_time(self, record: Record) -> None:
+            self.most = max(self.most, len(self.flying))
+            super().pass_time(record)
+
+    trainings = Counted(loss, devices=4)
+    swept(request_of([FOUR], proof_seeds=0, parallel=2, ahead=ahead), trainings, tmp_path)
+    assert trainings.most == 2 + ahead
