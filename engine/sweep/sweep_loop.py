@@ -137,7 +137,8 @@ class SweepLoop:
 
     def _plan_search(self) -> None:
         """Plan the trials of the search. With several seeds, all settings come first with the first seed; with halving,
-        which compares settings, each setting comes with all its seeds.
+        which compares settings, each setting comes with all its seeds. Halving compares a setting with those before it,
+        and in the order of a grid, in which each may be better than all before, it would end few early.
         """
         axes, most = self._settings.axes, self._settings.most_trials or 0
         if self._settings.sampler == "grid":
@@ -147,6 +148,7 @@ class SweepLoop:
             settings = swept_values.distinct(axes, self._seed, most)
         seeds = range(self._seed, self._seed + self._settings.seeds)
         if self._settings.rungs:
+            random.Random(f"{self._seed} order").shuffle(settings)
             planned = [(changes, seed) for changes in settings for seed in seeds]
         else:
             planned = [(changes, seed) for seed in seeds for changes in settings]

@@ -70,3 +70,12 @@ def test_the_trials_of_a_setting_go_on_together_once_all_have_reached_the_rung()
     assert going_on(bad, [("failed", [0.1]), ("paused", [0.1])]) == "", "a setting that fails with a seed does not"
     assert going_on(bad, [("paused", [None]), ("paused", [0.1])]) == "a0", "not known is worst"
     assert going_on([("paused", [0.9, 0.9])], [("paused", [0.1, 0.8])], better) == "b0", "the highest rung first"
+
+
+def test_settings_that_become_better_in_their_order_end_early_as_well(tmp_path: Path) -> None:
+    """In the order of the grid, each would be better than all before, and nearly all would go on."""
+    rates = [number / 1000 for number in range(1, 28)]
+    over = "learning_rate=" + ",".join(map(str, rates))
+    trainings = Simulated(lambda changes, seed, epoch: 1 - changes["train.learning_rate"] + 0.5 / epoch, epochs=27)
+    swept(request_of([over], epochs=27, rungs=[1, 3, 9], proof_seeds=0), trainings, tmp_path)
+    assert sum(map(len, trainings.trained.values())) < 0.3 * 27 * 27
