@@ -57,7 +57,7 @@ def member(name):
     SweepLoop(request, record, trainings, Stop(), wait=lambda: time.sleep(0.05), study=study).run()
     sweep = record.sweep
     (base / f"{name}.json").write_text(json.dumps({
-        "trained": [claims.key_of(trial) for trial in sweep.trials if trial.run in trainings.trained],
+        "trained": [claims.key_of(sweep.trials[int(run[-3:]) - 1]) for run in trainings.trained],
         "epochs": trainings.trained, "values": {claims.key_of(trial): trial.value for trial in sweep.trials},
         "states": [trial.state for trial in sweep.trials], "winner": sweep.winner,
         "result": sweep_sentences.result(sweep),
