@@ -42,6 +42,7 @@ from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
 from . import claims
 from .claims import Claim, Claims, key_of
+from .failures import OF_THE_SETTING
 
 MISSING = "a shared sweep needs Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
 OWN_GROUPS = ("run", "device", "notify", "workload.folder", "input.cache")  # options that members may have of their own
@@ -370,12 +371,13 @@ class SharedStudy(Alone):
         return ""
 
     def leave(self, trials: Sequence[SweepTrial], sweep: str, states: Sequence[str]) -> None:
-        """Report this member's trials, and give back those in these `states`."""
+        """Report this member's trials, and give back those in these `states`, but for failures of a setting."""
         self.sync(trials, sweep, now=True)
         try:
             for trial in trials:
                 claim = self._log.claims.get(key_of(trial))
-                if claim is not None and claim.member == self._member and trial.state in states:
+                is_mine = claim is not None and claim.member == self._member
+                if claim is not None and is_mine and trial.state in states and trial.cause not in OF_THE_SETTING:
                     self._release(key_of(trial), claim)
         except StudyError as fault:
             self.away = str(fault)

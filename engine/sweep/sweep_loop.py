@@ -91,6 +91,8 @@ class SweepLoop:
             self._train(PROOF)
         except (BaselineFailed, OSError):
             self._stop_trials()
+            # Another machine may have what is missing on this one.
+            self._study.leave(self._sweep.trials, self._record.id, (FAILED,))
             raise
         self._exchange(now=True)
         self._leave_out(PROOF)

@@ -16,7 +16,7 @@ from gputui.engine.sweep.claims import Claims
 from gputui.engine.sweep.shared_study import SharedStudy
 from gputui.engine.sweep.trainings import Look
 from gputui.engine.trials import sweep_sentences
-from gputui.engine.trials.comparing import Stopped
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import SweepTrial
 from gputui.engine.trials.trial_runner import Stop
@@ -216,6 +216,21 @@ def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path) -> No
     for trial in optuna.load_study(study_name="sweep small", storage=storage.opened(f"{tmp_path}/s.journal")).trials:
         log.take(trial.user_attrs["gputui"])
     assert sorted(claim.state for claim in log.claims.values()) == ["done"]
+
+
+@pytest.mark.needs("optuna")
+@pytest.mark.usefixtures("quick")
+def test_what_fails_on_a_machine_that_lacks_something_is_given_back(tmp_path: Path) -> None:
+    requests = [request_of([RATES], study=str(tmp_path / "s.journal"), member=name) for name in ("a", "b")]
+    lacking = Simulated(loss, failing=dict.fromkeys(("001", "002", "003"), "no such file"))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(BaselineFailed, match="no such file"):
+        swept(requests[0], lacking, tmp_path / "a", study=SharedStudy(requests[0]))
+    sweep = swept(requests[1], Simulated(loss), tmp_path / "b", study=SharedStudy(requests[1])).sweep
+    assert sweep is not None
+    assert {trial.state for trial in sweep.trials} == {"done"}
+    assert not any(trial.on for trial in sweep.trials)
 
 
 def test_of_two_claims_the_earlier_counts_and_what_is_lost_stays_lost() -> None:
