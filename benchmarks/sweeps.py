@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from gputui.engine.trials.record import Record
 
@@ -54,7 +55,7 @@ def simulate(truth: Truth, sweeps: int, **more: Any) -> tuple[list[Record], list
     records, epochs = [], []
     for number in range(sweeps):
         trainings = Simulated(noisy(truth, number), EPOCHS)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(Record, "write"):  # it is written at the end
             record = swept(request_of(OVER, epochs=EPOCHS, **more), trainings, Path(folder))
         records.append(record)
         assert record.sweep is not None

@@ -456,7 +456,7 @@ class SweepLoop:
         """Return in words which trials of a part the time was too short for; empty if it was for none."""
         trials = [trial for trial in self._sweep.trials if trial.part == part]
         if part == PROOF:  # the others were left out as they are no finalists any more
-            trials = [trial for trial in trials if trial.changes in self._time.finalists]
+            trials = [trial for trial in trials if trial.changes in self._sweep.finalists]
         left_out = sum(trial.state == LEFT_OUT for trial in trials)
         stopped = [trial for trial in trials if trial.state == STOPPED]
         in_time = sum(bool(trial.error) for trial in stopped)  # the others were stopped by a command

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gputui.engine.proof.request import Request
 from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Record
@@ -38,11 +40,15 @@ def test_more_minutes_go_on_with_the_search_and_keep_the_proof(tmp_path: Path) -
 
 def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_more(tmp_path: Path) -> None:
     trainings = Timed(loss, epochs=30)
-    request = request_of([FOUR], epochs=30, proof_seeds=0, minutes=10)
+
+    def request(minutes: float) -> Request:
+        made = request_of([FOUR], epochs=30, proof_seeds=0, minutes=minutes)
+        return replace(made, preset=f"{made.preset}run: {{checkpoint: epoch}}\n")
+
     with pytest.raises(
         BaselineFailed, match="the 10 min ended before a trial had trained to its end, which takes about 30 min; give"
     ):
-        swept(request, trainings, tmp_path)
+        swept(request(10), trainings, tmp_path)
     record = read_back(tmp_path)
     assert record.sweep is not None
     assert record.seconds < 11.1 * 60, "at most an epoch more"
@@ -50,7 +56,10 @@ def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_
     first = record.sweep.trials[0]
     assert sweep_sentences.outcome(first) == "stopped: the time for the search was used up"
     assert len(trainings.trained[first.run]) == 10
-    more = swept(request_of([FOUR], epochs=30, proof_seeds=0, minutes=200), trainings, tmp_path).sweep
+    more = swept(request(32), trainings, tmp_path).sweep
+    assert more is not None
+    assert more.trials[0].state == "done", "21 min are enough for the other 20 epochs"
+    more = swept(request(200), trainings, tmp_path).sweep
     assert more is not None
     assert [trial.state for trial in more.trials] == ["done"] * 4
     assert not trainings.trained_twice(more), "it goes on where it was stopped"
