@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
+from gputui.engine.proof import folder
 from gputui.engine.queue import entries, queue_settings
+from gputui.engine.queue.jobs import SLURM_LOG
 from gputui.engine.runs import Run, checkpoint_files, run_cluster
 
 from tests.support import slurm
@@ -122,6 +124,44 @@ def test_slurm_starts_the_runs_of_the_queue(jobs: Slurm, tmp_path: Path) -> None
     stopped("requeued")
     until(lambda: "The queue is empty" in jobs.run("gputui", "queue"), 60)
     assert not entries.all_entries()
+
+
+SWEPT = """
+workload: {model: mlp, data: digits}
+train: {epochs: 3, steps_per_epoch: 5, learning_rate: 0.01}
+device: {visible: none}
+"""
+
+
+@pytest.mark.parametrize("jobs", ["linuxproc"], indirect=True)
+def test_the_trials_of_a_sweep_are_jobs_that_pause_go_on_and_survive_it(jobs: Slurm, tmp_path: Path) -> None:
+    """The sweep is killed while its jobs train: the resumed one takes what they have done, and repeats no epoch."""
+    queue_settings.path().parent.mkdir(parents=True)
+    queue_settings.path().write_text("engine: slurm\nsbatch: [--cpus-per-task=2]\n")
+    preset, log = tmp_path / "swept.yaml", tmp_path / "sweep.log"
+    preset.write_text(f"schema_version: 1{SWEPT}")
+    over = f"--preset {preset} --over learning_rate=1e-5,1e-4,1e-2 --halving 1 --proof-seeds 0"
+
+    def sweep(options: str) -> None:
+        jobs.run("sh", "-c", f"setsid gputui sweep {options} >>{log} 2>&1 &")
+
+    sweep(over)
+    until(lambda: jobs.run("squeue", "--noheader", "--states=RUNNING", "--format=%j"), 60)
+    jobs.run("pkill", "-KILL", "-f", "gputui.engine.sweep")  # among the processes of the node alone
+    until(lambda: "the sweep's process has crashed" in log.read_text(), 30)
+    sweep("--resume")
+    until(lambda: "is the best of" in log.read_text().partition("goes on")[2], 240)
+    (proof,) = folder.proofs()
+    made = proof.record.sweep
+    assert made is not None
+    assert made.winner == {"train.learning_rate": 0.01}, log.read_text()
+    assert sorted(trial.state for trial in made.trials) == ["done", "done", "dropped"]
+    for trial in made.trials:
+        run = Run(runs.runs_folder() / trial.run)
+        is_done = trial.state == "done"
+        assert [event["epoch"] for event in happened(run, "epoch")] == ([1, 2, 3] if is_done else [1])
+        started, jobs_of = len(happened(run, "started")), run.file(SLURM_LOG).read_text().count("trains in job")
+        assert (started, jobs_of) == ((2, 2) if is_done else (1, 1)), "a job to the rung, and one to the end"
 
 
 def queued(jobs: Slurm, folder: Path, name: str, *options: str, run: str = "{checkpoint: 5}") -> Run:
