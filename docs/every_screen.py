@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
+import math
 import os
+import random
 import re
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
 from gputui.engine.files import run_numbers
-from gputui.engine.runs import Run
+from gputui.engine.proof.folder import Proof
+from gputui.engine.runs import Run, part_of_sweep
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
 from gputui.tui.screens.dialogs import Ask
@@ -26,7 +30,7 @@ from rich.color import Color, ColorSystem
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.pilot import Pilot
 
-from tests.support import recorded, recorded_proof, recorded_search
+from tests.support import recorded, recorded_proof, recorded_search, swept
 
 ROOT = Path(__file__).parent.parent
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -93,7 +97,31 @@ def recorded_home(home: Path) -> dict[str, Any]:
         preset_after=None, final_verdict=None, ended_because="",
         scaling={"keep": "per-replica", "shared": "", "rounds": 3, "points": points},
     )  # fmt: skip
+    made["sweep"] = _sweep(home, made["now"])
     return made
+
+
+def _sweep(home: Path, now: float) -> Proof:
+    """Write a halved sweep of three options with simulated trainings, and the runs of its first trials."""
+    over = ["learning_rate=1e-4,1e-3,3e-3,1e-2", "batch_size=16,64,256", "weight_decay=0,0.05"]
+    request = swept.request_of(over, epochs=9, rungs=(1, 3), proof_seeds=3)
+    path = home / "proofs" / "20260921-160000-small"
+    path.mkdir()
+    (path / "request.json").write_text(request.to_json())
+    swept.swept(request, swept.Simulated(_loss, epochs=9), path)
+    record = path / "proof.json"
+    record.write_text(record.read_text().replace('"state": "running"', '"state": "done"'))
+    for number in range(1, 25):
+        run = recorded.write(home, name=f"{path.name}-{number:03}", gpus=1, seconds=60)
+        run.file(part_of_sweep.FILE).write_text(json.dumps({"sweep": path.name}))
+        os.utime(run.file("preset.yaml"), (now, now))
+    return Proof(path)
+
+
+def _loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+    rate, batch, decay = changes["train.learning_rate"], changes["input.batch_size"], changes["train.weight_decay"]
+    far = 0.3 * math.log10(rate / 5e-3) ** 2 + 0.04 * abs(math.log2(batch / 64)) + 1.5 * abs(decay - 0.04)
+    return float(0.2 + far) + 1 / epoch + random.Random(f"{rate} {batch} {decay} {seed}").gauss(0, 0.02)
 
 
 SCALED = ((1, 1.0), (2, 0.92), (4, 0.6))
@@ -149,6 +177,7 @@ def screens(made: dict[str, Any]) -> dict[str, Arrange]:
         "diagnosis": of_live("w"),
         "chart": of_live("z", "enter"),
         "runs": keys("f4", "down"),
+        "runs-sweep": keys("f4", "end", "up", "right"),
         "runs-columns": keys("f4", "C"),
         "runs-delete": keys("f4", "down", "d"),
         "compare": opened("open_compare", compared),
@@ -157,6 +186,8 @@ def screens(made: dict[str, Any]) -> dict[str, Arrange]:
         "tune": opened("open_proof", made["search"]),
         "tune-dialog": keys("T"),
         "scaling": opened("open_proof", made["scaling"]),
+        "sweep": opened("open_proof", made["sweep"], "down"),
+        "sweep-curves": opened("open_proof", made["sweep"], "right_square_bracket"),
         "gpus": keys("f5"),
         "processes": keys("f5", "P"),
         "doctor": keys("f6"),

@@ -413,9 +413,9 @@ async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None
             assert scaling_sentences.limit(typed(Point, points[0]), typed(Point, points[2]), strong=False) in whole, (
                 "none of it is cut"
             )
+            assert re.search(r"\n +2 .* 1\.1 % .*•.*│ ", shown), "bars, also at 80 columns"
             if size[0] > 100:
                 assert re.search(r"60 % +80 % +100 %", shown), "the scale of the bars"
-                assert re.search(r"\n +2 .* 1\.1 % +┊ .*•.*│ ", shown)
                 for trial in points[2]["trials"]:
                     assert scaling_sentences.trial(typed(Trial, trial)) in " ".join(shown.split())
             await pilot.press("enter")

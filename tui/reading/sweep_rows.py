@@ -56,7 +56,7 @@ class TrialTitle(Title):
             return self.whole
         values = [change.partition("=")[2] for change in self.changes]
         shown = range(len(values), 0, -1)
-        return next((text for count in shown if len(text := " ".join(values[:count])) <= width), values[0])
+        return next((text for count in shown if len(text := ", ".join(values[:count])) <= width), values[0])
 
     changes_within = within
 

@@ -21,9 +21,10 @@ from ...drawing.interval_bar import Interval, Scale, scale_of
 from ...drawing.rows import Row, wrapped
 from ...widgets.table import Column
 from . import actions
-from .screen import BAR, LEAST_BAR, WIDE_BAR, ProofScreen
+from .screen import BAR, WIDE_BAR, ProofScreen
 
 WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
+NARROW_BAR = 9  # cells, with the two blanks before it
 LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
 
 
@@ -41,14 +42,20 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """Return the columns with their widths in cells. The last column is left out if there is no room. If there is
-        more, the efficiencies are also shown as bars.
+        """Return the columns with their widths in cells, among them that of the bars of efficiency if there is room. If
+        there is little, the last column is left out, and the others are as narrow as their texts.
         """
+        heads = scaling_sentences.head(self.data)
+        widths = list(zip(heads, WIDTHS, strict=True))
         room = self.size.width - 3 - sum(WIDTHS)
-        widths = list(zip(scaling_sentences.head(self.data), WIDTHS, strict=True))
-        if room >= LEAST_BAR:
+        if room < 0:
+            rows = [heads, *(scaling_sentences.row(point) for point in self.compared)]
+            longest = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
+            widths = [(head, 1 + cells) for head, cells in zip(heads[:-1], longest, strict=False)]
+            room = self.size.width - 3 - sum(width for _, width in widths)
+        if room >= NARROW_BAR:
             widths.insert(scaling_sentences.HEAD.index("spread") + 1, (BAR, min(WIDE_BAR, room)))
-        return dict(widths if room >= 0 else widths[:-1])
+        return dict(widths)
 
     def _column(self, name: str, width: int) -> Column:
         if name == BAR:

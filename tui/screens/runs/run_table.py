@@ -323,6 +323,7 @@ class RunsTable(OpeningTable):
         if name == "run":
             time = self._times.get(entry.run.id, "")
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
+            colour_of_run = painted_colour(self.app, "label" if entry.group else style_of(entry.number))
             if entry.group:
                 name = f"{self._glyphs.unfolded if entry.is_open else self._glyphs.folded} "
             elif entry.sweep:
@@ -331,7 +332,6 @@ class RunsTable(OpeningTable):
             title = entry.title.within(room - len(time) - 1 if time else room)
             if entry.number and (self._one_preset or entry.sweep) and len(entry.title.whole) > room:
                 title = entry.title.changes_within(room) or title
-            colour_of_run = painted_colour(self.app, style_of(entry.number))
             return Text.assemble((name, colour_of_run), clean(f"{title} {time}".rstrip()), no_wrap=True)
         if name == "state":
             text = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
