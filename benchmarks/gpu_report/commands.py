@@ -247,7 +247,7 @@ class Lab:
             "train.validation_split": 0,
             "train.seed": 1,
             "run.measure_seconds": size.seconds,
-            "run.sample_seconds": 0.5,
+            "run.sample_seconds": min(0.5, size.seconds),
         } | more
 
     def small_model(self, **more: Any) -> dict[str, Any]:

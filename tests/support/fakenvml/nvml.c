@@ -26,6 +26,7 @@
  *   throttle=8@1      NVML's bits for what slows it   loaded=2         the driver was loaded so often: an NVML that was
  *   also=FILE         more words, which go before         opened before fails
  *                     these, as soon as there is the file
+ *   busy=80           a GPU that a program uses is at least so busy, also if the program gets no core
  * The MIG instances have the numbers 100, 101 ...: mem_used=512@100, procs=12@101.
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
@@ -424,7 +425,9 @@ API int nvmlDeviceGetUtilizationRates(Gpu gpu, unsigned *rates) {
     CALL("DeviceGetUtilizationRates", gpu->index);
     if (mig_mode(gpu))
         return UNSUPPORTED;
-    rates[0] = word("use") ? total_use(gpu->index).percent : 37, rates[1] = 12;
+    Use use = total_use(gpu->index);
+    long least = use.mib ? number("busy", 0) : 0;
+    rates[0] = !word("use") ? 37 : use.percent > least ? use.percent : least, rates[1] = 12;
     return OK;
 }
 
