@@ -2,7 +2,8 @@
 
     python benchmarks/sharing.py [--rounds 200] [--starts 8] [--gpus 4] [--killed 0.25] [--strangers 0.5] [--seed 1]
 
-In each round so many processes start at the same moment and take a GPU or two, or are refused. Some of them are killed
+In each round so many processes start at the same moment and take a GPU or two, or one of two places on a GPU (as
+queued runs with run.per_gpu=2), or are refused. Some of them are killed
 at a random moment: while they look at the GPUs, choose, hold their leases or give them back. In some rounds a foreign
 process appears on a GPU at a random moment. The GPUs are the tests' stand-in for NVML. The second user needs root; else
 both are the same. The exit code is 1 if anything was wrong.
@@ -26,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gputui.engine.files.places import runs_folder
 from gputui.engine.leases import free_gpus, lease
 from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import NotFree
@@ -38,7 +40,7 @@ from benchmarks.telemetry import compiled
 ANOTHER_USER = 65534
 WATCHED_SECONDS = "0.02"  # two looks before the one under the lock
 HELD_SECONDS, ROUND_SECONDS = 0.3, 0.5  # the longest time of a lease, and of a round until the last kill
-CHOICES = ("free:1", "free:1", "free:2", "fits:1")
+CHOICES = (("free:1", 1), ("free:1", 1), ("free:2", 1), ("fits:1", 1), ("free:1", 2), ("free:1", 2))  # with per_gpu
 NAMES = "from gputui.engine.leases import free_gpus\nprint(*(gpu.uuid for gpu in free_gpus.read()))"
 
 
@@ -89,7 +91,7 @@ class Rounds:
             self.counts[said["what"]] += 1
             if said["what"] == "twice":
                 self.wrong.append(f"round {number}: two on {said['gpus']}")
-            if said["what"] == "trained" and self.names[0] in said["gpus"] and appeared < said["looked"]:
+            if said["what"] != "not free" and self.names[0] in said["gpus"] and appeared < said["looked"]:
                 self.wrong.append(f"round {number}: a start took the GPU that a foreign process used before its look")
         self.wrong += [
             f"round {number}: {name} is leased by {who}" for name, who in lease.holders().items() if not who.stuck
@@ -115,21 +117,24 @@ class Rounds:
             if os.geteuid() == 0 and at % 2:
                 os.setuid(ANOTHER_USER)
             # Files with lower descriptors are closed first when a process is killed: before its leases end.
-            witnesses = {name: os.open(self.folder / f"witness.{name}", os.O_RDONLY) for name in self.names}
+            paths = self.folder.glob("witness.*")
+            witnesses = {path.name.partition(".")[2]: os.open(path, os.O_RDONLY) for path in paths}
             os.read(gate, 1)
             self._say(self._train(witnesses))
             code = 0
         os._exit(code)
 
     def _train(self, witnesses: dict[str, int]) -> dict[str, object]:
-        """Take GPUs, hold them for a random time and release them. Return what happened: `what` is `trained`, `not
-        free` or `twice` (another start had one of the GPUs too).
+        """Take GPUs, hold them for a random time and release them. Return what happened: `what` is `trained`, `shared`
+        or `shared with another` (a place on a GPU), `not free`, or `twice` (another start had one of the GPUs too, or
+        the place).
 
         If GPUs were taken, `gpus` has their names, and `looked` the time of the last reading before the choice
         (monotonic; 0 if GPUs are shared). `witnesses` has an open file for each GPU by name, which is locked while the
-        GPU is held.
+        GPU is held; for each of its places, with its number; and for each user, who shares the GPU alone.
         """
-        choice = gpu_choice.parse(random.choice(CHOICES))
+        text, per_gpu = random.choice(CHOICES)
+        choice = gpu_choice.parse(text)
         assert choice is not None
         looks, read = list[float](), free_gpus.read
 
@@ -139,18 +144,29 @@ class Rounds:
 
         free_gpus.read = looked  # each look, also the last one
         try:
-            gpus, leases = free_gpus.choose(Wish(choice, 1, self.names), "a training")
+            gpus, leases = free_gpus.choose(
+                Wish(choice, 1, self.names, per_gpu=per_gpu), "a training", idle_known=per_gpu > 1
+            )
         except NotFree:
             return {"what": "not free"}
         names, what, last_look = [gpu.uuid for gpu in gpus], "trained", looks[-1]
+        locked = names if per_gpu == 1 else [f"{names[0]}.{leases[0].slot}"]
         try:
-            for name in names:
+            if per_gpu > 1:
+                what = "shared" if leases[0].slot == 1 else "shared with another"
+                leases[0].write("a training", str(runs_folder() / "20261127-010101-a"))
+                fcntl.flock(witnesses[names[0]], fcntl.LOCK_SH | fcntl.LOCK_NB)
+                mine, other = sorted((0, ANOTHER_USER), key=lambda user: user != os.geteuid())
+                fcntl.flock(witnesses[f"{names[0]}.{mine}"], fcntl.LOCK_SH)
+                fcntl.flock(witnesses[f"{names[0]}.{other}"], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(witnesses[f"{names[0]}.{other}"], fcntl.LOCK_UN)
+            for name in locked:
                 fcntl.flock(witnesses[name], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             what = "twice"
         time.sleep(random.uniform(0, HELD_SECONDS))
-        for name in names:
-            fcntl.flock(witnesses[name], fcntl.LOCK_UN)
+        for witness in witnesses.values():
+            fcntl.flock(witness, fcntl.LOCK_UN)
         free_gpus.give_back(leases)
         # A run that shares a GPU may take one that a foreign process uses.
         return {"what": what, "gpus": names, "looked": 0.0 if choice.shared else last_look}
@@ -168,7 +184,8 @@ def carry_out(folder: Path, arguments: argparse.Namespace) -> int:
     """
     names = tuple(subprocess.check_output([sys.executable, "-P", "-c", NAMES], text=True).split())
     for name in names:
-        (folder / f"witness.{name}").touch()
+        for end in ("", ".1", ".2", ".0", f".{ANOTHER_USER}"):
+            (folder / f"witness.{name}{end}").touch()
     rounds = Rounds(folder, names)
     free_gpus.GIVE_BACK_SECONDS = 0.1  # a foreign process that came meanwhile does not end
     Place.here()  # another user may not be able to read what it loads

@@ -80,7 +80,7 @@ class Holder:
         by = f"{self.user}'s {self.what}" if self.what else self.user or "another process"
         since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
         more = f" and {len(self.sharers) - 1} more" if len(self.sharers) > 1 else ""
-        return by + since + more + (f" ({self.places})" if self.sharers else "")
+        return (f"{self.places}: " if self.sharers else "") + by + since + more
 
     @property
     def places(self) -> str:

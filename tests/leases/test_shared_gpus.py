@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -87,14 +88,14 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
             assert box.share() == int(0.95 * 8192 / 2 - 768), "the part of each"
             (who,) = lease.holders().values()
             assert who.places == "1 of 2 runs"
-            with pytest.raises(NotFree, match=r"is used by .*'s digits since \d\d:\d\d \(1 of 2 runs\)"):
+            with pytest.raises(NotFree, match=r"is used by 1 of 2 runs: .*'s digits since \d\d:\d\d$"):
                 lease.take(["GPU-0000-0"], "a run for itself")
-            assert "(1 of 2 runs)" in str(box.share(per_gpu=3))
-            assert "(1 of 2 runs)" in str(box.share(home=name))
+            assert "used by 1 of 2 runs: " in str(box.share(per_gpu=3))
+            assert "used by 1 of 2 runs: " in str(box.share(home=name))
             if os.geteuid() == 0:
-                assert "(1 of 2 runs)" in str(box.share(user=NOBODY))
+                assert "used by 1 of 2 runs: " in str(box.share(user=NOBODY))
             assert isinstance(box.share(), int)
-            assert "and 1 more (2 of 2 runs)" in str(box.share())
+            assert re.search(r"used by 2 of 2 runs: .* and 1 more$", str(box.share()))
             box.end(box.processes[0])
             (who,) = lease.holders().values()
             assert who.places == "1 of 2 runs"
@@ -117,8 +118,24 @@ def test_a_gpu_on_which_another_program_computes_is_not_shared(sleeper: int) -> 
     own, child = GpuUser(os.getpid()), GpuUser(sleeper, "bob", "python")
     assert use(own, child).why_not_sharing(2) == "", "a process of the run may have started others"
     assert use(own, GpuUser(1, "bob", "python")).why_not_sharing(2) == "used by bob's python"
-    assert use(own).why_not_sharing(1).endswith("(1 of 2 runs)")
-    assert use(own).why_not_fitting(1).endswith("(1 of 2 runs)"), "nor is it shared with fits:1"
+    assert use(own).why_not_sharing(1).startswith("used by 1 of 2 runs")
+    assert use(own).why_not_fitting(1).startswith("used by 1 of 2 runs"), "nor is it shared with fits:1"
+
+
+LOOKS = """
+import json
+from gputui.engine.queue.free_devices import DeviceReader
+print(json.dumps([[gpu.per_gpu, gpu.places, [user.pid for user in gpu.users]] for gpu in DeviceReader()()[:1]]))
+"""
+
+
+def test_the_queue_sees_how_many_runs_share_a_gpu_and_who_else_is_on_it(nvml: FakeNvml, sleeper: int) -> None:
+    (place,) = lease.take(["GPU-0000-0"], "digits", per_gpu=3)
+    place.write("digits", str(runs_folder() / "a"))
+    assert nvml.run(LOOKS, f"gpus=1 procs={sleeper}") == [[3, "1 of 3 runs", []]]
+    place.write("digits", str(runs_folder() / "a"), sleeper)
+    assert nvml.run(LOOKS, f"gpus=1 procs={os.getpid()}") == [[1, "1 of 3 runs", [os.getpid()]]]
+    place.release()
 
 
 def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is_free(
@@ -135,4 +152,8 @@ def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is
     assert "4.0 GiB" in lease.holders()["GPU-1"].stuck
     (third,) = lease.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
     third.release()
+    (whole,) = lease.take(["GPU-1"], "digits")
+    with pytest.raises(NotFree, match="digits"):
+        lease.take(["GPU-1"], "digits", per_gpu=2)
+    whole.release()
     assert lease.holders() == {}

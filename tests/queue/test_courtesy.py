@@ -97,6 +97,27 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     mine.release()
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_runs_that_share_a_gpu_give_way_together_or_not_at_all(
+    both: bool, others: list[Ticket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is free for another user only if both have left it."""
+    stopped: list[str] = []
+    monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
+    (mine,) = lease.take(["GPU-a"], "mine")
+    trainings = Trainings(GPUS[:1])
+    made = [waiting(per_gpu=2, give_way=able, checkpoint="epoch") for able in (True, both)]
+    add(*made)
+    runner = trainings.runner()
+    runner.tick()
+    runner.tick()
+    assert len(trainings.alive) == 2
+    others.append(Ticket("bob", 1, 1, time.time() - 60))
+    runner.tick()
+    assert sorted(stopped) == (sorted(run.id for run in made) if both else [])
+    mine.release()
+
+
 def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))

@@ -12,7 +12,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.leases import tickets
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.queue import entries
+from gputui.engine.queue import entries, queue_settings
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.runs import Run
 
@@ -72,11 +72,9 @@ def test_runs_share_gpus_up_to_their_number_and_a_run_for_itself_gets_a_whole_gp
 def test_only_runs_with_the_same_number_share_and_nobody_else_is_on_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
     trainings, two, three, more = Trainings(GPUS[:1]), shares(2), shares(3), shares(2)
-    add(two)
+    add(two, three)
     runner = trainings.runner()
-    runner.tick()
-    add(three)
-    for _ in range(2):
+    for _ in range(3):
         runner.tick()
     assert trainings.alive == [two.id]
     entries.discard(three.id)
@@ -86,6 +84,18 @@ def test_only_runs_with_the_same_number_share_and_nobody_else_is_on_their_gpu(mo
     runner.tick()
     assert trainings.alive == [two.id]
     assert entries.news()["why"][more.id].endswith(f"GPU 0: {two.name} trains on it (1 of 2 runs)")
+
+
+def test_a_shared_gpu_is_one_of_the_devices_that_the_queue_may_have_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    monkeypatch.setattr(queue_settings, "stamp", lambda: 1.0)
+    monkeypatch.setattr(queue_settings, "read", lambda: queue_settings.Settings(most=1))
+    trainings, made = Trainings(), [shares() for _ in range(3)]
+    add(*made)
+    runner = trainings.runner()
+    for _ in range(3):
+        runner.tick()
+    assert devices_of(trainings) == ["GPU-a"] * 2
 
 
 def test_the_cpu_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +143,7 @@ def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its
     assert "2 of 2 runs" in gputui("gpus", env=box).stdout
     outside = gputui(*long, env=box)
     assert outside.returncode != 0
-    assert "(2 of 2 runs)" in outside.stderr
+    assert "used by 2 of 2 runs: " in outside.stderr
     until(lambda: "train on it (2 of 2 runs)" in entries.news()["why"].get(third.id, ""))
     for role in ("engine_pid", "trainer_pid"):
         os.kill(first.status[role], signal.SIGKILL)
