@@ -21,9 +21,10 @@ WITHIN = "~ is within the spread of repeats"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
-def remarks(comparison: Comparison, seeds: bool = True) -> list[str]:
-    """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, and the figures
-    or runs that cannot be compared. With `seeds`, groups of runs that differ only in their seed are among them.
+def remarks(comparison: Comparison, brief: bool = False) -> list[str]:
+    """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, mean and spread
+    of runs that differ only in their seed, and the figures or runs that cannot be compared. If `brief`, the values of
+    each seed are left out.
     """
     first = comparison.names[0]
     how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
@@ -32,12 +33,12 @@ def remarks(comparison: Comparison, seeds: bool = True) -> list[str]:
         lines.append(WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
-    return [clean(text) for text in (*lines, *(over_seeds(comparison) if seeds else ()), *comparison.notes)]
+    return [clean(text) for text in (*lines, *over_seeds(comparison, brief), *comparison.notes)]
 
 
-def over_seeds(comparison: Comparison) -> list[str]:
+def over_seeds(comparison: Comparison, brief: bool = False) -> list[str]:
     """Return a line for each group of runs that differ only in their seed: the mean and the standard deviation of the
-    validation's metrics, and each seed's value. Without validation they are those of the training.
+    validation's metrics and, unless `brief`, each seed's value. Without validation they are those of the training.
     """
     lines = []
     for group in comparison.over_seeds:
@@ -50,8 +51,11 @@ def over_seeds(comparison: Comparison) -> list[str]:
                 for seed, value in zip(group.seeds, figure.values, strict=True)
                 if value is not None
             )
-            texts.append(f"{figure.label} {mean} ± {spread} ({each})")
+            texts.append(f"{figure.label} {mean} ± {spread}" + (f" ({each})" if not brief else ""))
         names = ", ".join(comparison.names[at] for at in group.places)
+        if brief:
+            lines.append(f"seeds of {names}: {'; '.join(texts)}")
+            continue
         lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
     return lines
 
