@@ -36,8 +36,8 @@ def test_the_quick_report_is_whole_on_two_gpus_and_names_nobody(fakegpu: FakeGpu
     smi.chmod(0o755)
     user = {"PATH": f"{smi.parent}:{os.environ['PATH']}", "USER": "jane.doe", "HOSTNAME": "doe-box", "GPUTUI_WARM": "0"}
     # Clocks are read of GPUs that work at least half of the time: on a busy machine the trainer gives them less to do.
-    words = "cores=16896 gpm=1 busy=80"
-    boxes = fakegpu.environment(tmp_path / "gpus", gpus=2, words=words, settings="kernel_us=50")
+    simulated = "cores=16896 gpm=1 busy=80"
+    boxes = fakegpu.environment(tmp_path / "gpus", gpus=2, words=simulated, settings="kernel_us=50")
     path = tmp_path / "report.md"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu_report", "--quick", "--output", str(path), *SIZE],
