@@ -58,10 +58,10 @@ def of_options(options: Options) -> MemoryNeed:
 
     The newest 500 runs and 500 trials are read. Raises NotMeasuredError if they have measured too little.
     """
-    values, peaks = _values(asdict(options)), dict[int, int]()
+    values, peaks = step_settings(asdict(options)), dict[int, int]()
     batch = options.input.batch_size
     for run in _earlier():
-        earlier = _values(read_object(run.file(options_json.FILE)).value)
+        earlier = step_settings(read_object(run.file(options_json.FILE)).value)
         of_run = whole(earlier.get(BATCH))
         if of_run is None or of_run in peaks:
             continue
@@ -109,7 +109,8 @@ def _newest(folder: Path) -> list[Path]:
         return []
 
 
-def _values(groups: Mapping[str, Any]) -> dict[str, object]:
+def step_settings(groups: Mapping[str, Any]) -> dict[str, object]:
+    """Return the values, by `group.name`, of the options in `groups` that change what a step takes of a GPU."""
     return {
         f"{group}.{name}": value
         for group, settings in plain(groups).items()

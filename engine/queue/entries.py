@@ -310,7 +310,7 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         from ..scaling import copies  # only for such a run
 
         gpus = [gpu.name for gpu in this_machine.read().gpus]
-        return replace(entry, prediction=copies.measured(entry.group, entry.per_gpu, gpus))
+        return replace(entry, prediction=copies.measured(options, entry.per_gpu, gpus))
     if not needs.startswith("fits:"):
         return entry
     from ..leases import memory_needs  # only for a run that shares a GPU

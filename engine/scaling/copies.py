@@ -7,18 +7,22 @@ not start at the same moment, so that each trains on until all have trained toge
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ..checks.gpu_checks import on_cpu
 from ..job import gpu_parts
 from ..job.machine_gpus import Machine
+from ..leases.memory_needs import step_settings
 from ..options import Options, gpu_choice
 from ..presets import Preset
+from ..process import launch
 from ..proof import folder
 from ..proof.request import ProofError
 from ..runs import Run
@@ -31,6 +35,7 @@ from ..trials.trial_runner import Judge, Measures
 from ..units import seconds
 
 APART_SECONDS = 120.0  # by which the starts of two copies may differ
+OF_QUEUE = ("device.memory_limit_mb", "device.intra_op_threads", "device.inter_op_threads")
 LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
 
 
@@ -62,22 +67,34 @@ def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
     return {"run.per_gpu": best.number} | ({} if free else {"device.visible": "free:1"})
 
 
-def measured(preset_name: str, per_gpu: int, gpus: Sequence[str | None]) -> str:
-    """Return in words whether `per_gpu` runs on one GPU were measured to pay with the preset of this name, on a machine
-    with GPUs of these models: by the newest measurement of its copies that has ended.
+def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -> str:
+    """Return in words whether `per_gpu` runs on one GPU were measured to pay, on a machine with GPUs of these models:
+    by the newest measurement of copies that has ended and has the same settings as the `run`, whose options these are.
     """
+    settings = _compared(run)
     for proof in folder.proofs():
-        if proof.request.kind != "scaling" or proof.request.preset_name != preset_name:
+        if proof.request.kind != "scaling":
             continue
         record = proof.record
         on_these = record.scaling is not None and not record.scaling.shared and record.machine.get("gpus") == [*gpus]
         if record.state != "done" or not on_these or not scaling_sentences.is_of_copies(record):
+            continue
+        before = launch.settle(proof.request.baseline(), Path(proof.request.folder)).options
+        if settings != _compared(dataclasses.asdict(before)):
             continue
         best = scaling_sentences.best_copies(record)
         if best is None:
             return f"{proof.id} has measured that sharing does not pay"
         return f"{proof.id} has measured {'it' if best.number == per_gpu else f'that {best.number} pay most'}"
     return f"not measured: gputui scaling --copies {','.join(map(str, sorted({1, 2, per_gpu})))}"
+
+
+def _compared(options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the settings that decide how many copies pay, without those that the queue sets for each. An option that
+    is not given is left out, as in the file of a run.
+    """
+    settings = step_settings(options)
+    return {key: value for key, value in settings.items() if key not in OF_QUEUE and value is not None}
 
 
 def _refuse(options: Options, here: Machine) -> None:

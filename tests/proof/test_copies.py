@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.options import Options
+from gputui.engine.options import Options, options_json
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder, improved_preset, request
 from gputui.engine.proof.markdown import as_markdown
@@ -150,29 +150,37 @@ def test_the_number_that_pays_is_named_and_one_more_that_does_not(
     assert "| copies | batch of each |" in report
 
 
+def in_file(preset: Preset) -> dict[str, Any]:
+    """The options as a run's folder has them."""
+    return dict(json.loads(options_json.to_json(preset.options)))
+
+
 def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "proofs").mkdir(parents=True)
-    name, models, one = presets.defaults().name, ["a GPU"], home / "proofs/20261127-010101-scaling"
-    assert copies.measured(name, 3, models) == "not measured: gputui scaling --copies 1,2,3"
+    preset, models, one = presets.defaults(), ["a GPU"], home / "proofs/20261127-010101-scaling"
+    own = in_file(preset)
+    assert copies.measured(own, 3, models) == "not measured: gputui scaling --copies 1,2,3"
     assert measured(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
     record = measured(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
     assert record.changes_kept == {"run.per_gpu": 2, "device.visible": "free:1"}
     assert proof_sentences.result(record).endswith("; with run.per_gpu=2 the queue puts so many runs on a GPU")
     record.machine = {"gpus": models}
     record.write()
-    assert copies.measured(name, 2, models) == f"{one.name} has measured it"
-    assert copies.measured(name, 3, models) == f"{one.name} has measured that 2 pay most"
-    assert copies.measured(name, 2, ["another GPU"]).startswith("not measured")
-    assert copies.measured("another preset", 2, models).startswith("not measured")
+    assert copies.measured(own, 2, models) == f"{one.name} has measured it"
+    assert copies.measured(own, 3, models) == f"{one.name} has measured that 2 pay most"
+    assert copies.measured(own, 2, ["another GPU"]).startswith("not measured")
+    assert copies.measured(in_file(presets.defaults(["batch_size=7"])), 2, models).startswith("not measured")
     improved_preset.save(folder.find(one.name), home / "shared.yaml")
     saved = (home / "shared.yaml").read_text()
-    assert presets.resolve(str(home / "shared.yaml")).options.run.per_gpu == 2
+    shared = presets.resolve(str(home / "shared.yaml"), ["train.learning_rate=0.5"])
+    assert shared.options.run.per_gpu == 2
+    assert copies.measured(in_file(shared), 2, models) == f"{one.name} has measured it"
     assert "2 copies at once on one GPU train 1.50 times as many samples" in saved.partition("\n")[0]
     record = measured(home / "proofs/slower", monkeypatch, lambda count: 1000.0 / count, here=with_gpu())
     assert record.changes_kept == {}
     record.machine = {"gpus": models}
     record.write()
-    assert copies.measured(name, 2, models) == "slower has measured that sharing does not pay"
+    assert copies.measured(own, 2, models) == "slower has measured that sharing does not pay"
 
 
 def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
