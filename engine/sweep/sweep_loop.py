@@ -270,10 +270,15 @@ class SweepLoop:
             planned = self._propose() or planned
         if part == SEARCH and rungs:
             promoted = halving.to_go_on(trials, rungs, self._settings.factor, higher)
-            if promoted is None and not planned and not self._flying(part) and not self._has_finalists():
+            if promoted is None and not planned and len(self._complete_or_in_flight()) < self._settings.finalists:
                 promoted = halving.best_paused(trials, higher)
             planned = [promoted] if promoted else planned
         return planned[0] if planned else None
+
+    def _complete_or_in_flight(self) -> set[str]:
+        """Return the settings of the search that are complete or train, by the text that names each."""
+        trials = [trial for trial in self._sweep.trials if trial.part == SEARCH and trial.state in IN_FLIGHT]
+        return {sweep_groups.key_of(changes) for changes in (*self._time.finalists, *(each.changes for each in trials))}
 
     def _has_time_for_another(self) -> bool:
         flying, elapsed = len(self._flying(SEARCH)), self._record.elapsed
@@ -319,9 +324,6 @@ class SweepLoop:
         while (changes := self._study.settings.get(made)) is not None:
             self._add_setting(changes)
             made += 1
-
-    def _has_finalists(self) -> bool:
-        return len(sweep_groups.ranked(self._sweep.trials, self._settings.higher)) >= self._settings.finalists
 
     def _epochs(self, changes: Mapping[str, Any]) -> int:
         return changed_preset(self._request, changes).options.train.epochs

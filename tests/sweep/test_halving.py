@@ -10,7 +10,7 @@ from gputui.engine.sweep import halving
 from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.sweep_record import SEARCH, SweepTrial
 
-from tests.support.swept import Simulated, request_of, swept
+from tests.support.swept import Simulated, Timed, request_of, swept
 from tests.sweep.test_sweep import loss
 
 
@@ -79,3 +79,12 @@ def test_settings_that_become_better_in_their_order_end_early_as_well(tmp_path: 
     trainings = Simulated(lambda changes, seed, epoch: 1 - changes["train.learning_rate"] + 0.5 / epoch, epochs=27)
     swept(request_of([over], epochs=27, rungs=[1, 3, 9], proof_seeds=0), trainings, tmp_path)
     assert sum(map(len, trainings.trained.values())) < 0.3 * 27 * 27
+
+
+def test_finalists_that_no_rung_promotes_are_trained_at_the_same_time(tmp_path: Path) -> None:
+    trainings = Timed(loss, epochs=9, devices=2)
+    request = request_of(["learning_rate=1e-3,2e-3"], 9, rungs=[1], parallel=2, proof_seeds=0)
+    data = swept(request, trainings, tmp_path)
+    assert data.sweep is not None
+    assert [trial.state for trial in data.sweep.trials] == ["done", "done"]
+    assert data.seconds < 9.1 * 60
