@@ -58,6 +58,9 @@ def test_other_values_than_gains_have_their_own_zero_and_words() -> None:
     assert (head(None, 20), plain(bar(FASTER, None, 9, RICH))) == ("", " " * 9)
     with pytest.raises(ValueError, match="no order"):
         Interval(0.1, 0.2, 0.3)
+    alone = scale_of((Interval(0.184, 0.184, 0.184),), 0.184, units.amount)
+    assert alone is not None
+    assert alone.head(40).split().count("0.184") == 1, "no label twice"
 
 
 @pytest.mark.parametrize("columns", [80, 110])

@@ -73,14 +73,16 @@ class Scale:
         return [self.zero + multiple * self.step for multiple in multiples]
 
     def labelled(self, width: int) -> Mapping[int, tuple[int, str]]:
-        """Return the start and the text of each label that fits into `width` columns, by the column of its value."""
+        """Return the start and the text of each label that fits into `width` columns, by the column of its value. Of
+        equal texts, as of values that hardly differ, only the first is there.
+        """
         labels: dict[int, tuple[int, str]] = {}
         taken: set[int] = set()
         for value in self._ticks:
             column, text = self.column(value, width), self.label(value)
             start = max(0, min(width - len(text), column - len(text) // 2))
             cells = set(range(start - 1, start + len(text) + 1))
-            if len(text) <= width and not taken & cells:
+            if len(text) <= width and not taken & cells and all(text != other for _, other in labels.values()):
                 labels[column] = start, text
                 taken |= cells - {start - 1, start + len(text)}
         return labels

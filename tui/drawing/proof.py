@@ -24,6 +24,7 @@ STATES = {
     "crashed": "crashed",
 }
 UNSURE = "this may be chance"
+SENTENCE = 4  # lines of the result, at most
 _SPEED, *_OTHERS = shown("trial")
 
 
@@ -145,7 +146,7 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     if final and because.startswith(final):  # it also says what to do
         final, because = because, ""
     more = f"; {because}" if because else ""
-    lines = wrapped(ended + more if len(ended + more) <= width else ended, width, glyphs)
+    lines = wrapped(ended + more if len(ended + more) <= width else ended, width, glyphs, SENTENCE)
     return [*([(line, "title")] for line in lines), *([(line, "label")] for line in wrapped(final, width, glyphs))]
 
 

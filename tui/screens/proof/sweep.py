@@ -95,8 +95,9 @@ class SweepScreen(ProofScreen):
         metric = sweep.settings.metric if sweep is not None else "metric"
         figures = {clean(metric)[: FIGURE - 1]: FIGURE, "spread": FIGURE, "fresh seeds": FIGURE + 2}
         room = self.size.width - SCROLLBAR - sum(figures.values())
-        longest = max(map(len, self._names(room)[1]), default=0)
-        name = max(LEAST_NAME, min(room, longest + 1))
+        heading, of_settings = self._names(room - LEAST_SEEDS)
+        longest = max(map(len, (heading, *of_settings)))
+        name = max(LEAST_NAME, min(room - LEAST_SEEDS, longest + 1))
         left = room - name
         seeds = 0
         if left >= LEAST_SEEDS and any(len(group) > 1 for group in self.compared):
