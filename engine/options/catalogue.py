@@ -213,7 +213,7 @@ def _describe(name: str, group: type[Group], info: Field[Any], annotation: Any) 
         accepts=_in_words(parts, about),
         is_bool=bool in kinds,
         is_number=bool({int, float} & kinds),
-        about=replace(about, learning=about.learning or group.learning),
+        about=about if about.learning or not group.learning else replace(about, learning=group.learning),
     )
 
 

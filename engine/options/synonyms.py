@@ -38,10 +38,10 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **{word: keys for words, keys in _OF_SEVERAL.items() for word in words.split()},
 }
 
-_BY_KEY: Mapping[str, tuple[str, ...]] = {
-    key: tuple(word for word, keys in SYNONYMS.items() if key in keys)
-    for key in {key for keys in SYNONYMS.values() for key in keys}
-}
+_BY_KEY: dict[str, tuple[str, ...]] = {}
+for _word, _keys in SYNONYMS.items():
+    for _key in _keys:
+        _BY_KEY[_key] = (*_BY_KEY.get(_key, ()), _word)
 
 
 def keys_of(word: str) -> tuple[str, ...]:

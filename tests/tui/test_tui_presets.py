@@ -307,6 +307,10 @@ async def test_the_form_says_what_it_is_for_and_opens_the_last_preset_again(
     Path("net.py").write_text("def build(context): ...\n")
     async with opened((80, 30)) as pilot:
         await wait_for(pilot, "trains this preset; F3 shows it, and it continues if you quit")
+        key, words, *_ = [
+            piece.style.color for piece in form(pilot).query_one("#purpose").render_line(0) if piece.style
+        ]
+        assert key != words, "the keys stand out"
         await pilot.press("escape")
         await wait_for(pilot, lambda: "trains this preset" not in text_of(pilot.app))
         await pilot.press("o", *"net", "full_stop", *"py", "enter")

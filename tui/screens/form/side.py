@@ -60,14 +60,22 @@ class FormSide(Vertical):
         with VerticalScroll(id="help-scroll", can_focus=False):
             yield Static(id="help", markup=False)
         yield Static(id="experience", markup=False)
-        yield Panel(self._file_rows, id="file")
+        if self.has_class("-file"):
+            yield self._file_panel()
+
+    def _file_panel(self) -> Panel:
+        return Panel(self._file_rows, id="file")
 
     def fit(self, terminal: Size) -> None:
-        """Set the width and the parts for the size of the terminal. Called before the first layout, too."""
+        """Set the width and the parts for the size of the terminal. Called before `compose`, too. The preset's file
+        gets its widget when it is first shown, as the styles of a painted widget take time.
+        """
         wide = terminal.width >= WIDE
         self.styles.width = max(LEAST_WIDTH, terminal.width - OPTIONS_WIDTH) if wide else "1fr"
         self.set_class(terminal.width >= BROAD and terminal.height >= TINY, "-broad")
         self.set_class(wide and terminal.height >= FILE_ROWS and self.app.settings.form.file_view, "-file")
+        if self.is_attached and self.has_class("-file") and not self.query("#file"):
+            self.mount(self._file_panel())
 
     @property
     def _tiny(self) -> bool:

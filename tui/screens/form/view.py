@@ -153,6 +153,7 @@ class FormView(AppScreen):
             for verb, text in FIRST_STEPS
         ]  # fmt: skip
         brief = hints_text(KeyHint(keys_of(self.app, verb)[0], effect) for verb, effect in PURPOSE)
+        purpose.auto_links = False  # else Textual gives the keys the colour of links
         purpose.update(Content("\n").join(lines) if height >= HIGH else brief)
         purpose.styles.height = len(lines) if height >= HIGH else 1
         purpose.display = height >= LOW
