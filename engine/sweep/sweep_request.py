@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -113,6 +114,8 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
 
 def _higher(metric: str, direction: str) -> bool:
     """Return True if the higher value of the metric is the better one. Raises ProofError if that is not known."""
+    if not metric or re.search(r"\s", metric) or direction not in ("auto", "min", "max"):
+        raise ProofError("--metric: give a figure of an epoch, such as val_loss, or val_cost:min with its direction")
     if direction != "auto":
         return direction == "max"
     for word, higher in DIRECTIONS.items():
@@ -125,6 +128,8 @@ def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
     if not first:
         return []
     epochs = preset.options.train.epochs
+    if epochs == 1:
+        raise ProofError("--halving needs a training of at least 2 epochs, and train.epochs is 1")
     if not 1 <= first < epochs:
         raise ProofError(
             f"--halving {first}: the first rung is an epoch from 1 to {epochs - 1}, as train.epochs={epochs}"
@@ -157,6 +162,8 @@ def _refuse_combinations(made: Request) -> None:
             options = trial_preset(made, changes, made.seed).options
         except PresetError as fault:
             raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
+        if options.workload.entry is None and (own := next(filter(swept_values.is_argument, changes), "")):
+            raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
         if why := figure_rules.lacks_figure(options, figure_of(sweep.metric)):
             raise ProofError(f"--metric {sweep.metric}: {why}; it is one of {', '.join(OF_OWN_MODELS)}")
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]

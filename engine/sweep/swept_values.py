@@ -66,7 +66,12 @@ def _split(listed: str) -> list[str]:
 def _identity(key: str, value: Any) -> str:
     """Return a text that is the same for values with the same meaning. For arguments of own code, 1 is not 1.0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return json.dumps(float(value) if is_number and not key.startswith(f"{ARGUMENTS}.") else value, default=str)
+    return json.dumps(float(value) if is_number and not is_argument(key) else value, default=str)
+
+
+def is_argument(key: str) -> bool:
+    """Return True if the swept option is an argument of own code."""
+    return key.startswith(f"{ARGUMENTS}.")
 
 
 def key_of(name: str) -> str:
@@ -103,6 +108,8 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
     )  # fmt: skip
     if not math.isfinite(first) or not math.isfinite(last):
         raise ProofError(f"--over {text}: the ends of a range are finite numbers")
+    if whole and not (first.is_integer() and last.is_integer()):
+        raise ProofError(f"--over {text}: the values are whole numbers, and so are the ends of a range")
     ranged = Axis(key=key, low=first, high=last, log=first > 0 and last / first >= FACTOR, whole=whole)
     if not in_grid and count is None:
         return ranged

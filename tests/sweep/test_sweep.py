@@ -35,6 +35,7 @@ from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
+from tests.support.damaged_runs import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 
 RATES = "learning_rate=1e-3,2e-3,3e-3"
@@ -70,6 +71,7 @@ def test_the_values_of_an_option_are_a_list_or_a_divided_range(text: str, values
         ("learning_rate=1e-3,,2", "a value is missing"),
         ("learning_rate=0.1..0.01", "the first is the lower one"),
         ("learning_rate=1e-4..1e-2:1", "2 to 1,000 values"),
+        ("batch_size=1.5..3", "whole numbers"),
         ("seed=1,2", "--seeds N"),
         ("notify.url=a,b", "does not concern the training"),
     ],
@@ -110,6 +112,10 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
     assert "say which way is better" in refused(RATES, metric="size")
+    assert all("give a figure of an epoch" in refused(RATES, metric=wrong) for wrong in ("", "val loss", "loss:up"))
+    assert "the preset has no workload.entry" in refused("args.x=1,2")
+    code, _, error = ran(("sweep", "--preset", "quickstart", "--over", RATES, "--minutes", "nan"))
+    assert (code, "nan is not a number of minutes" in error) == (2, True)
     assert "no figure val_f1; it is one of loss, accuracy" in refused(RATES, metric="val_f1")
     assert "the validation, which is off" in refused(RATES, "validation_split=0,0.1")
     assert "needs --trials N" in refused(RATES, sampler="random")

@@ -5,6 +5,7 @@ Deferred imports: the help and completion need neither presets nor clusters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,22 @@ from . import completion
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
+
+
+class Minutes(click.FloatRange):
+    """A number of minutes above 0. click's own type takes nan and inf as well."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=10_000_000)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        minutes = float(super().convert(value, param, ctx))
+        if math.isnan(minutes):
+            self.fail(f"{value} is not a number of minutes.", param, ctx)
+        return minutes
+
+
+MINUTES = Minutes()
 WAIT_HELP = "Wait until no other training uses these devices, then begin."
 ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
 SET_HELP = (
@@ -111,7 +128,7 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
 def search_limits(command: Command) -> Command:
     """Declare the options of `gputui tune` and `gputui fit-batch` for a command, and return the command."""
     for add in reversed((
-        click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
+        click.option("--minutes", type=MINUTES, metavar="MINUTES", default=10.0,
                      show_default=True, help="Time for everything: the trials, the losses and the proof. "
                      "With --resume: the additional minutes."),
         click.option("--leave", metavar="KEY", multiple=True,

@@ -19,6 +19,7 @@ from ..base.errors import Refused
 from . import completion
 from .shared_options import (
     ANYWAY_HELP,
+    MINUTES,
     SECONDS,
     WAIT_HELP,
     given,
@@ -83,9 +84,7 @@ def ab(
     help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).",
 )
 @click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
-@click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time limit: start no remedy that would take longer."
-)
+@click.option("--minutes", type=MINUTES, help="Time limit: start no remedy that would take longer.")
 @click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
 @click.option("-o", "--output", metavar="FILE", help="With --apply: save the improved preset to FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
@@ -215,7 +214,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=MINUTES,
     metavar="MINUTES",
     default=60.0,
     show_default=True,
@@ -334,7 +333,7 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=MINUTES,
     metavar="MINUTES",
     help="Time limit: begin no round that would take longer.",
 )
