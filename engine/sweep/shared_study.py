@@ -5,7 +5,7 @@ adds a trial atomically to a journal as well as to a database, and never changes
 atomic in SQLite. An entry with the result of a training is a complete trial of Optuna with the metric as its value, all
 others are failed ones, so that other programs that read the study show the results.
 
-A member shows by an attribute that changes each minute that it is alive. The others measure the time since its last
+A member changes an attribute every 20 seconds to show that it is alive. The others measure the time since its last
 change themselves, so that their clocks may differ. Its trials without a result are taken over after ten minutes.
 
 Deferred imports: Optuna is an optional extra, and takes a second.
@@ -32,9 +32,9 @@ from ..trials.sweep_record import (
     FAILED,
     IN_FLIGHT,
     PAUSED,
-    RUNNING,
     SEARCH,
     STOPPED,
+    WAITING,
     SweepSettings,
     SweepTrial,
 )
@@ -50,9 +50,9 @@ SEARCHED = (
     "axes", "metric", "higher", "seeds", "proof_seeds", "finalists", "sampler", "most_trials", "rungs", "factor",
 )  # fmt: skip
 NAMES = {"axes": "--over", "higher": "--metric", "most_trials": "--trials", "rungs": "--halving"}
-TOLD = (RUNNING, PAUSED, DONE, FAILED, STOPPED, DROPPED)  # states of its own trials that a member reports
+TOLD = (*IN_FLIGHT, PAUSED, DONE, FAILED, STOPPED, DROPPED)  # states of its own trials that a member reports
 ENTRY, MEMBER = "gputui", "member "  # attributes of a trial, and of the study
-BEAT_SECONDS, VANISHED_SECONDS = 60.0, 600.0
+BEAT_SECONDS, VANISHED_SECONDS = 20.0, 600.0
 SILENT_SECONDS = 150.0  # after that, the record shows when a member was last seen
 SYNC_SECONDS = 2.0  # between two readings of the study
 QUIET_SECONDS = 15.0  # a part of the sweep ends if no member has claimed or reported anything for so long
@@ -168,6 +168,7 @@ class SharedStudy(Alone):
         self._synced = self._beaten = -float("inf")
         self._news = 0.0  # the time of the last new entry
         self._seen: dict[str, tuple[Any, float]] = {}  # the latest sign of life of a member, and when it was noticed
+        self._alive: dict[str, float] = {}  # when a member has given a sign of life, since this one has joined
 
     # ---- the log -------------------------------------------------------------------------------------
 
@@ -233,6 +234,8 @@ class SharedStudy(Alone):
         signs = {key.removeprefix(MEMBER): sign for key, sign in attributes.items() if key.startswith(MEMBER)}
         for member, sign in (of_claims | signs).items():
             if member not in self._seen or self._seen[member][0] != sign:
+                if member in self._seen:
+                    self._alive[member] = now
                 self._seen[member] = sign, now
 
     def _silent_seconds(self, member: str) -> float:
@@ -247,7 +250,8 @@ class SharedStudy(Alone):
     def _take_over(self) -> None:
         for key, claim in list(self._log.claims.items()):
             is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
-            if claim.member != self._member and claim.state not in claims.RESULTS and is_silent:
+            is_open = claim.state not in claims.RESULTS and (claim.part != SEARCH or self.choice is None)
+            if claim.member != self._member and is_open and is_silent:
                 self._release(key, claim)
 
     def _release(self, key: str, claim: Claim) -> None:
@@ -281,7 +285,8 @@ class SharedStudy(Alone):
             if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
                 continue
             report = json.loads(json.dumps({name: getattr(trial, name) for name in claims.REPORTED}))
-            if claim.report != report and claim.state != DONE:
+            is_news = claim.report != report and not trial.state == claim.state == WAITING
+            if is_news and claim.state != DONE:
                 entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
                 self._add(entry, trial.value if trial.state == DONE else None)
 
@@ -346,12 +351,16 @@ class SharedStudy(Alone):
     def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
         """Return True if no member trains a trial of this part of the sweep any more, or is about to.
 
-        With time left, also a stopped trial is waited for: its member resumes it, or it is taken over.
+        With time left, also a stopped trial is waited for: its member resumes it, or it is taken over; and a paused one
+        until its member has seen all results and lets it end, or it is taken over.
         """
         if self.choice is not None and part == SEARCH:
             return True
         waits = (*IN_FLIGHT, STOPPED) if has_time else IN_FLIGHT
         if self.away or any(trial.on and trial.part == part and trial.state in waits for trial in trials):
+            return False
+        pausing = {claim.member for claim in self._log.claims.values() if claim.part == part and claim.state == PAUSED}
+        if has_time and any(self._alive.get(member, 0.0) < self._news for member in pausing - {self._member}):
             return False
         return not self._others() or time.monotonic() - self._news >= QUIET_SECONDS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from tests.sweep.test_sweep import loss
 
 base, where, number, over, more = Path(sys.argv[1]), *map(json.loads, sys.argv[2:])
 shared_study.SYNC_SECONDS, shared_study.QUIET_SECONDS = 0.1, 2.0
+shared_study.BEAT_SECONDS = more.pop("beat", 20.0)
 epochs = more.pop("epochs", 1)
 
 def member(name):
@@ -100,8 +102,8 @@ def agree(members: list[dict[str, Any]], count: int) -> None:
 @pytest.mark.parametrize("where", ["study.journal", "sqlite:///{}/study.db"])
 def test_eight_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
     place = where.format(tmp_path) if "://" in where else str(tmp_path / where)
-    ended = members(tmp_path, place, 8, [RATES, "batch_size=16,32,64"])
-    agree(ended, 12 + 2 * 5)
+    ended = members(tmp_path, place, 8, [RATES, "batch_size=16,32"], proof_seeds=3)
+    agree(ended, 8 + 2 * 3)
     assert sum(bool(each["trained"]) for each in ended) > 1
     assert ended[0]["winner"]["train.learning_rate"] == 0.004
 
@@ -111,7 +113,7 @@ def test_eight_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, whe
 @pytest.mark.parametrize(
     ("values", "count", "more"),
     [
-        (9, 9, {"epochs": 9, "rungs": [1, 3]}),
+        (9, 9, {"epochs": 9, "rungs": [1, 3], "beat": 1.0}),
         (18, 2 * 14, {"sampler": "tpe", "most_trials": 14, "seeds": 2}),
     ],
 )
@@ -132,16 +134,29 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.needs("optuna")
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("kill_at", [4, 9, 14, 40])
-def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(tmp_path: Path, kill_at: int) -> None:
-    """It is resumed after the other one has taken them over."""
-    first, second = Simulated(loss), Simulated(loss)
-    request, other = (request_of([RATES], study=str(tmp_path / "s.journal"), member=name) for name in ("a", "b"))
+@pytest.mark.parametrize(("kill_at", "more"), [
+    (2, {}), (9, {}), (8, {"epochs": 3, "rungs": [1]}), (16, {"epochs": 3, "rungs": [1]}),
+])  # fmt: skip
+def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, more: dict[str, Any]
+) -> None:
+    """It is killed before one of its entries, and resumed after the other one has taken over its trials."""
+    first, second = (Simulated(loss, more.get("epochs", 1)) for _ in range(2))
+    request, other = (request_of([RATES], study=f"{tmp_path}/s.journal", member=name, **more) for name in ("a", "b"))
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    first.kill_at = kill_at
-    with pytest.raises(Killed):
-        swept(request, first, tmp_path / "a", study=SharedStudy(request))
+    added, add = [], SharedStudy._add
+
+    def dying(study: SharedStudy, entry: Mapping[str, Any], value: float | None = None) -> None:
+        added.append(entry)
+        if len(added) == kill_at:
+            raise Killed
+        add(study, entry, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedStudy, "_add", dying)
+        with pytest.raises(Killed):
+            swept(request, first, tmp_path / "a", study=SharedStudy(request))
     whole = swept(other, second, tmp_path / "b", study=SharedStudy(other, vanished_seconds=0.5))
     before = sum(map(len, first.trained.values()))
     resumed = swept(request, first, tmp_path / "a", study=SharedStudy(request))
@@ -149,9 +164,10 @@ def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(tm
     assert resumed.sweep is not None
     assert sum(map(len, first.trained.values())) == before, "it trains nothing more"
     for a, b in zip(resumed.sweep.trials, whole.sweep.trials, strict=True):
-        assert (a.changes, a.seed, a.state, a.value) == (b.changes, b.seed, "done", b.value)
+        assert (a.changes, a.seed, a.state, a.value) == (b.changes, b.seed, b.state, b.value)
         assert bool(a.on) != bool(b.on), "each trial is that of one member"
     assert not second.trained_twice(whole.sweep)
+    assert whole.sweep.winner == resumed.sweep.winner == {"train.learning_rate": 0.004}
     assert sweep_sentences.result(resumed.sweep) == sweep_sentences.result(whole.sweep)
 
 
@@ -279,8 +295,9 @@ def test_another_sweep_and_other_code_are_refused(home: Path, tmp_path: Path) ->
         object.__setattr__(request, "preset", request.preset + preset)
         with pytest.raises(StudyError, match=why):
             SharedStudy(request).join()
-    second = SharedStudy(request_of([RATES], study=place, member="b"))
+    second = SharedStudy(replace(request_of([RATES], study=place, member="b"), seed=99))
     second.join()
+    assert second.seed == 1, "the seed that was drawn first is that of all"
     assert "model.py differs from that on" in second.other_code({"model.py": "2", "data.py": "3"})
     assert not second.other_code({"model.py": "1"})
     trial = SweepTrial(run="r-001", changes={"train.learning_rate": 0.001}, seed=1)
