@@ -144,7 +144,7 @@ def test_runs_that_differ_only_in_the_seed_have_their_mean_spread_and_each_value
         f"{names[0]}, {names[1]} differ only in the seed: val loss 0.6 ± 0.141 (0.5 with 1, 0.7 with 2) "
         "(mean ± standard deviation)"
     ]
-    assert f"seeds of {names[0]}, {names[1]}: val loss 0.6 ± 0.141" in comparison.remarks(compare(four), brief=True)
+    assert f"{comparison.WITHIN}; over 2 seeds val loss 0.6 ± 0.141" in comparison.remarks(compare(four), brief=78)
     (group,) = json.loads(comparison.as_json(compare(four)))["over_seeds"]
     assert (group["places"], group["seeds"], group["figures"][1]["values"]) == ([0, 1], [1, 2], [0.5, 0.7])
     assert [group["figures"][1][key] for key in ("mean", "spread")] == pytest.approx([0.6, 0.02**0.5])

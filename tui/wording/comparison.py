@@ -12,6 +12,7 @@ from datetime import datetime
 
 from ...engine import units
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
+from ...engine.compare.over_seeds import SeedFigure, SeedGroup
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
 from ...engine.text_table import Table, escaped
@@ -21,43 +22,56 @@ WITHIN = "~ is within the spread of repeats"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
-def remarks(comparison: Comparison, brief: bool = False) -> list[str]:
+def remarks(comparison: Comparison, brief: int = 0) -> list[str]:
     """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, mean and spread
-    of runs that differ only in their seed, and the figures or runs that cannot be compared. If `brief`, the values of
-    each seed are left out.
+    of runs that differ only in their seed, and the figures or runs that cannot be compared. With `brief`, a number of
+    characters, these have no line of their own, but mean and spread of one metric, if a line has room for them.
     """
     first = comparison.names[0]
     how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
     if has_noise(comparison):
-        lines.append(WITHIN)
+        more = _over_seeds_in_brief(comparison) if brief else ""
+        lines.append(WITHIN + more if len(WITHIN + more) <= brief else WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
-    return [clean(text) for text in (*lines, *over_seeds(comparison, brief), *comparison.notes)]
+    return [clean(text) for text in (*lines, *(over_seeds(comparison) if not brief else ()), *comparison.notes)]
 
 
-def over_seeds(comparison: Comparison, brief: bool = False) -> list[str]:
+def over_seeds(comparison: Comparison) -> list[str]:
     """Return a line for each group of runs that differ only in their seed: the mean and the standard deviation of the
-    validation's metrics and, unless `brief`, each seed's value. Without validation they are those of the training.
+    validation's metrics, and each seed's value. Without validation they are those of the training.
     """
     lines = []
     for group in comparison.over_seeds:
-        validated = [figure for figure in group.figures if figure.key.startswith("metrics.val_")]
         texts = []
-        for figure in validated or group.figures:
-            mean, spread = (units.with_unit(value, figure.unit) for value in (figure.mean, figure.spread))
+        for figure in _deciding(group):
             each = ", ".join(
                 f"{units.with_unit(value, figure.unit)} with {seed}"
                 for seed, value in zip(group.seeds, figure.values, strict=True)
                 if value is not None
             )
-            texts.append(f"{figure.label} {mean} ± {spread}" + (f" ({each})" if not brief else ""))
+            texts.append(f"{_mean_and_spread(figure)} ({each})")
         names = ", ".join(comparison.names[at] for at in group.places)
-        if brief:
-            lines.append(f"seeds of {names}: {'; '.join(texts)}")
-            continue
         lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
     return lines
+
+
+def _over_seeds_in_brief(comparison: Comparison) -> str:
+    """Return the mean and the spread of one metric for the end of a line. Empty unless there is one group."""
+    if len(comparison.over_seeds) != 1:
+        return ""
+    group = comparison.over_seeds[0]
+    return f"; over {len(group.places)} seeds {_mean_and_spread(_deciding(group)[0])}"
+
+
+def _deciding(group: SeedGroup) -> Sequence[SeedFigure]:
+    return [figure for figure in group.figures if figure.key.startswith("metrics.val_")] or group.figures
+
+
+def _mean_and_spread(figure: SeedFigure) -> str:
+    mean, spread = (units.with_unit(value, figure.unit) for value in (figure.mean, figure.spread))
+    return f"{figure.label} {mean} ± {spread}"
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:

@@ -236,7 +236,8 @@ class CompareScreen(ComparedCurves):
         self._show_remarks()
 
     def _remark_lines(self, width: int, _height: int) -> list[Row]:
-        remarked = remarks(self.comparison, brief=self.size.height < HIGH) if self.comparison is not None else []
+        brief = width if self.size.height < HIGH else 0
+        remarked = remarks(self.comparison, brief) if self.comparison is not None else []
         table = self.query_one(Table)
         if remarked and table.row_count and table.virtual_size.width > table.size.width:
             left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
