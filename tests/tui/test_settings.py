@@ -9,6 +9,7 @@ import pytest
 from gputui.engine.files import places
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings, declared
+from gputui.tui.form.form_state import INFO
 from gputui.tui.screens.settings import SettingsRows
 
 from tests.support.form_pilot import opened, settled, told
@@ -156,6 +157,8 @@ async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> 
         assert "ntfy.example" in shown
         assert "pass" not in shown
         assert "secret-topic" not in shown
+        assert "the queue: queue.yaml next to it; time between readings: run.sample_seconds" in shown
+        assert "run.sample_seconds" in INFO
         await at("charts.fill", "enter", "enter", "u")
         await at("charts.x_axis", "enter", "enter")
         await at("charts.smoothing", "enter")

@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from ...engine.queue import queue_settings
 from ..base import keys
 from ..base.errors import clean
 from ..base.settings import declared, takes, wrong
@@ -28,6 +29,7 @@ from .undoing import UndoActions
 
 # Settings that other screens change by keys of their own.
 ELSEWHERE = {"runs.columns": "columns", "runs.sort": "sort_left", "runs.descending": "invert", "runs.filter": "search"}
+READINGS = "time between readings: run.sample_seconds"
 SECRET = "notify.url"  # may hold a token
 NAME_WIDTH, VALUE_WIDTH = 21, 18
 
@@ -122,13 +124,16 @@ class SettingsScreen(UndoActions):
         )
 
     def _about(self, width: int, height: int) -> list[Row]:
-        """Return rows: the meaning of the setting under the cursor with the values that it takes, and its file."""
+        """Return rows: the meaning of the setting under the cursor with the values that it takes, its file, and where
+        settings of other parts are.
+        """
         setting = self._settings[self.key]
         default = _as_text(self.key, setting.metadata["default"])
         default = "empty" if default == "-" else default
         text = f"{setting.metadata['meaning']}; takes {takes(setting)}; default {default}"
-        lines = wrapped(text, width, self.glyphs, height - 1)
-        return [*([(line, "value")] for line in lines), [(f"in {self.app.settings.path}", "label")]]
+        lines = wrapped(text, width, self.glyphs, height - 2)
+        places = f"in {self.app.settings.path}", f"the queue: {queue_settings.FILE} next to it; {READINGS}"
+        return [[(line, style)] for part, style in ((lines, "value"), (places, "label")) for line in part]
 
     # ---- keys -------------------------------------------------------------------------------------
 
