@@ -115,14 +115,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         require(*marker.args)
 
 
+def fsync(descriptor: int) -> None:
+    """Instead of os.fsync."""
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where gputui keeps its runs; made by whoever makes the first one."""
+    """Where gputui keeps its runs; made by whoever makes the first one. What this process writes is not forced to disk:
+    that takes longer than the tests of proofs themselves if other programs write.
+    """
     folder = tmp_path / "home"
     monkeypatch.setenv("GPUTUI_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("GPUTUI_LEASES", str(tmp_path / "leases"))  # the machine's own are those of its users
     monkeypatch.setenv("GPUTUI_IDLE_SECONDS", "0")
+    monkeypatch.setattr(os, "fsync", fsync)
     return folder
 
 
@@ -148,7 +155,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot presses as one does who waits for the answer, and has read a question as soon as it is there.
 
     Keys are held back, presets are waited for and messages stay as long as it takes: a process may get no core for
-    seconds.
+    seconds. A message stays longer than a test waits: what it covers would else be seen once it is gone.
     tests/support/bursts.py sends keys that come together.
     """
     if "textual" not in sys.modules:
@@ -182,7 +189,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BaseApp, "_press_keys", press)
     monkeypatch.setattr(Faults, "tolerated", False)
     monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
-    monkeypatch.setattr(base_app, "SHOWN_SECONDS", dict.fromkeys(base_app.SHOWN_SECONDS, 90.0))
+    monkeypatch.setattr(base_app, "SHOWN_SECONDS", dict.fromkeys(base_app.SHOWN_SECONDS, 600.0))
     monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 90.0)
     monkeypatch.setattr(presets, "ARRIVE_SECONDS", 60.0)
 

@@ -15,6 +15,7 @@ from gputui.engine.leases import memory_needs
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import COMMAND
+from tests.support.idle import idle
 
 pytest_plugins = ("tests.support.fakegpu.fixture", "tests.support.fakenvml.fixture")
 
@@ -86,13 +87,14 @@ def test_without_a_gpu_the_cpu_is_named() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path: Path) -> None:
     box = fakegpu.environment(tmp_path / "box", gpus=2)
-    long = ("--set", "visible=free:1", "--set", "train.epochs=100000")
+    long = ("--preset", idle(tmp_path), "--set", "visible=free:1")
     for _ in range(2):
-        code, _, errors = answer(box, "--preset", "quickstart", *long, "--detach")
+        code, _, errors = answer(box, *long, "--detach")
         assert code == 0, errors
-    code, _, errors = answer(box, "--preset", "quickstart", *long)
+    code, _, errors = answer(box, *long)
     assert code == 2
     assert errors.count("used by") == 2
     chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in runs.all_runs()]

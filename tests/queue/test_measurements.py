@@ -41,6 +41,7 @@ def queued(after: str | None = None) -> Proof:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(home: Path) -> None:
     gputui("queue", "pause")
     run = gputui("--preset", "quickstart", "--set", "epochs=1", "--queue").stdout.strip()

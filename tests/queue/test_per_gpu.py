@@ -18,6 +18,7 @@ from gputui.engine.runs import Run
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import gputui, until
+from tests.support.idle import idle
 from tests.support.queued import GPUS, Trainings, add, no_runner, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
@@ -125,11 +126,12 @@ def test_a_place_on_a_shared_gpu_is_left_to_a_user_who_waits_for_a_gpu(monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its_place(
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:
     box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=1), "GPUTUI_IDLE_SECONDS": "1"}
-    long = ("--preset", "quickstart", "--set", "visible=free:1", "--set", "epochs=100000")
+    long = ("--preset", idle(tmp_path), "--set", "visible=free:1")
     two = [gputui(*long, "--set", "per_gpu=2", "--queue", env=box) for _ in range(3)]
     assert f"needs 1 of 2 places on a GPU ({NOT_MEASURED}): it starts" in two[0].stderr
     first, second, third = (runs.find(done.stdout.strip()) for done in two)

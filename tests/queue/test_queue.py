@@ -22,9 +22,12 @@ from gputui.tui.reading import queue
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
+from tests.support.idle import idle
 from tests.support.queued import Said, entry_file, no_runner, states, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
+
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
 
@@ -52,25 +55,29 @@ def runner_ended(home: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers")
 def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> None:
     gputui("queue", "pause")
     first, second = queued(), queued("--after", "latest")
     assert [run.state for run in (first, second)] == ["waiting", "waiting"]
     assert [line["why"] for line in map(json.loads, gputui("queue", "--json").stdout.splitlines())]
+    listed = [json.loads(line) for line in gputui("runs", "--json", "--state", "waiting").stdout.splitlines()]
+    assert {row["id"] for row in listed} == {first.id, second.id}
     gputui("queue", "start")
     until(lambda: first.state == "running")
     os.kill(runner_pid(), signal.SIGKILL)
     until(lambda: first.state == "ok")
     assert locks.held(entries.queue_folder() / entries.RUNNER_LOCK) is False
-    listed = [json.loads(line) for line in gputui("runs", "--json", "--state", "waiting").stdout.splitlines()]
-    assert [row["id"] for row in listed] == [second.id]
-    until(lambda: second.state == "ok")  # any command starts another runner
+    assert second.state == "waiting"
+    gputui("runs")  # any command starts another runner
+    until(lambda: second.state == "ok")
     until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
     assert not entries.all_entries()
     assert "The queue is empty" in gputui("queue").stdout
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers")
 def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_alone() -> None:
     more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "give_way=true", "workload.samples=2048")
     run = queued(*(word for setting in more for word in ("--set", setting)))
@@ -84,6 +91,7 @@ def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_a
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_trainers")
 def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopped() -> None:
     more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
     words = [word for setting in more for word in ("--set", setting)]
@@ -194,7 +202,7 @@ def test_doctor_warns_if_the_machine_ends_processes_at_logout(tmp_path: Path, mo
 @pytest.mark.slow
 def test_three_queued_runs_share_two_gpus(fakegpu: FakeGpu, tmp_path: Path) -> None:
     box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=2), "GPUTUI_IDLE_SECONDS": "1"}
-    long = ("--preset", "quickstart", "--set", "visible=free:1", "--set", "epochs=100000", "--queue")
+    long = ("--preset", idle(tmp_path), "--set", "visible=free:1", "--queue")
     made = [runs.find(gputui(*long, env=box).stdout.strip()) for _ in range(3)]
     until(lambda: [run.state for run in made] == ["running", "running", "waiting"])
     chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in made]

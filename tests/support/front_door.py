@@ -90,8 +90,8 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def until(condition: Callable[[], Any], seconds: float = 120, every: float = 0.1) -> Any:
-    """Wait for something to become true, and return it."""
+def until(condition: Callable[[], Any], seconds: float = 200, every: float = 0.1) -> Any:
+    """Wait for something to become true, and return it; on a busy machine a training takes minutes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -117,7 +117,7 @@ def last_losses(run: Run) -> dict[str, float]:
     return dict(happened(run, "epoch")[-1]["metrics"])
 
 
-def ended(run: Run, seconds: float = 120) -> dict[str, Any]:
+def ended(run: Run, seconds: float = 200) -> dict[str, Any]:
     """Wait for the end; the result."""
     until(lambda: run.result is not None and not run.alive("engine") and not run.alive("trainer"), seconds)
     assert run.result is not None

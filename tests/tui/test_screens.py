@@ -24,6 +24,7 @@ from gputui.tui.screens.runs import watch
 from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.actions import DeletingScreen, RunActions
 from gputui.tui.screens.runs.queue_actions import QueueActions
+from gputui.tui.screens.runs.sweep_actions import SweepActions
 from gputui.tui.widgets.key_footer import ScreenTabs
 from textual.events import AppBlur
 from textual.pilot import Pilot
@@ -48,6 +49,7 @@ BASES = {
     LiveView,
     ProofView,
     QueueActions,
+    SweepActions,
     RunActions,
 }
 

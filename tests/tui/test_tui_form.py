@@ -280,6 +280,7 @@ async def the_mouse_changes_too(pilot: Pilot[None]) -> None:
     assert form(pilot).state.texts["precision.tf32"] == "false"
 
 
+@pytest.mark.timeout(600)  # nine forms
 async def test_values_are_changed_by_keys_and_by_the_mouse() -> None:
     async with opened() as pilot:
         await each_anew(
