@@ -76,6 +76,8 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
         raise ProofError(
             "--halving goes with --sampler grid or random: TPE learns from complete trainings; give --halving 0"
         )
+    if more.get("study") == "":
+        raise ProofError("--study: give a file on a shared folder, or the URL of a database")
     figure = figure_of(metric)
     here = adding.machine()
     more |= shared_study.membership(more.pop("study", None), more.pop("study_name", None))

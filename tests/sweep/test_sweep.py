@@ -119,6 +119,7 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "no figure val_f1; it is one of loss, accuracy" in refused(RATES, metric="val_f1")
     assert "the validation, which is off" in refused(RATES, "validation_split=0,0.1")
     assert "needs --trials N" in refused(RATES, sampler="random")
+    assert "--study: give a file" in refused(RATES, study="")
     assert "at least 3" in refused(RATES, proof_seeds=1)
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
