@@ -183,6 +183,8 @@ def test_what_slurm_cannot_do_is_refused(slurm: FakeSlurm, said: Said) -> None:
     assert f"{other.name} is waiting, and not in a job of the queue" in refused
     refused = said(*ON_CPU, "--set", "give_way=true", "--set", "checkpoint=epoch", code=WRONG)
     assert refused.splitlines()[1] == "set run.give_way=false"
+    refused = said(*PRESET, "--set", "visible=free:1", "--set", "per_gpu=2", code=WRONG)
+    assert refused.splitlines()[-1] == "set run.per_gpu=1"
     write_settings("engine: slrum\n")
     assert "engine takes local or slurm, not 'slrum'" in said(*ON_CPU, code=WRONG)
     write_settings("engine: slurm\nsbatch: [--array=0-3]\nmost: 2\n")
