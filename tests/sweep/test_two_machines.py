@@ -53,7 +53,7 @@ def test_another_machine_goes_on_with_the_sweep_of_one_that_is_switched_off(
         until(begun.exists)
         assert sweep.record.host == "first"
         again = command_on("second", f"sweep --resume {sweep.id} --json")
-        refused = subprocess.run(again, capture_output=True, text=True, check=False, stdin=nothing)
+        refused = subprocess.run(again, capture_output=True, text=True, check=False, stdin=nothing, timeout=60)
         assert refused.returncode == 2
         assert refused.stderr == f"{sweep.id} is running; gputui proof {sweep.id} shows it\n"
     finally:
