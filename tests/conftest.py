@@ -67,7 +67,7 @@ SECONDS = {
     "test_tui_proof.py": 23, "test_trainer_effects.py": 22, "test_tui_form.py": 22, "test_own_code.py": 21,
     "test_many_machines.py": 25, "test_disk.py": 20, "test_terminal.py": 19, "test_tui_tune.py": 18,
     "test_cases.py": 18, "test_multi_worker_matrix.py": 17, "test_own_runs.py": 16, "test_scaling.py": 16,
-    "test_step_times.py": 16, "test_own_fit.py": 15, "test_gpu_report.py": 60,
+    "test_step_times.py": 16, "test_own_fit.py": 15, "test_gpu_report.py": 120,
     "test_prepare.py": 30,
 }  # fmt: skip
 
