@@ -132,7 +132,8 @@ async def duplicate_and_delete(pilot: Pilot[None]) -> None:
     await pilot.press("enter")
     await calm(pilot)
     own = presets.user_folder() / "quickstart-copy.yaml"
-    assert own.read_text() == (presets.SHIPPED / "quickstart.yaml").read_text()
+    schema, _, shipped = (presets.SHIPPED / "quickstart.yaml").read_text().partition("\n")
+    assert own.read_text() == shipped, f"without the line {schema}, as the file is not there"
     await pilot.press("d")
     await pilot.pause()
     assert isinstance(pilot.app.screen, Ask)
@@ -147,7 +148,8 @@ async def duplicate_and_delete(pilot: Pilot[None]) -> None:
     assert "deleted quickstart-copy; u in the list brings it back" in told(pilot)
     await pilot.press("u")
     await calm(pilot)
-    assert own.read_text() == (presets.SHIPPED / "quickstart.yaml").read_text()
+    schema, _, shipped = (presets.SHIPPED / "quickstart.yaml").read_text().partition("\n")
+    assert own.read_text() == shipped, f"without the line {schema}, as the file is not there"
     assert screen.chosen is not None
     assert screen.chosen.path == own
     await pilot.press("u")
