@@ -398,6 +398,7 @@ class SweepLoop:
         count, to_ask = self._stop.count, flying
         while flying:
             to_ask = [trial for trial in to_ask if trial in flying and not self._trainings.stop(trial)]
+            self._trainings.keep_going()  # only a runner removes the entries of runs that have ended
             self._wait()
             if self._stop.count > max(1, count):  # the second request ends them at once
                 count, to_ask = self._stop.count, flying

@@ -25,14 +25,14 @@ from gputui.engine.queue import interrupted_sweeps, queue_settings
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
 from gputui.engine.sweep import decision, metric, preset_block, sweep_request, swept_values, trainings
-from gputui.engine.sweep.trainings import QueuedTrainings
+from gputui.engine.sweep.trainings import Look, QueuedTrainings
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place
 from gputui.engine.system.locks import PROOF_LOCK
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
+from gputui.engine.trials.sweep_record import PROOF, RUNNING, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
 from tests.support.damaged_runs import ran
@@ -401,10 +401,25 @@ def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> N
     stop = Stop()
 
     class Asking(Simulated):
+        has_runner = True  # it is stopped together with the sweep, and without it the queue keeps the ended runs
+
         def start(self, trial: SweepTrial) -> None:
             super().start(trial)
             if trial.run.endswith("003"):
                 stop.ask()
+
+        def stop(self, trial: SweepTrial) -> bool:
+            self.has_runner = False
+            return super().stop(trial)
+
+        def keep_going(self) -> None:
+            super().keep_going()
+            self.has_runner = True
+
+        def look(self, trial: SweepTrial) -> Look:
+            assert self.calls < 1000, "it waits for ever"
+            looked = super().look(trial)
+            return looked if self.has_runner else Look(RUNNING)
 
     trainings = Asking(loss)
     request = request_of([RATES])

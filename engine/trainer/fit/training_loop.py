@@ -96,6 +96,7 @@ class TrainingLoop:
         own, report = self.built.own, self.built.report
         self.rules.require_figures()
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
+        self._is_trial = bool(part_of_sweep.sweep_of(report.run))
         epochs = part_of_sweep.pause_after(report.run) or self.built.options.train.epochs
         self._pause_at = first + epochs * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
@@ -243,10 +244,7 @@ class TrainingLoop:
         return logs
 
     def _now(self) -> float:
-        """Return the time of `time.perf_counter()` in seconds.
-
-        Before measuring begins, the host waits for the GPU, so that the GPU is idle at the first measured step.
-        """
+        """Return `time.perf_counter()`. Before the first measured step, wait until the GPU is idle."""
         if self._on_gpu and not self.built.report.speed.warm:
             self.parts.wait_for_device()
         return time.perf_counter()
@@ -295,9 +293,10 @@ class TrainingLoop:
         """Raise StopRequested if a stop was requested. To be called within an evaluation: one of the run, or one that a
         callback has started (not `of_run`).
 
-        If checkpoints are on, the latter are not interrupted: the callbacks have done a part of their changes.
+        If checkpoints are on, the latter are not interrupted, as the callbacks have done a part of their changes, nor
+        is the evaluation of the epoch by which a trial of a sweep is compared.
         """
-        if not of_run and self.writes_checkpoints:
+        if self.writes_checkpoints and (not of_run or (self._is_trial and self.step in (self._pause_at, self.steps))):
             return
         if self.agreement is None:
             self.built.stop.check()
