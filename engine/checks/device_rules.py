@@ -102,7 +102,7 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
         try:
             gpu_parts.of_each(options, machine, count)
         except gpu_parts.TooSmall as fault:
-            yield error(key, str(fault), "set it to less")
+            yield error(key, str(fault), f"set {key}=1")
 
 
 def gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:

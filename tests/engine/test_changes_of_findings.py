@@ -14,7 +14,7 @@ from tests.engine.test_checks import TRIGGERS, found_by
 from tests.support.cases import all_hold
 
 OPTION = r"[a-z]+\.[a-z_]+"
-VALUE = r"[a-z\d_]+(?:[.,]\d+)*"
+VALUE = r"[a-z\d_]+(?:[.,:]\d+)*"
 VALUES = rf"{VALUE}(?:(?:, | or ){VALUE}(?!\.))*"
 
 
