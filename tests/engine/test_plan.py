@@ -33,7 +33,7 @@ def test_slow_steps_are_measured_for_longer(step: float, seconds: float) -> None
 
 
 def test_the_time_of_a_trial_is_estimated_from_the_steps_of_the_run(home: Path) -> None:
-    fast = recorded.write(home, name="20260921-100000-fast", seconds=30, gpus=0)  # took 12 s to start, 6.1 of them to import
+    fast = recorded.write(home, name="20260921-100000-fast", seconds=30, gpus=0)  # 12 s to start, 6.1 of them to import
     step = (fast.result or {})["step_ms"]["p50"] / 1000
     asked = request.of_run(fast)
     assert duration.of_request(asked) == pytest.approx(12 - 6.1 + 1.5 + 20 * step + plan.expected_seconds(5.0, step))
