@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from gputui.engine.runs import Run, events
+from gputui.engine.runs import Run, events, part_of_sweep
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
@@ -83,6 +83,11 @@ def test_runs_that_go_on_are_followed_until_they_end(home: Path, monkeypatch: py
     assert ids() == (["3", "2"], [])
     states[second.id] = "crashed"
     assert ids() == (["3"], [("2", "crashed")])
+    trial = write(4, "running")
+    trial.file(part_of_sweep.FILE).write_text(part_of_sweep.content("a-sweep", None, {}, 1))
+    assert ids() == (["4", "3"], [])
+    states[trial.id] = "ok"
+    assert ids() == (["3"], []), "nobody wants a message for each trial of a sweep"
     shutil.rmtree(third.path)
     assert ids() == ([], [])
 

@@ -335,7 +335,7 @@ class Ended:
 @dataclass(frozen=True)
 class Now:
     """The running runs. `title` is the name and the title of the newest. `done` is the share (0 to 1) of its steps that
-    it has done, None if unknown. `ended` are the runs that have ended since the last reading.
+    it has done, None if unknown. `ended` are the runs that have ended since the last reading, without trials of sweeps.
     """
 
     running: tuple[Run, ...] = ()
@@ -361,7 +361,8 @@ class RunningRuns:
         states = {name: (run, state) for name, run in searched.items() if (state := self._state(run)) is not None}
         running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
         over = [states[name] for name in self._going_on if name in states and name not in running]
-        ended = tuple(Ended(titles.with_name(run), run.id, state) for run, state in over)
+        alone = ((run, state) for run, state in over if not part_of_sweep.sweep_of(run))
+        ended = tuple(Ended(titles.with_name(run), run.id, state) for run, state in alone)
         self._going_on = running
         first = next(iter(running.values()), None)
         if first is None:
