@@ -79,20 +79,23 @@ def _of_gputui(options: Options, key: str, figure: WatchedFigure) -> Iterator[Fi
     """Yield an error if gputui's own training lacks the figure. The figures of a user's own code are known only when it
     trains.
     """
-    if why := lacks_figure(options, figure):
+    if lack := lacks_figure(options, figure):
+        why, others = lack
         if figure.name not in OF_OWN_MODELS:
-            yield Finding("error", (key,), why, f"set it to one of {', '.join(OF_OWN_MODELS)}")
+            yield Finding("error", (key,), why, f"set it to one of {', '.join(others)}")
         else:
-            instead = f"set train.validation_split, or {key}={figure.name.removeprefix('val_')}"
+            instead = f"set train.validation_split, or {key}={others[0]}"
             yield Finding("error", (key, "train.validation_split"), why, instead)
 
 
-def lacks_figure(options: Options, figure: WatchedFigure) -> str:
-    """Return why a training of gputui's own model lacks the figure; empty if it has it, or for own code."""
+def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
+    """Return why a training of gputui's own model lacks the figure, and which figures are there instead. None if it has
+    the figure, or for own code.
+    """
     if options.workload.entry is not None:
-        return ""
+        return None
     if figure.name not in OF_OWN_MODELS:
-        return f"the training has no figure {figure.name}"
+        return f"the training has no figure {figure.name}", OF_OWN_MODELS
     if figure.of_validation and not options.train.validates:
-        return f"{figure.name} is a figure of the validation, which is off"
-    return ""
+        return f"{figure.name} is a figure of the validation, which is off", (figure.name.removeprefix("val_"),)
+    return None

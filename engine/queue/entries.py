@@ -50,13 +50,12 @@ class Entry:
     running. Times are Unix times; `returned_at` is set if the run has given way. `tries` counts the starts,
     `most_tries` is the option run.tries. `group` is the preset, whose failures are counted together. `after` is the id
     of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
-    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is
-    predicted, or whether so many runs on a GPU were measured to pay.
-    `devices` are those of the last start. `gives_way` is the option run.give_way. `yields` is True after the run was
-    asked to give way. `code` is `new` or `copy` if the run is resumed after its code has changed. `displaced_by` says
-    who used its GPU when it ran out of memory, after which it has returned to the queue once. `slurm_job` is the id of
-    the job that Slurm starts for it; None if the runner starts it, and empty until sbatch has answered. `per_gpu` is
-    the option run.per_gpu.
+    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is predicted,
+    or whether so many runs on a GPU were measured to pay. `devices` are those of the last start. `gives_way` is the
+    option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the run is
+    resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after which it
+    has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the runner starts
+    it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu.
     """
 
     run: str

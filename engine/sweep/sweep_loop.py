@@ -301,9 +301,8 @@ class SweepLoop:
             proposals.proposed(axes, seed, count + 1000 * attempt, results, settings.higher)
             for attempt in range(swept_values.DRAWS)
         )
-        others = swept_values.distinct(
-            axes, seed, settings.most_trials or 0
-        )  # TPE may propose the same again and again
+        # TPE may propose the same again and again.
+        others = swept_values.distinct(axes, seed, settings.most_trials or 0)
         for changes in itertools.chain(of_tpe, others):
             if sweep_groups.key_of(changes) not in made:
                 before = len(sweep.trials)

@@ -16,7 +16,7 @@ from ..checks import figure_rules
 from ..job import slurm as slurm
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
-from ..options.watched_figure import OF_OWN_MODELS, figure_of
+from ..options.watched_figure import figure_of
 from ..presets import Preset, PresetError
 from ..proof import proof_start, request
 from ..proof.folder import Proof
@@ -166,8 +166,8 @@ def _refuse_combinations(made: Request) -> None:
             raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
         if options.workload.entry is None and (own := next(filter(swept_values.is_argument, changes), "")):
             raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
-        if why := figure_rules.lacks_figure(options, figure_of(sweep.metric)):
-            raise ProofError(f"--metric {sweep.metric}: {why}; it is one of {', '.join(OF_OWN_MODELS)}")
+        if lack := figure_rules.lacks_figure(options, figure_of(sweep.metric)):
+            raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
         if errors:
             raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")

@@ -20,8 +20,10 @@ from ...engine.units import amount
 from .run_list import Entry
 
 # The state of a sweep as that of a run; a sweep without a record has that of its trials.
-_STATES: Mapping[str, RunState] = {"running": "running", "waiting": WAITING, "done": "ok", "failed": "error"}
-_STATES = {**_STATES, "stopped": "stopped", "crashed": "crashed"}
+_STATES: Mapping[str, RunState] = {
+    "running": "running", "waiting": WAITING, "done": "ok", "failed": "error", "stopped": "stopped",
+    "crashed": "crashed",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
