@@ -109,7 +109,7 @@ def _option(axis: Axis, groups: Sequence[Sequence[SweepTrial]]) -> _Places:
         return _Places(places, dict(list(zip(places.values(), texts, strict=True))[::every]))
     low, high = min(numbers), max(numbers)
     scaled = math.log if axis.log and low > 0 else float
-    places = {value(of): (scaled(of) - scaled(low)) / (scaled(high) - scaled(low)) for of in numbers}
+    places = {value(of): (scaled(of) - scaled(low)) / (scaled(high) - scaled(low)) for of in values}
     return _Places(places, {0.0: amount(low), 1.0: amount(high)})
 
 
