@@ -1,0 +1,112 @@
+"""Whole exported scripts, word for word: `__snapshots__` holds them. Functions of the trainer are left out of them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.export.data import DIGITS
+from gputui.engine.export.script import to_script, with_paths
+from gputui.engine.presets import Preset
+
+OWN = ("build", "load", "onto_devices", "cache_file", "stream", "validating")  # what the export itself writes
+FIGURES = (
+    "early_stop=val_loss:min", "early_stop_patience=3", "early_stop_min_delta=0.01", "early_stop_restore=true",
+    "keep_best=val_accuracy", "schedule=reduce_on_plateau", "plateau_figure=loss", "plateau_patience=2",
+    "plateau_min_rate=0.001", "decay_rate=0.5",
+)  # fmt: skip
+CODE = "import tensorflow as tf\n\n\ndef build(context):\n" + "".join(
+    f"    tf.random.normal([{number}])\n" for number in range(6)
+)
+MODULE = CODE.rpartition("    tf.")[0]
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    "defaults": (),
+    "mnist on all devices": (
+        "data=mnist", "validation=test", "strategy.kind=mirrored", "strategy.devices=0,1", "communication=nccl",
+        "xla=true", "steps_per_execution=4", "drop_remainder=true", "micro_batches=3", "logical_devices=2",
+        "memory_limit_mb=512", "learning_rate_scaling=sqrt", "max_minutes=1.5", "run.profile=5-9", "checkpoint=10",
+        "save_model=true", "seed=5", *FIGURES,
+    ),
+    "images on one device": (
+        "data=images:/tmp/folder", "strategy.kind=one_device", "prefetch_to_device=3", "cast=device", "augment=light",
+        "save_model=true", "checkpoint=epoch", "keep_best=loss", "micro_batches=2", "visible=1,2", "cache=memory",
+        "validation_split=0", "deterministic=true", "model=mlp", "micro_batches=3",
+    ),
+    "records": (
+        "data=tfrecord:/tmp/*.rec", "cache=/tmp/cache", "tfrecord_encoding=uint8", "strategy.kind=one_device",
+        "prefetch_to_device=off", "visible=free:2", "steps_per_epoch=7", "steps_per_execution=2", "stop_on_nan=false",
+        "schedule=cosine", "inter_op_threads=2", "intra_op_threads=3", "log_placement=true", "run.keep=5",
+        "learning_rate_scaling=linear",
+    ),
+    "records that are counted": (
+        "data=tfrecord:/tmp/*.rec", "samples=99", "tfrecord_encoding=float32", "visible=none", "schedule=exponential",
+        "decay_steps=9", "policy=mixed_float16", "logical_devices=2", "tf32=false", "nan_check_steps=5",
+        "checkpoint=3", "prefetch_to_device=off",
+    ),
+    "a transformer": (
+        "data=synthetic", "model=transformer", "blocks=3", "width=0.5", "normalization=layer", "shape=[16]",
+        "samples=50", "schedule=step", "memory_growth=true", "gpu_thread_mode=gpu_private", "gpu_thread_count=2",
+        "allocator=cuda_malloc_async", "xla_flags=--xla_a=1  --xla_b=2", "xla=false",
+    ),
+    "an array file": (
+        "data=npz:/tmp/a.npz", "validation=test", "schedule=cyclical", "warmup_steps=3", "hold_steps=2",
+        "optimizer=sgd", "momentum=0.9", "nesterov=true", "weight_decay=0.01", "clip_norm=1", "policy=mixed_bfloat16",
+        "gradient_accumulation=4", "kernel_size=5", "stride=2", "separable=true", "xla=true", "steps_per_execution=3",
+        "visible=MIG-1",
+    ),
+    "several machines": ("strategy.kind=multi_worker", "data=synthetic", "communication=ring", "seed=null"),
+}  # fmt: skip
+OWN_CODE: dict[str, tuple[str, ...]] = {
+    "a file": ("entry=train.py:build", *FIGURES, "checkpoint=epoch", "micro_batches=2", "save_model=true"),
+    "a module": (
+        "entry=module:build", "workload.folder=.", "args={units: 3, names: [a]}", "steps_per_epoch=7", "shuffle=off",
+        "checkpoint=epoch", "augment=light", "xla=true", "parallel_calls=3", "cache=/tmp/cache", "seed=5",
+    ),
+    "on all devices": (
+        "entry=train.py:build", "strategy.kind=mirrored", "parallel_calls=off", "drop_remainder=true",
+        "prefetch_to_device=3", "steps_per_execution=3", "run.keep=3", "batch_size=48", "xla=false",
+    ),
+}  # fmt: skip
+
+
+def without_the_trainers_functions(code: str) -> str:
+    lines = code.splitlines()
+    for node in reversed(ast.parse(code).body):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in OWN:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            del lines[first - 1 : node.end_lineno]
+    return "\n".join(line for line in lines if line)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_whole_script_of_a_model_of_gputui(name: str, snapshot: Any) -> None:
+    text = without_the_trainers_functions(to_script(presets.defaults(SCRIPTS[name])))
+    assert text.replace(str(DIGITS), "DIGITS") == snapshot
+
+
+@pytest.mark.parametrize("name", OWN_CODE)
+def test_the_whole_script_of_own_code(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "module.py").write_text(MODULE)
+    text = without_the_trainers_functions(to_script(presets.defaults(OWN_CODE[name])))
+    assert text.replace(str(tmp_path), "HERE") == snapshot
+
+
+def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named(tmp_path: Path) -> None:
+    settings = [f"data=npz:{tmp_path}/data/a.npz", "cache=/tmp/cache"]
+    preset = Preset("mine", presets.defaults(settings).options, "what\nit is")
+    text, paths = with_paths(preset, tmp_path)
+    lines = text.splitlines()
+    assert lines[0] == '"""mine: what it is'
+    assert 'DATA = str(HERE / "data/a.npz")  # workload.data' in lines
+    assert "HERE = Path(__file__).resolve().parent" in lines
+    assert paths == ["/tmp/cache"]
+    text, paths = with_paths(preset)
+    assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in text.splitlines()
+    assert paths == [f"{tmp_path}/data/a.npz", "/tmp/cache"]
