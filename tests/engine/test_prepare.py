@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from gputui.engine.files.writing import ExistsError
-from gputui.engine.prepare import layout, preparing, result_files, workers
+from gputui.engine.prepare import estimates, layout, preparing, result_files, workers
 from gputui.engine.prepare import manifest as manifests
 from gputui.engine.prepare import request as requests
 from gputui.engine.prepare.estimates import Estimate
@@ -15,6 +17,7 @@ from gputui.engine.prepare.manifest import Broken, Manifest, Written
 from gputui.engine.prepare.request import PrepareError
 from gputui.engine.presets import Preset
 from gputui.engine.system import locks
+from gputui.engine.telemetry import resource_limits
 
 from tests.support.training import options
 
@@ -34,22 +37,6 @@ def test_each_sample_is_in_one_file_and_the_validation_part_comes_first() -> Non
         assert [shard.part for shard in shards] == sorted((shard.part for shard in shards), reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("samples", "record_bytes", "asked", "files"),
-    [(10, 1000, None, 1), (640, 1000, None, 10), (5000, 1000, None, 16), (10_000, 2**20, None, 78), (10, 1000, 3, 3)],
-)
-def test_the_number_of_files_of_the_training_part(
-    samples: int, record_bytes: int, asked: int | None, files: int
-) -> None:
-    counts = {"validation": 0, "train": samples}
-    assert len(layout.shards(counts, layout.samples_per_shard(counts, record_bytes, asked))) == files
-
-
-def test_a_limit_makes_both_parts_smaller() -> None:
-    assert layout.limited(COUNTS, 10) == {"validation": 2, "train": 8}
-    assert layout.limited(COUNTS, 100) == COUNTS
-
-
 def test_a_manifest_is_read_as_it_was_written_and_lists_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one")
     (tmp_path / "b").write_bytes(b"two")
@@ -67,15 +54,8 @@ def test_a_manifest_is_read_as_it_was_written_and_lists_what_is_there(tmp_path: 
     assert ([each.file for each in checked.written], checked.complete) == (["a"], False)
 
 
-def test_preparing_pays_after_the_passes_that_save_its_time() -> None:
-    estimate = Estimate(64, 0, 9.0, 0.005, 0.004, 0.002, 1, 1.0, 100, 1.0, 1)
-    assert estimate.passes == 3
-    assert replace(estimate, read_seconds=0.0035).passes is None  # too little is saved to be sure
-    assert replace(estimate, again_seconds=None).passes is None
-
-
-def request(folder: Path) -> requests.Request:
-    return requests.of(Preset("mine", options()), folder, {"format": "tfrecord", "dtype": None, "size": None})
+def request(folder: Path, **given: Any) -> requests.Request:
+    return requests.of(Preset("mine", options()), folder, {"format": "tfrecord", "dtype": None, "size": None} | given)
 
 
 def prepare(folder: Path) -> Manifest:
@@ -110,3 +90,82 @@ def test_two_commands_do_not_prepare_the_same_folder(tmp_path: Path, monkeypatch
     monkeypatch.setattr(locks, "RETRY_SECONDS", 0.0)
     with locks.take(tmp_path / preparing.LOCK), pytest.raises(PrepareError, match="is being prepared by another"):
         prepare(tmp_path)
+
+
+# ---- what is estimated ----------------------------------------------------------------------------
+
+MEASURED = {"samples": 8, "broken": 0, "load_seconds": 0.5, "bytes": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("load_seconds", "given", "one_process", "workers", "seconds"),
+    [
+        (0.0039, {}, False, 1, 39.0),  # 20 s of work for each process
+        (0.004, {}, False, 2, 20.0),
+        (0.0079, {}, False, 3, 79 / 3),
+        (1.0, {}, False, 4, 2500.0),  # as many as CPUs
+        (0.001, {}, False, 1, 10.0),
+        (1.0, {"workers": 3}, False, 3, 10_000 / 3),
+        (1.0, {"workers": 9}, False, 9, 2500.0),
+        (1.0, {"workers": 3}, True, 1, 10_000.0),
+    ],
+)
+def test_the_number_of_processes_and_the_time_follow_from_the_work(
+    load_seconds: float, given: dict[str, Any], one_process: bool, workers: int, seconds: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(resource_limits, "usable_cpus", lambda: 4)
+    measured = MEASURED | {"load_seconds": load_seconds}
+    found = estimates.of(measured, 10_000, request(tmp_path, **given), one_process, tmp_path)
+    assert found.workers == workers
+    assert found.seconds == pytest.approx(seconds)
+
+
+def test_an_estimate_has_what_was_measured_and_the_room_that_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource_limits, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=9, used=4, free=5))
+    measured = MEASURED | {"broken": 1, "prepare_seconds": 0.1, "again_seconds": 0.2, "read_seconds": 0.3}
+    found = estimates.of(measured, 1000, request(tmp_path), False, tmp_path)
+    assert found == Estimate(8, 1, 0.5, 0.1, 0.2, 0.3, 2, 250.0, 1000, 102_000.0, 5)
+    arrays = estimates.of(MEASURED, 1000, request(tmp_path, format="npz"), False, tmp_path)
+    assert arrays == Estimate(8, 0, 0.5, None, None, None, 2, 250.0, 1000, 204_000.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "again", "read", "passes"),
+    [
+        (3.0, 1.0, 0.5, 6), (3.1, 1.0, 0.5, 7), (3.0, 1.0, 0.8, None), (3.0, 1.0, 0.79, 15), (3.0, 1.0, 1.5, None),
+        (None, 1.0, 0.5, None), (3.0, None, 0.5, None), (3.0, 1.0, None, None),
+    ],
+)  # fmt: skip
+def test_it_pays_after_so_many_passes_if_a_fifth_of_the_time_is_saved(
+    prepare: float | None, again: float | None, read: float | None, passes: int | None
+) -> None:
+    assert Estimate(8, 0, 1.0, prepare, again, read, 1, 1.0, 9, 9.0, 9).passes == passes
+
+
+@pytest.mark.parametrize(
+    ("samples", "record_bytes", "files", "per_shard"),
+    [
+        (127, 100, None, 127), (128, 100, None, 64), (1023, 100, None, 69), (1024, 100, None, 64),
+        (100_000, 100, None, 6250), (1600, 2**20, None, 100), (4096, 2**20, None, 128),
+        (4160, 2**20, None, 130), (4161, 2**20, None, 127), (10**9, 2**20, None, 100_000),
+        (0, 100, None, 1), (10, 100, 3, 4), (10, 100, 10, 1),
+        (10, 100, 11, 1),
+    ],
+)  # fmt: skip
+def test_a_file_has_128_mib_and_small_data_has_up_to_16_files(
+    samples: int, record_bytes: float, files: int | None, per_shard: int
+) -> None:
+    counts = {"validation": 5, "train": samples}
+    assert layout.samples_per_shard(counts, record_bytes, files) == per_shard
+
+
+@pytest.mark.parametrize(
+    ("limit", "counts"),
+    [(None, (7, 23)), (29, (7, 22)), (30, (7, 23)), (31, (7, 23)), (15, (4, 11)), (1, (0, 1)), (3, (1, 2))],
+)
+def test_a_limit_takes_of_both_parts_alike(limit: int | None, counts: tuple[int, int]) -> None:
+    assert tuple(layout.limited({"validation": 7, "train": 23}, limit).values()) == counts
