@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,8 +267,129 @@ def said_at(meter: FakeMeter, monkeypatch: pytest.MonkeyPatch, seconds: float) -
 def test_stages_are_said_after_a_second_then_every_two_then_every_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = FakeMeter()
     said = said_at(meter, monkeypatch, 45)
-    assert said == pytest.approx([1, 3, 5, 7, 9, 11, 21, 31, 41], abs=0.6)
-    assert meter.looks <= 45 / stage_files.LOOK_SECONDS + 1
+    assert said == pytest.approx([1, 3, 5, 7, 9, 11, 21, 31, 41], abs=0.3)
+    assert 86 <= meter.looks <= 90, "every half a second"
+
+
+@pytest.mark.parametrize(("cost", "seconds"), [(0.0, 0.5), (0.0025, 0.5), (0.005, 1.0), (0.1, 2.0)])
+def test_looking_takes_at_most_a_two_hundredth_of_the_time(
+    cost: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looks = [100.0], list[float]()
+
+    class Costly(FakeMeter):
+        def read(self, iterator: Any) -> bool:
+            looks.append(now[0])
+            now[0] += cost if len(looks) > 1 else 30.0  # the first one imports what it needs
+            return True
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    watch = StageWatch(Costly(), lambda event: None)
+    watch.finish()  # nothing was seen
+    for now[0] in (100.0, 101.0):
+        watch.pulse(None)
+    assert looks == [100.0, 101.0]
+    for now[0] in (101.0 + seconds - 0.01, 101.0 + seconds + 0.01):
+        watch.pulse(None)
+    assert looks[2:] == [101.0 + seconds + 0.01]
+
+
+# ---- the model of TensorFlow, as a table -------------------------------------------------------
+
+
+def node(name: str, time_: int, elements: int, *inputs: int, kind: int = 3, ratio: float = 1.0, **more: Any) -> Any:
+    """A node of TensorFlow's model; `more` are its parameters, and `buffered`."""
+    buffered = more.pop("buffered", 0)
+    parameters = [SimpleNamespace(name=key, state_value=value) for key, value in more.items()]
+    return SimpleNamespace(
+        name=name, processing_time=time_, num_elements=elements, inputs=inputs, node_class=kind, ratio=ratio,
+        parameters=parameters, buffered_elements=buffered,
+    )  # fmt: skip
+
+
+def read_models(
+    monkeypatch: pytest.MonkeyPatch, *models: dict[int, Any], declared: Any = (), replicas: int = 1, **functions: Any
+) -> list[tuple[dict[str, float], float | None]]:
+    """After each of the models: the ms of each stage by its name, and the fill of the buffer."""
+    meter, told = StageMeter(declared, replicas, functions), []
+    for model in models:
+        proto = SimpleNamespace(nodes=model, output=1)
+        monkeypatch.setattr(tf.data.experimental, "get_model_proto", lambda _, proto=proto: proto)
+        assert meter.read(None)
+        stages, fill = meter.take()
+        told.append(({stage.name: stage.ms_per_batch for stage in stages}, fill))
+    return told
+
+
+def test_what_was_counted_before_counts_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(time_: int, elements: int) -> dict[int, Any]:
+        return {1: node("Root", 0, 0, 2), 2: node("Map", time_, elements, parallelism=3.0)}
+
+    told = read_models(monkeypatch, model(8_000_000, 4), model(14_000_000, 6), model(5_000_000, 1))
+    assert [stages["Map"] for stages, _ in told] == pytest.approx([2.0, 10 / 4, 10 / 3])
+
+
+@pytest.mark.parametrize(
+    ("buffers", "fill"),
+    [(((2, 4),), 0.5), (((9, 4),), 1.0), (((0, 0),), None), (((1, 4), (2, 4)), 0.375)],
+)
+def test_the_fill_of_a_buffer_is_at_most_1(
+    buffers: tuple[tuple[int, int], ...], fill: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = range(2, 2 + len(buffers))
+    parts = {
+        n: node("Prefetch", 0, 1, buffered=b, buffer_size=float(s)) for n, (b, s) in zip(numbers, buffers, strict=True)
+    }
+    assert read_models(monkeypatch, {1: node("Root", 0, 0, *numbers)} | parts)[0][1] == fill
+    other = {1: node("Root", 0, 0, 2), 2: node("Shuffle", 0, 1, buffered=2, buffer_size=4.0)}
+    assert read_models(monkeypatch, other)[0][1] is None
+
+
+def test_times_are_those_of_a_global_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two replicas; a FlatMap takes its elements from data sets that the elements of its first input make."""
+    model = {
+        1: node("Root", 0, 0, 2),
+        2: node("FlatMap", 4_000_000, 4, 3, 4, 5, kind=1),
+        3: node("Map", 6_000_000, 2, 6),  # one element for two of the end
+        4: node("Batch", 3_000_000, 3, 7, ratio=8.0),  # two data sets, one after the other
+        5: node("Batch", 1_000_000, 1, 7, ratio=8.0),
+        6: node("Range", 500_000, 5, ratio=0.0),
+        7: node("Shuffle", 16_000_000, 16, kind=4),
+    }
+    ((stages, _),) = read_models(monkeypatch, model, replicas=2)
+    assert stages == pytest.approx({
+        "Range": 0.1, "Map": 3.0, "Shuffle": 16.0, "Batch": 2.0, "FlatMap": 2.0,
+    })  # fmt: skip
+    assert list(stages) == ["Shuffle", "Batch", "Range", "Map", "FlatMap"]
+
+
+def test_names_that_occur_twice_are_numbered_and_functions_of_the_user_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = {
+        1: node("Root", 0, 0, 2),
+        2: node("ParallelMapV2", 2_000_000, 1, 3),
+        3: node("ParallelMapV2", 1_000_000, 1, 4),
+        4: node("TensorSlice", 1_000_000, 2),
+    }
+    ((stages, _),) = read_models(monkeypatch, model, Map=["f (a.py:1)", "g (a.py:2)"])
+    assert stages == pytest.approx({"TensorSlice": 0.5, "Map 1 of f (a.py:1)": 1.0, "Map 2 of g (a.py:2)": 2.0})
+    ((stages, _),) = read_models(monkeypatch, model, Map=["f (a.py:1)"])
+    assert list(stages) == ["TensorSlice", "Map 1", "Map 2"]
+
+
+def test_a_declared_stage_that_splits_makes_each_of_its_elements_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = (Stage(SOURCE, ""), Stage("load", "Map"), Stage("batch", "Batch"), Stage("split", "FlatMap", splits=2))
+    model = {
+        1: node("Root", 0, 0, 2),
+        2: node("FlatMap", 4_000_000, 8, 3, kind=1),
+        3: node("Batch", 4_000_000, 4, 4, ratio=16.0),
+        4: node("Map", 64_000_000, 64, 5),
+        5: node("TensorSliceImpl", 640, 64, 6),
+        6: node("Range", 64_000_000, 64),
+    }
+    ((stages, _),) = read_models(monkeypatch, model, declared=declared, replicas=2)
+    assert stages == pytest.approx({SOURCE: 16.0, "load": 16.0 + 0.00016, "batch": 1.0, "split": 1.0}, rel=1e-9)
 
 
 def test_without_a_model_nothing_is_said_and_it_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
