@@ -13,7 +13,6 @@ from gputui.engine.presets import saving
 from gputui.engine.trials import STAGES
 from gputui.tui.form.form_state import (
     INFO,
-    LONGEST,
     FormState,
     History,
     Moment,
@@ -371,6 +370,13 @@ def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_pa
     assert "input.batch_size" in usual
     assert len(set(usual)) == len(usual)
     assert set(usual) - {"train.epochs"} == {key for key in INFO if not state.is_default(key)}
+    state.set("input.batch_size", "7")
+    assert state.changed() == [
+        "input.batch_size",
+        "train.epochs",
+        *(key for key in usual[1:] if key != "input.batch_size"),
+    ]
+    state.set("input.batch_size", state.text_of_file("input.batch_size"))
     state.set("train.seed", "7")
     options = state.preset.options
     state.set("train.seed", "8")
@@ -456,11 +462,11 @@ def test_precisions_of_a_search_follow_the_devices_unless_they_were_chosen() -> 
 
 def test_the_oldest_acts_are_forgotten(state: FormState) -> None:
     history, before = History(), Moment.of(state)
-    for number in range(LONGEST + 5):
+    for number in range(205):
         state.texts["train.epochs"] = str(100 + number)
         history.record(before, state, str(number))
         before = Moment.of(state)
-    assert [history.done[0].what, len(history.done)] == ["5", LONGEST]
+    assert [history.done[0].what, len(history.done)] == ["5", 200]
     other = FormState.open(QUICKSTART)
     assert Moment.of(state).differs(other)
     assert Moment.of(other).keys(state) == ["train.epochs"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from gputui.engine.proof import duration, folder, proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import RunError
 from gputui.engine.scaling import scaling_request
+from gputui.engine.sweep import sweep_request
 from gputui.engine.tune import tune_request
 from gputui.tui.screens import starting
 from gputui.tui.screens.proof import actions
@@ -332,6 +334,49 @@ def test_the_kind_of_scaling_is_asked_for_and_then_its_time(
         app.answers = [answer]
         asyncio.run(actions.measure_scaling(app, preset, None))
         assert app.told == ["cannot be measured: there is no GPU (error)"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault", "told"),
+    [
+        ("Stop it", None, ["stopping after this step; press p again when the run has ended"]),
+        ("Stop it", RunError("it has ended"), ["it has ended (error)"]),
+        ("Keep it going", None, []),
+        (None, None, []),
+    ],
+)
+def test_a_run_that_goes_on_is_stopped_before_a_proof_only_if_the_user_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None, fault: Exception | None, told: list[str]
+) -> None:
+    stopped: list[Any] = []
+
+    def stop(run: Any) -> None:
+        stopped.append(run)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr("gputui.engine.runs.request_stop", stop)
+    run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    app = Answering(answer)
+    asyncio.run(actions.prove(app, run, DIAGNOSIS))
+    question = (
+        "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
+    )
+    assert (app.asked, app.told) == ([(question, ("Stop it", "Keep it going"))], told)
+    assert stopped == ([run] if answer == "Stop it" else [])
+
+
+def test_scaling_and_sweeps_go_on_with_what_they_were(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[Any] = []
+    monkeypatch.setattr(scaling_request, "resume", lambda proof, anyway=False: resumed.append((proof, anyway)))
+    monkeypatch.setattr(sweep_request, "resume", lambda proof: resumed.append(proof))
+    monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
+    monkeypatch.setattr(Proof, "request", None)
+    app, proof = Answering(), write_proof(home)
+    asyncio.run(actions.go_on_with_scaling(app, proof))
+    asyncio.run(actions.go_on_with_sweep(app, proof))
+    assert resumed == [(proof, True), proof]
+    assert app.told == ["the measurement goes on", "the sweep goes on"]
 
 
 # ---- files of proofs ------------------------------------------------------------------------------------

@@ -138,6 +138,14 @@ def test_the_text_of_a_file_has_a_place_for_each_option_it_names(tmp_path: Path)
     assert text.changes == 4
     assert path.read_text() == state.opened_text, "nothing is written"
     assert str(path) in file_text(state.preset, path, "train: [").problem
+    written = file_text(FormState.open(path).preset, path, state.opened_text)
+    assert (written.changes, {mark for mark, _ in written.lines}, written.problem) == (0, {SAME}, "")
+    path.write_text("train:\n  epochs: 2\n")
+    fewer = FormState.open(path)
+    fewer.reset("train.epochs")
+    text = file_text(fewer.preset, None, None)  # a new file
+    assert text.places == {}
+    assert (text.changes, {mark for mark, _ in text.lines}) == (len(text.lines), {NEW})
 
 
 def test_picture_of_the_form_at_200x60(snap_compare: Compare) -> None:

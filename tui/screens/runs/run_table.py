@@ -275,7 +275,9 @@ class RunsTable(OpeningTable):
         present column is hidden, sort by the first column.
         """
         at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
-        self.order = Order().by(self.names[at % len(self.names)]) if self.names else self.order
+        if self.names:
+            column = self.names[at % len(self.names)]
+            self.order = Order(column, column not in ASCENDING)
 
     def reverse(self) -> None:
         self.order = Order(self.order.column, not self.order.descending)
