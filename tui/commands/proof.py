@@ -182,10 +182,11 @@ def _to_its_end(
     output: str | None,
     report: bool,
 ) -> int:
+    quiet = as_json or report
     try:
-        if not (as_json or report):
+        if not quiet:
             print(begun, flush=True)
-        _follow(proof, process, presses, as_json or report)
+        _follow(proof, process, presses, quiet)
     except OutputFault as fault:
         is_active = f"{proof.id} goes on; show it with: gputui proof {proof.id}"
         complain(f"standard output cannot be written ({fault})\n{is_active}")
@@ -202,15 +203,15 @@ def _to_its_end(
     saved = output is not None and bool(proof_sentences.to_take(data))
     if output is not None and saved:
         improved_preset.save(proof, Path(output))
-        _say(_saved(output, data), as_json)
+        _say(_saved(output, data), quiet)
     elif output is not None:
         nothing = NOTHING.get(data.kind, "nothing was found to be faster")
-        _say(f"{output} is not written: {nothing}", as_json)
+        _say(f"{output} is not written: {nothing}", quiet)
     if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
     elif data.changes_kept and not saved:
-        _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
+        _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", quiet)
     return _code(data, presses)
 
 
@@ -302,9 +303,9 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
     return True
 
 
-def _say(text: str, as_json: bool) -> None:
-    """Print a text for people: on stdout, or on stderr if `as_json`, as stdout then has only JSON."""
-    if as_json:
+def _say(text: str, quiet: bool) -> None:
+    """Print a text for people: on stdout, or on stderr if `quiet`, as stdout then has only JSON or a report."""
+    if quiet:
         complain(text)
     else:
         print(text, flush=True)

@@ -1,0 +1,286 @@
+"""What commands print and return in states that a real training seldom reaches, in this process, to the letter."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine import doctor
+from gputui.engine.doctor import Finding
+from gputui.engine.follow import start
+from gputui.engine.follow.place import Place
+from gputui.engine.follow.start import FollowerState
+from gputui.engine.process import resuming
+from gputui.engine.proof import request
+from gputui.engine.runs import ASKED_BY_PERSON, Run
+from gputui.engine.trials.record import Record
+from gputui.tui import cli
+from gputui.tui.commands import follow, proof, train
+from gputui.tui.commands.proof import budget
+
+from tests.support import recorded
+from tests.support.recorded_proof import write_proof
+
+Printed = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Printed, *words: str) -> tuple[int, str, str]:
+    """The exit code of a command, and what it prints on stdout and on stderr."""
+    capsys.readouterr()
+    code = cli.run(words)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    return recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
+
+
+# ---- requests to stop -----------------------------------------------------------------------------
+
+
+def test_a_scheduler_asks_once_and_a_person_as_often_as_ctrl_c_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, at_a_terminal = [1000.0], [True]
+    monkeypatch.setattr("gputui.tui.commands.train._at_a_terminal", lambda: at_a_terminal[0])
+    monkeypatch.setattr("gputui.tui.commands.train.time.monotonic", lambda: now[0])
+    again = "; press Ctrl-C again to end it at once"
+    presses = train.Presses("SIGUSR2")
+    assert (presses.count, presses.more) == (0, "")
+    for at, count in ((1000.0, 1), (1000.29, 1), (1000.31, 2), (1000.6, 2), (1000.62, 3)):  # 0.3 s apart at least
+        now[0] = at
+        signal.raise_signal(signal.SIGINT)
+        assert (presses.count, presses.more) == (count, again), at
+    signal.raise_signal(signal.SIGTERM)
+    assert presses.asked == [ASKED_BY_PERSON] * 3, "of a scheduler only the first request counts"
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        presses = train.Presses("SIGUSR2")
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGTERM)
+        assert (presses.asked, presses.more) == ([(number,)], ""), "nobody at a keyboard"
+        signal.raise_signal(signal.SIGINT)
+        assert (presses.count, presses.more) == (2, again)
+    at_a_terminal[0] = False
+    presses = train.Presses()
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    assert presses.asked == [(signal.SIGTERM,)], "a launcher has sent it, and may repeat it"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended_by", "why_not", "code"),
+    [
+        ("ok", "SIGTERM", "", 0), ("stopped", "", "", 130), ("stopped", "SIGTERM", "", 75),
+        ("timeout", "the time limit", "", 75), ("stopped", "SIGTERM", "it has no checkpoint", 130),
+        ("crashed", "SIGTERM", "", 1), ("oom", "SIGTERM", "", 3),
+    ],
+)  # fmt: skip
+def test_the_exit_code_says_if_the_run_can_be_resumed(
+    outcome: str, ended_by: str, why_not: str, code: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "status", property(lambda _: {"ended_by": ended_by}))
+    monkeypatch.setattr(resuming, "why_not", lambda _: why_not)
+    assert train._exit_code(run, outcome) == code
+
+
+# ---- followers ------------------------------------------------------------------------------------
+
+
+class Follower:
+    """A follower that ends with a code after some looks at it."""
+
+    def __init__(self, looks: int, code: int) -> None:
+        self.looks, self.returncode, self.is_terminated = looks, code, False
+
+    def poll(self) -> int | None:
+        self.looks -= 1
+        return None if self.looks > 0 else self.returncode
+
+    def terminate(self) -> None:
+        self.is_terminated = True
+
+
+@pytest.fixture
+def followers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Follower]:
+    made: dict[str, Follower] = {}
+    monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(start, "missing", lambda targets: [])
+    monkeypatch.setattr(start, "start", lambda folder, target: made[target])
+    return made
+
+
+def test_the_end_of_each_follower_and_each_change_of_its_problem_is_printed(
+    run: Run, followers: dict[str, Follower], monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    problems = iter(["", "refused", "refused", "", "no route"])
+    states = {
+        "mlflow": lambda: FollowerState("mlflow", True, Place(number=3, problem=next(problems, ""))),
+        "prometheus": lambda: FollowerState("prometheus", False, Place(number=1, state="done", where="a.prom")),
+    }
+    followers |= {"mlflow": Follower(6, 1), "prometheus": Follower(1, 0)}
+    monkeypatch.setattr(start, "state", lambda folder, target: states[target]())
+    code, out, err = printed(capsys, "follow", run.id, "--to", "mlflow", "--to", "prometheus", "--to", "mlflow")
+    assert (code, out.splitlines(), err.splitlines()) == (
+        1,
+        ["prometheus: done, 1 row written to a.prom", "mlflow: follows, 3 rows written"],
+        ["mlflow: waits: refused", "mlflow: follows", "mlflow: waits: no route"],
+    )
+    followers["mlflow"] = Follower(2, 0)
+    alive = iter([True, True, True, False])  # another follower of the target goes on after this one has ended
+    monkeypatch.setattr(start, "state", lambda folder, target: FollowerState(target, next(alive), Place(state="done")))
+    assert printed(capsys, "follow", run.id, "--to", "mlflow") == (0, "mlflow: done, 0 rows written\n", "")
+    assert next(alive, None) is None
+
+
+def test_ctrl_c_ends_the_followers_which_go_on_later_and_detached_ones_are_left_alone(
+    run: Run, followers: dict[str, Follower], monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    followers |= {"mlflow": Follower(9, 0), "wandb": Follower(9, 0)}
+
+    def pressed(*_given: Any) -> FollowerState:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start, "state", pressed)
+    words = ("follow", run.id, "--to", "mlflow", "--to", "wandb")
+    name = run.name
+    assert printed(capsys, *words, "--detach") == (
+        0, f"{name} is followed in the background; gputui follow {name} shows how far it is\n", "",
+    )  # fmt: skip
+    assert not any(follower.is_terminated for follower in followers.values())
+    assert printed(capsys, *words) == (130, "", f"gputui follow {name} --to mlflow --to wandb goes on from here\n")
+    assert all(follower.is_terminated for follower in followers.values())
+
+
+# ---- the doctor in a terminal ---------------------------------------------------------------------
+
+
+def test_the_doctor_prints_a_table_in_a_terminal_and_plain_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    found = [Finding("warning", "packages", "cuDNN is\x1b old", "pip install it"), Finding("ok", "GPU 0", "H100")]
+    monkeypatch.setattr(doctor, "examine", lambda *_: found)
+    for name, value in (("COLUMNS", "100"), ("TERM", "xterm-256color"), ("COLORTERM", ""), ("LINES", "40")):
+        monkeypatch.setenv(name, value)
+    code, out, _ = printed(capsys, "doctor")
+    assert (code, out.splitlines()[:3]) == (0, [
+        "warning  packages    cuDNN is? old",
+        f"{'':21}pip install it",
+        "note     terminal    the output is not a terminal",
+    ])  # fmt: skip
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed(capsys, "doctor")[1])
+    lines = [line.rstrip() for line in plain.splitlines()]
+    signs = [line.split()[0] for line in lines[:2]]
+    assert [" ".join(line.split()[1:]) for line in lines[:4]] == [
+        "warning packages cuDNN is? old", "install it", "ok GPU 0 H100", "ok terminal 100 x 40 characters, 256 colours",
+    ]  # fmt: skip
+    assert signs[1] == "pip"
+    assert lines[1].index("pip") == lines[0].index("cuDNN"), "the remedy is below what it mends"
+
+
+# ---- proofs ---------------------------------------------------------------------------------------
+
+
+def asked(kind: str, **more: Any) -> request.Request:
+    return request.of_preset(kind, "quickstart", [], **more)
+
+
+def test_what_a_measurement_costs_is_said_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = SimpleNamespace(first=10.0, step=0.5, source="as in earlier trials", seconds=lambda measured: 12.0)
+    monkeypatch.setattr("gputui.engine.proof.duration.times_of", lambda _: times)
+    monkeypatch.setattr("gputui.engine.proof.duration.sure_trials", lambda _: 6)
+    assert budget(asked("ab")) == "6 trials of about 12 s (as in earlier trials): about 1:22 minutes"
+    loop = (
+        "at first 6 trials of about 12 s (as in earlier trials): about 1:22 minutes; 8 trials (1:36 minutes) for each"
+    )
+    assert budget(asked("loop", repeats=4)) == f"{loop} further remedy"
+    assert budget(asked("loop", repeats=4, limit_seconds=3600)) == f"{loop} further remedy, at most 1:00:00 in total"
+    times.step = 0.0
+    assert budget(asked("ab", measure_seconds=2.5)) == (
+        "6 trials of about 12 s (as in earlier trials): about 1:22 minutes (longer where 20 steps take more than 2.5 s)"
+    )
+    monkeypatch.setattr("gputui.engine.proof.duration.sure_trials", lambda _: 1)
+    times.step, times.seconds = 0.5, lambda measured: 49.9
+    assert budget(asked("ab")).endswith("1 trial of about 50 s (as in earlier trials): about 59.9 s")
+
+
+def test_without_proofs_the_commands_that_make_them_are_named(capsys: Printed, home: Path) -> None:
+    made = "No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.\n"
+    assert printed(capsys, "proof") == (0, made, "")
+    assert printed(capsys, "proof", "--json") == (0, "", "")
+    assert printed(capsys, "runs") == (0, "No runs so far; gputui --preset quickstart makes the first.\n", "")
+    damaged = write_proof(home, "20260921-1")
+    (damaged.path / "proof.json").write_text("{")
+    code, _, err = printed(capsys, "proof")
+    assert (code, err) == (0, f"left out, as proof.json is damaged: {damaged.id}\n")
+    assert printed(capsys, "proof", damaged.id)[::2] == (2, f"{damaged.path}/proof.json cannot be read\n")
+
+
+class Process:
+    """A proof's process that has ended."""
+
+    returncode = 0
+
+    def poll(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "words"),
+    [
+        ("loop", None, "gputui proof ID -o improved.yaml saves the improved preset"),
+        ("loop", "b.yaml", "b.yaml is saved; gputui --preset b.yaml trains with it"),
+        ("ab", "b.yaml", "b.yaml is not written: nothing was found to be faster"),
+        ("rate", "b.yaml", "b.yaml is not written: no other rate was proved to learn better"),
+        ("sweep", "b.yaml", "b.yaml is not written: the sweep has not ended with a best setting"),
+        ("scaling", "b.yaml", "b.yaml is not written: no number of runs on one GPU was proved to pay"),
+        ("ab", None, None),
+    ],
+)
+def test_what_is_said_of_the_preset_at_the_end_of_a_measurement(
+    kind: str, output: str | None, words: str | None, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: Printed,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = (
+        {} if kind == "loop" else {"comparisons": [], "changes_kept": {}, "gain_total": None, "preset_after": None}
+    )
+    done = write_proof(home, kind=kind, **found)
+    (done.path / "request.json").write_text(asked("ab").to_json())
+    name = {"sweep": "sweep", "rate": "range test"}.get(kind, "proof")
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", lambda *_: (done, Process()))
+    monkeypatch.setattr("gputui.tui.commands.proof.budget", lambda _: "a while")
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_result", lambda *_, **__: print("the result"))
+    monkeypatch.setattr("gputui.tui.commands.proof._view", lambda: Nothing())
+    monkeypatch.setattr("gputui.tui.commands.proof.as_markdown", lambda data: "# the report\n")
+    monkeypatch.setattr(request, "remarks", lambda *_: ["the CPU is shared"])
+    last = [] if words is None else [words.replace("ID", done.id)]
+    for as_json, report in ((False, False), (True, False), (False, True)):
+        (tmp_path / "b.yaml").unlink(missing_ok=True)
+        capsys.readouterr()
+        of_kind = asked(kind if kind in ("loop", "ab") else "ab")
+        proof.run_proof(replace(of_kind, kind=kind), anyway=True, as_json=as_json, report=report, output=output)
+        said = capsys.readouterr()
+        out, err = said.out.splitlines(), said.err.splitlines()
+        if not (as_json or report):
+            assert (out, err) == ([f"{name} {done.id}: a while", "the result", *last], ["the CPU is shared"])
+        else:
+            assert err == ["the CPU is shared", *last], "standard output has the record or the report alone"
+            assert out == ["# the report"] if report else json.loads(said.out)["id"] == done.id
+        assert (tmp_path / "b.yaml").exists() is (kind == "loop" and output is not None)
+
+
+class Nothing:
+    """A view of a measurement that shows nothing."""
+
+    def show(self, _data: Record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

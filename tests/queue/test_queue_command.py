@@ -1,0 +1,172 @@
+"""What the commands of the queue print, to the letter, and what they do with several runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from os import terminal_size
+from typing import Any
+
+import pytest
+from gputui.engine.queue import entries, entry_changes
+from gputui.engine.runs import Run, RunError, titles
+from gputui.tui import cli
+from gputui.tui.base.errors import WRONG
+from gputui.tui.reading import queue, queue_times
+
+from tests.support.queued import Said, no_runner, waiting
+
+BEGAN = 1_790_000_000.0  # 14:13 in UTC
+
+
+def starts(listed: Any, _news: Any) -> dict[str, float | None]:
+    """The first of the waiting runs begins in 90 s, the next 10 minutes later. Of the last it is not known."""
+    waits = [entry.run for entry in listed if entry.state in entries.WAITS]
+    return {name: None if name == waits[-1] else 90.0 + 600 * number for number, name in enumerate(waits)}
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
+    """Queued runs, the second of which is held, while the third runs."""
+    no_runner(monkeypatch)
+    monkeypatch.setattr(queue, "gpus", lambda: 2)
+    monkeypatch.setattr(queue_times, "starts_in", starts)
+    made = [waiting(name, visible="free:2" if name == "two" else "free:1") for name in ("one", "two", "three", "four")]
+    for number, run in enumerate(made):
+        entry = replace(entries.add(run), queued_at=BEGAN + number, group="cnn")
+        entries.write(replace(entry, state="running", started_at=BEGAN, tries=1) if number == 2 else entry)
+        run.file(titles.FILE).write_text(titles.record(run.name, "/x.yaml", {"train.epochs": (2, 10**number)}))
+    entry_changes.hold(made[1].id)
+    entries.write_news({"why": {made[3].id: "all GPUs are in use"}})
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "UTC")
+        time.tzset()
+        yield made
+    time.tzset()
+
+
+def named(text: str, made: list[Run]) -> str:
+    for run in made:
+        text = text.replace(run.name, f"run-{run.id[16:]}")
+    return text
+
+
+LISTED = """\
+place  run                     state    needs           when            why
+       run-three (epochs=100)  running  a GPU           since 14:13
+1      run-one (epochs=1)      waiting  a GPU           in about 1:30   the runner has not looked at it yet
+2      run-two (epochs=10)     held     2 GPUs                           held by you
+3      run-four (epochs=1000)  waiting  a GPU           unknown         all GPUs are in use
+"""
+
+
+def test_the_list_has_what_has_begun_first_and_then_the_order_of_the_queue(
+    four: list[Run], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = said("queue")
+    rows = [" ".join(line.split()) for line in named(text, four).splitlines()]
+    assert rows == [" ".join(line.split()) for line in LISTED.splitlines()]
+    starts_of_cells = [text.splitlines()[0].index(head) for head in ("run", "state", "needs", "when", "why")]
+    for line in text.splitlines()[1:]:
+        assert all(line[at - 2 : at] == "  " for at in starts_of_cells if at < len(line)), line
+    widest = max(map(len, text.splitlines()))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width, is_whole in ((widest, True), (widest - 1, False)):
+        monkeypatch.setattr(shutil, "get_terminal_size", lambda width=width: terminal_size((width, 24)))
+        assert (said("queue") == text) is is_whole
+    folded = said("queue").splitlines()
+    assert [line.strip() for line in folded if line.startswith(" " * 7) and "epochs" not in line] == [
+        "the runner has not looked at it yet", "held by you", "all GPUs are in use",
+    ]  # fmt: skip
+    assert len(folded) == 8
+    entry_changes.pause()
+    lines = named(said("queue"), four).splitlines()
+    assert lines[0] == "The queue is paused: no run is started. gputui queue start goes on."
+    assert "in about" not in "".join(lines)
+    assert "unknown" not in "".join(lines)
+
+
+def test_programs_get_all_of_it(four: list[Run], said: Said) -> None:
+    rows = [json.loads(line) for line in said("queue", "--json").splitlines()]
+    one, two, three, four_ = four
+    assert [(row["run"], row["place"], row["state"]) for row in rows] == [
+        (three.id, None, "running"), (one.id, 1, "waiting"), (two.id, 2, "held"), (four_.id, 3, "waiting"),
+    ]  # fmt: skip
+    assert rows[0] == {
+        "place": None, "run": three.id, "name": three.name, "kind": "run", "state": "running",
+        "needs": rows[1]["needs"], "when": "since 14:13", "starts_in_seconds": None, "why": "", "group": "cnn",
+        "after": None, "tries": 1, "slurm_job": None, "queued_t": BEGAN + 2, "started_t": BEGAN,
+    }  # fmt: skip
+    assert rows[1] == rows[0] | {
+        "place": 1, "run": one.id, "name": one.name, "state": "waiting", "when": "in about 1:30",
+        "starts_in_seconds": 90.0, "why": "the runner has not looked at it yet", "tries": 0, "queued_t": BEGAN,
+        "started_t": None,
+    }  # fmt: skip
+
+
+def order() -> list[str]:
+    return [entry.run[16:] for entry in entries.all_entries()]
+
+
+def test_several_runs_that_are_moved_keep_their_order(four: list[Run], said: Said) -> None:
+    for words, expected, lines in (
+        (("top", "two", "four"), ["two", "four", "one", "three"], ["is at the top"] * 2),
+        (("up", "one"), ["two", "one", "four", "three"], ["is moved up"]),
+        (("down", "two", "one"), ["four", "two", "one", "three"], ["is moved down"] * 2),
+        (("release", "two"), ["four", "two", "one", "three"], ["is released"]),
+        (("hold", "two", "two"), ["four", "two", "one", "three"],
+         ["is held; gputui queue release lets it be started"]),
+        (("rm", "one", "two"), ["four", "three"], ["is taken out of the queue"] * 2),
+    ):  # fmt: skip
+        out = said("queue", *words).splitlines()
+        assert [line.partition(" ")[2] for line in out] == lines
+        assert [name for name in order() if name != "three"] == [name for name in expected if name != "three"], words
+
+
+def test_a_name_must_mean_one_queued_run(four: list[Run], said: Said) -> None:
+    one, two, *_ = four
+    ids = ", ".join(sorted(run.id for run in four)[:3])
+    part = one.id[:5]
+    assert said("queue", "up", part, code=WRONG) == f"{part!r} matches 4 queued runs ({ids}); give more of the id\n"
+    assert said("queue", "up", "nobody", code=WRONG) == "nobody is not in the queue; gputui queue lists what is\n"
+    assert said("queue", "hold", "latest") == f"{four[3].name} is held; gputui queue release lets it be started\n"
+    assert said("queue", "rm", two.name) == f"{two.name} is taken out of the queue\n"
+    said("runs", "rm", two.id, "--yes")
+    if two.name != two.id:
+        assert said("queue", "up", two.name, code=WRONG) == (
+            f"{two.name} has been deleted; gputui queue lists what is in the queue\n"
+        )
+
+
+def test_a_pause_and_its_end(four: list[Run], said: Said) -> None:
+    paused = "The queue is paused: no run is started. gputui queue start goes on.\n"
+    assert said("queue", "pause") == paused
+    assert entries.is_paused()
+    assert said("queue", "start") == "The queue starts runs.\n"
+    assert not entries.is_paused()
+    for entry in entries.all_entries():
+        entries.discard(entry.run)
+    empty = "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
+    assert said("queue", "pause") == paused
+    assert said("queue") == paused + empty
+    assert said("queue", "start") == empty
+    assert said("queue") == empty
+    assert said("queue", "--json") == ""
+
+
+def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(
+    four: list[Run], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fault, words in ((OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+                         (RunError("it is damaged"), "it is damaged")):  # fmt: skip
+
+        def fails(fault: Exception = fault) -> None:
+            raise fault
+
+        monkeypatch.setattr(entries, "ensure_runner", fails)
+        assert cli.run(["options", "batch_size"]) == 0
+        assert said("queue", "pause").endswith(f"the queue: {words}\n")
