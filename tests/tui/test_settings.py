@@ -94,6 +94,7 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_use
         "theme: [a]": ":1: theme must be text, not ",
         "runs: {descending: perhaps}": ":1: runs.descending must be true or false, not 'perhaps'; true is used",
         "runs: {columns: loss}": ":1: runs.columns must be a list of names, not 'loss'; [] is used",
+        "runs: {columns: [id, 5]}": ":1: runs.columns must be a list of names, not [id, 5]; [] is used",
         "charts:\n  x_axis: miles": ":2: charts.x_axis must be one of auto, step, epoch, time, samples, not 'miles'",
         "charts: {smoothing: 1}": ":1: charts.smoothing must be a number from 0 to 0.99, not 1.0; 0.0 is used",
         "charts: {smoothing: yes}": ":1: charts.smoothing must be a number from 0 to 0.99, not true; 0.0 is used",
