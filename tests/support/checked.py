@@ -168,5 +168,84 @@ SHARING_TRIGGERS = [
     ("per_gpu", ONE, "per_gpu=2 visible=free:1 memory_limit_mb=50000", "error", "are more than GPU 0"),
 ]
 SHARING_FINE = [("per_gpu", ONE, "per_gpu=2 visible=free:1"), ("per_gpu", NONE, "per_gpu=2")]
-OTHER_TRIGGERS = [*GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
-OTHERS_FINE = [*GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]
+
+# ---- on both sides of a limit ---------------------------------------------------------------------
+
+FOUR_HOLD = machine(replace(gpu(0), memory_used_bytes=9 * GB, holders=("a 1", "b 2", "c 3", "d 4")))
+UNNAMED = machine(replace(gpu(0), memory_used_bytes=9 * GB))
+TEXT_ENTRY = "entry=tests/support/programs/entry/text.py:make_texts"
+WHOLE = "data=synthetic validation_split=0 batch_size=32"  # 4 batches of 100 samples, the last of 4
+LIMIT_TRIGGERS = [
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=16385", "error", "is more than GPU 0 has (16.0 GiB)"),
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=8193 logical_devices=2", "error", "2 x 8.0 GiB is more"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:2", "error", "the queue chooses the GPU"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:1 allocator=cuda_malloc_async", "error", "cuda_malloc_async cannot do"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:1 logical_devices=2", "error", "share one whole device"),
+    ("per_gpu", ONE, "per_gpu=2 visible=free:1 memory_growth=true", "error", "cannot combine with growth"),
+    ("xla", ONE, f"{WHOLE} samples=100 epochs=2 steps_per_epoch=2", "note", "last, smaller batch"),
+    ("xla", ONE, f"{WHOLE} samples=100 epochs=1 steps_per_epoch=4", "note", "last, smaller batch"),
+    ("xla", TWO, f"{WHOLE} samples=66 xla=true strategy.kind=mirrored", "warning", "last, smaller batch"),
+    ("usable", FOUR_HOLD, "epochs=3", "warning", "are already in use by a 1, b 2, c 3"),
+    ("usable", UNNAMED, "epochs=3", "warning", "9.0 GiB of 80.0 GiB are already in use"),
+    ("missing_gpus", TWO, "visible=free:3", "error", "free:3 needs 3 GPUs; this process may use 2 such of 2"),
+    ("missing_gpus", NONE, "visible=free:1", "error", "free:1 needs a GPU (no NVIDIA driver)"),
+    ("missing_gpus", PARTED, "visible=free:2", "error", "CUDA shows one MIG instance to a process"),
+    ("missing_gpus", TWO, "visible=fits:1 memory_growth=false", "error", "fits:1 shares a GPU with others, but"),
+    ("missing_gpus", MODELS, "visible=free:3@RTX", "error", "free:3@RTX needs 3 GPUs of the kind RTX; this"),
+    ("missing_gpus", TWO, "visible=free:1@90GB", "error", "free:1@90GB needs a GPU with 90 GB; this process may use 0"),
+    ("allocation", replace(ONE, allocation=allocation.Allocation("SLURM_JOB_GPUS", ())), "epochs=3", "warning",
+     "is allocated no GPU"),
+    ("steps", NONE, "steps_per_epoch=4 steps_per_execution=5", "warning", "cut to the epoch's 4"),
+    ("steps", NONE, "steps_per_epoch=5 steps_per_execution=4", "note", "has 1 step instead of 4"),
+    ("shuffle", NONE, "shuffle=63 batch_size=64", "warning", "smaller than one batch"),
+    ("accumulation", NONE, "gradient_accumulation=2 epochs=3 steps_per_epoch=3", "note", "the last 1 of 9 steps"),
+    ("accumulation", NONE, "gradient_accumulation=10 epochs=3 steps_per_epoch=3", "warning", "the last 9 of 9 steps"),
+    ("accumulation", TWO, "gradient_accumulation=2 strategy.kind=multi_worker", "error", "over several replicas"),
+    ("early_stop", NONE, "early_stop=loss epochs=6 early_stop_patience=7", "warning", "cannot end early after 7"),
+    ("early_stop", NONE, "early_stop=accuracy:min validation_split=0 epochs=5", "warning", "cannot end early"),
+    ("keep_best", NONE, "keep_best=val_loss validation_split=0", "error", "validation, which is off"),
+    ("scaling", NONE, "learning_rate_scaling=linear strategy.kind=one_device", "note", "no effect with one replica"),
+    ("scaling", TWO, "learning_rate_scaling=sqrt strategy.kind=mirrored", "note", "begin with 1.41 times the learning"),
+    ("scaling", EIGHT, "learning_rate_scaling=sqrt strategy.kind=mirrored", "note", "2.83 times the learning rate"),
+    ("clipping", TWO, "clip_value=1 strategy.kind=multi_worker", "note", "of each replica"),
+    ("copied_code", NONE, f"run.code=copy {TEXT_ENTRY.replace('tests/support/programs/entry/text.py', 'a.b')}",
+     "warning", "the code of a module is not copied"),
+    ("entry_alone", NONE, "args.a=1", "warning", "does nothing without workload.entry"),
+    ("others", replace(WORKER, cluster=Cluster(("a:1", "b:1", "c:1"), 2, "--cluster")), "strategy.kind=multi_worker",
+     "note", "this is worker 2 of 3, at c:1 (--cluster)"),
+    ("communication", TWO, "strategy.kind=multi_worker communication=reduction_to_one_device", "error", "one machine"),
+    ("strategy", TWO, "strategy.kind=one_device strategy.devices=2", "error", "there is no device 2; there are 2"),
+    ("strategy", TWO, "strategy.kind=mirrored strategy.devices=3 logical_devices=1", "error", "no device 3"),
+    ("strategy", NONE, "strategy.kind=mirrored", "warning", "no faster than single"),
+    ("precision", machine(gpu(0, (6, 2))), "policy=mixed_float16", "warning", "6.2) has no tensor cores"),
+    ("precision", machine(gpu(0, (7, 5))), "policy=mixed_bfloat16", "error", "8.0, but GPU 0 has 7.5"),
+]  # fmt: skip
+LIMIT_FINE = [
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=16384"),
+    ("partitions", VOLTA, "memory_growth=off memory_limit_mb=8192 logical_devices=2"),
+    ("partitions", NONE, "logical_devices=1"),
+    ("per_gpu", ONE, "per_gpu=1 visible=free:2"),
+    ("xla", ONE, f"{WHOLE} samples=100 epochs=3 steps_per_epoch=1"),
+    ("xla", ONE, f"{WHOLE} samples=96"),
+    ("xla", ONE, f"{WHOLE} samples=100 one_batch=true"),
+    ("xla", TWO, f"{WHOLE} samples=65 xla=true strategy.kind=mirrored"),
+    ("usable", machine(replace(gpu(0), mig=True, memory_used_bytes=70 * GB)), "epochs=3"),
+    ("missing_gpus", TWO, "visible=free:2"),
+    ("missing_gpus", PARTED, "visible=free:1"),
+    ("missing_gpus", SILENT, "visible=free:9"),
+    ("missing_gpus", TWO, "visible=fits:1"),
+    ("missing_gpus", TWO, "visible=fits:1 memory_growth=false memory_limit_mb=1000"),
+    ("missing_gpus", TWO, "visible=free:1@88GB"),  # a tenth of the memory may be missing
+    ("steps", NONE, "steps_per_epoch=4 steps_per_execution=4"),
+    ("early_stop", NONE, "early_stop=loss epochs=6"),
+    ("scaling", NONE, "learning_rate_scaling=linear strategy.kind=multi_worker"),  # the others are not known
+    ("accumulation", NONE, "gradient_accumulation=1 epochs=1 steps_per_epoch=3"),
+    ("strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
+    ("precision", machine(gpu(0, (7, 0))), "policy=mixed_float16"),
+    ("precision", machine(gpu(0, (8, 0))), "policy=mixed_bfloat16"),
+    ("gpu_only", TWO, "visible=free:1 memory_limit_mb=1024"),
+    ("communication", TWO, "strategy.kind=mirrored communication=reduction_to_one_device"),
+    ("devices", TWO, "strategy.kind=mirrored strategy.devices=0,1 logical_devices=2"),
+]
+OTHER_TRIGGERS = [*LIMIT_TRIGGERS, *GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
+OTHERS_FINE = [*LIMIT_FINE, *GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]
