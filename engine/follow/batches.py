@@ -70,7 +70,7 @@ def _read(path: Path, begin: int, end: int | None) -> _Block:
             block = file.block(LONGEST_BYTES)
     except FileNotFoundError:
         return _Block([], False)
-    if not block and file.size - begin > LONGEST_BYTES:
+    if not block and end != begin and file.size - begin > LONGEST_BYTES:
         return _Block([(None, begin + LONGEST_BYTES)], end is None)
     lines, at = [], begin
     for event, line in parse_block(block):
