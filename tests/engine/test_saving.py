@@ -229,10 +229,97 @@ def test_a_new_preset_without_source_holds_what_differs() -> None:
     assert target.read_text() == "schema_version: 1\ntrain: {epochs: 9}\n"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "-x", "x" * 65])
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "-x", "x" * 65, "a.txt ä"])
 def test_names_that_are_no_names(name: str) -> None:
-    with pytest.raises(SaveError):
+    with pytest.raises(SaveError, match=r"^give a name of letters, digits, - and _, or a path that ends in \.yaml$"):
         saving.place(name)
+
+
+def test_a_name_is_a_file_among_the_users_presets_and_a_path_is_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    own = presets.user_folder()
+    for given, path in (
+        ("mine", own / "mine.yaml"), (" mine ", own / "mine.yaml"), ("x" * 64, own / f"{'x' * 64}.yaml"),
+        ("a.b-c_9", own / "a.b-c_9.yaml"), ("mine.yml", own / "mine.yml"), ("a b.yaml", own / "a b.yaml"),
+        ("./mine.yaml", Path("mine.yaml")), ("~/x/a b.yml", Path("/home/ann/x/a b.yml")),
+        ("/x/quickstart.yaml", Path("/x/quickstart.yaml")),
+    ):  # fmt: skip
+        assert saving.place(given) == path
+    for given in ("quickstart", "quickstart.yaml", str(own / "quickstart.yml")):
+        with pytest.raises(SaveError, match=r"^quickstart ships with gputui; choose another name$"):
+            saving.place(given)
+
+
+def test_what_is_not_saved_is_said_with_the_reason(file: Path, tmp_path: Path) -> None:
+    preset, shipped = presets.resolve(str(file)), presets.SHIPPED
+    folder = tmp_path / "a-file" / "inner"
+    (tmp_path / "a-file").touch()
+    (tmp_path / "no-preset.yaml").write_text("train: {epochs: many}\n")
+    (tmp_path / "latin.yaml").write_bytes(b"# caf\xe9\n")
+    for act, words in (
+        (lambda: saving.save(preset, shipped / "fast.yaml"),
+         "fast ships with gputui and cannot be overwritten; save it under another name"),
+        (lambda: saving.save(preset, file, LAID_OUT + "#"),
+         f"{file} was changed since it was opened; open it again, or save under another name"),
+        (lambda: saving.save_as(preset, file), f"{file} exists"),
+        (lambda: saving.save_as(preset, shipped / "new.yaml"),
+         "that folder holds the presets that ship with gputui; choose another one"),
+        (lambda: saving.save_as(preset, folder / "x.yaml"), f"{folder} cannot be created: Not a directory"),
+        (lambda: saving.save(preset, tmp_path / "gone.yaml"),
+         f"{tmp_path}/gone.yaml cannot be read: [Errno 2] No such file or directory: '{tmp_path}/gone.yaml'"),
+        (lambda: saving.delete(shipped / "fast.yaml"), "fast ships with gputui and cannot be deleted"),
+        (lambda: saving.delete(tmp_path / "gone.yaml"),
+         f"{tmp_path}/gone.yaml cannot be deleted: No such file or directory"),
+    ):  # fmt: skip
+        with pytest.raises(SaveError) as fault:
+            act()
+        assert str(fault.value) == words
+    with pytest.raises(SaveError, match=r"no-preset.yaml:1: train.epochs: 'many' does not fit"):
+        saving.save(preset, tmp_path / "no-preset.yaml")
+    with pytest.raises(SaveError, match=r"latin.yaml cannot be read: 'utf-8' codec"):
+        saving.save(preset, tmp_path / "latin.yaml")
+    assert file.read_text() == LAID_OUT
+
+
+def test_how_a_file_has_changed_since_it_was_opened(file: Path, tmp_path: Path) -> None:
+    assert saving.changed_since(file, LAID_OUT) == saving.changed_since(file, None) == ""
+    assert saving.changed_since(file, LAID_OUT + "#") == "was changed since it was opened"
+    assert saving.changed_since(tmp_path / "gone.yaml", None) == "is no longer there"
+    assert saving.content_of(file) == LAID_OUT
+    assert saving.content_of(tmp_path / "gone.yaml") is None
+    file.write_bytes(b"\xef\xbb\xbf" + LAID_OUT.encode())
+    assert saving.changed_since(file, LAID_OUT) == "", "a mark of the byte order is no change"
+    file.write_bytes(b"\xff")
+    assert saving.content_of(file) is None
+
+
+def test_a_preset_that_was_written_over_is_brought_back_unless_it_was_changed(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to(file)
+    replaced = saving.Replaced(link, LAID_OUT, "new\n")
+    file.write_text("newer\n")
+    with pytest.raises(SaveError) as fault:
+        replaced.bring_back()
+    assert str(fault.value) == f"{link} was changed since it was saved, and keeps that change"
+    file.write_text("new\n")
+    replaced.bring_back()
+    assert file.read_text() == LAID_OUT
+    assert link.readlink() == file
+
+
+def test_new_values_are_laid_out_as_the_rest_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    for text, values, words, written in (
+        ("train: {epochs: 3}\n", {"input.batch_size": 2}, None, "train: {epochs: 3}\ninput: {batch_size: 2}\n"),
+        ("train:\n  epochs: 3\n", {"input.batch_size": 2}, None, "train:\n  epochs: 3\ninput:\n  batch_size: 2\n"),
+        ("train: {epochs: 3}\n", {}, "new", "description: new\ntrain: {epochs: 3}\n"),
+        ("schema_version: 1\ntrain: {epochs: 3}\n", {}, "new",
+         "schema_version: 1\ndescription: new\ntrain: {epochs: 3}\n"),
+        ("train: {epochs: 3}\n", {}, "", "train: {epochs: 3}\n"),
+    ):  # fmt: skip
+        path.write_text(text)
+        saving.save(changed(presets.resolve(str(path)), values, words), path)
+        assert path.read_text() == written
 
 
 def test_a_folder_that_cannot_be_written(file: Path) -> None:
