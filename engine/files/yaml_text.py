@@ -24,10 +24,16 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key."""
+    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key.
+
+    As text it is the value alone, as in messages about a wrong value.
+    """
 
     value: Any
     line: int
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 def trap(text: str) -> str:
