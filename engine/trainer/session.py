@@ -349,10 +349,10 @@ def _first_line(text: str) -> str:
 
 
 def _over_time(minutes: float | str | None) -> dict[str, str]:
-    if minutes == "auto":
+    if isinstance(minutes, str):  # auto
         end = ending.before_the_job()
         return _error(end.kind, end.message, end.hint)
-    return _error("timeout", f"ended after run.max_minutes={minutes}", "raise it")
+    return _error("timeout", f"ended after run.max_minutes={minutes or 0:g}", "raise it")
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, str]:

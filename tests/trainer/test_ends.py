@@ -65,7 +65,7 @@ def error(kind: str, message: str, hint: str = TRACEBACK) -> dict[str, str]:
     [
         (StopRequested("stopped"), (), "stopped", None),
         (StopRequested("timeout"), ("max_minutes=3",), "timeout",
-         error("timeout", "ended after run.max_minutes=3.0", "raise it")),
+         error("timeout", "ended after run.max_minutes=3", "raise it")),
         (StopRequested("timeout"), ("max_minutes=auto",), "timeout",
          error("timeout", "ended before the time limit of the job was reached (run.max_minutes=auto)",
                "with run.checkpoint on, gputui resume continues it")),

@@ -70,6 +70,49 @@ def test_under_mixed_precision_layers_compute_in_it_and_the_last_one_in_float32(
     assert {variable.dtype for variable in built.trainable_variables} == {"float32"}
 
 
+DESCRIBED = (
+    "units", "filters", "kernel_size", "strides", "padding", "activation", "rate", "momentum", "num_heads", "key_dim",
+    "dropout", "use_bias", "input_dim", "output_dim",
+)  # fmt: skip
+HEAD = "Dense 10 linear True"
+NORM = ["BatchNormalization 0.9", "Activation relu"]
+BLOCK = [
+    "LayerNormalization", "MultiHeadAttention 4 8 0.1 True", "LayerNormalization", "Dense 128 gelu True",
+    "Dense 32 linear True", "Dropout 0.1",
+]  # fmt: skip
+POOL = "MaxPooling2D (2, 2) valid"
+LAYERS = {
+    "mlp": ["Flatten", "Dense 128 relu True", "Dense 64 relu True", "Dropout 0.1", HEAD],
+    "cnn": [
+        "Conv2D 16 (3, 3) (1, 1) same relu True", POOL, "Conv2D 32 (3, 3) (1, 1) same relu True", POOL,
+        "Conv2D 64 (3, 3) (1, 1) same relu True", "Conv2D 128 (3, 3) (1, 1) same relu True",
+        "MaxPooling2D (2, 2) same", "Flatten", "Dense 64 relu True", "Dropout 0.3", HEAD,
+    ],
+    "separable_cnn": [
+        "Conv2D 16 (3, 3) (1, 1) same linear False", *NORM,
+        "SeparableConv2D 32 (3, 3) (1, 1) same linear False", *NORM, POOL,
+        "SeparableConv2D 64 (3, 3) (1, 1) same linear False", *NORM, POOL,
+        "SeparableConv2D 64 (3, 3) (1, 1) same linear False", *NORM, POOL,
+        "GlobalAveragePooling2D", "Dropout 0.2", HEAD,
+    ],
+    "transformer": [
+        "Embedding 256 32", "Embedding 64 32", *BLOCK, *BLOCK, "LayerNormalization", "GlobalAveragePooling1D", HEAD,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("zeros")
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_model_has_these_layers_with_half_the_width(name: str) -> None:
+    def described(layer: Any) -> str:
+        given = layer.get_config()
+        values = [given[key] for key in DESCRIBED if given.get(key) is not None]
+        return " ".join(map(str, [type(layer).__name__, *values]))
+
+    built = model(name, SMALL_IMAGE if name in ("mlp", "transformer") else IMAGE, width=0.5)
+    assert [described(layer) for layer in built.layers if not isinstance(layer, layers.InputLayer)] == LAYERS[name]
+
+
 @pytest.mark.usefixtures("zeros")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_width_shrinks_the_model(name: str) -> None:

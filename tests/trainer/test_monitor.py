@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -20,8 +21,11 @@ from gputui.engine import Monitor
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.runs import Run
-from gputui.engine.trainer.monitor import description
+from gputui.engine.system import stop_signals
+from gputui.engine.system.run_clock import RunClock, steady
+from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.description import LOOK
+from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 
 from tests.support.forking import Forks, Program
@@ -310,3 +314,36 @@ def test_kill_ends_a_script_whose_fit_has_failed(forks: Forks, tmp_path: Path) -
     home = {"GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
     script = Program(str(tmp_path), str(tmp_path / "train.out"), ["train.py"], environment=home)
     assert forks.codes(script) == [-signal.SIGTERM], (tmp_path / "train.out").read_text()
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [((0.0, 29.9), False), ((0.0, 30.0), True)])
+def test_a_script_whose_fit_does_not_stop_within_half_a_minute_is_ended(
+    seconds: tuple[float, float], ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    now = [100.0]
+    fit: Any = SimpleNamespace(runs=lambda: True, forget=lambda: None)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    clock = RunClock(100.0, steady())
+    life = Life(Run(tmp_path), 3600.0, fit, lambda: done.append("stop"), lambda: None, clock)
+    monkeypatch.setattr(fit_life, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(os, "kill", lambda pid, number: done.append((pid == os.getpid(), number)))
+    term, person = handlers[signal.SIGTERM], handlers[stop_signals.BY_PERSON]
+    for second in seconds:
+        now[0] = 100.0 + second
+        term(signal.SIGTERM, None)
+    killed = (True, signal.SIGTERM)
+    assert done == ["stop", killed if ends else "stop"]
+    assert handlers[signal.SIGTERM] == (signal.SIG_DFL if ends else term)
+    done.clear()
+    person(stop_signals.BY_PERSON, None)
+    assert done == [], "SIGTERM comes with it"
+    person(stop_signals.BY_PERSON, None)
+    assert done == [killed]
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["phase"], status["stop_requests"], status["engine_pid"]) == ("training", 0, os.getpid())
+    life.end()
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "ended"
+    assert not life.needed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.process.ending import Ending, summary_of
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import PhaseName
+from gputui.engine.runs import Run, results
+from gputui.engine.runs.events import Best, PhaseName
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Speed
@@ -125,6 +127,111 @@ def test_the_time_left_is_that_of_the_steps_left() -> None:
     told = speed.progress(Moment(epoch=1, step=50, spent=Spent(12.5), metrics={}))
     assert told.step_ms_p50 == pytest.approx(250)
     assert told.eta_seconds == pytest.approx(150 * 0.25)
+
+
+def test_a_pulse_tells_all_that_is_known_of_the_moment() -> None:
+    speed = Speed()
+    speed.plan, speed.step_at_peak_ms, speed.transfer_seconds = Plan(3, 60, 8), 50.0, 0.02
+    for number in range(1, 6):
+        speed.clock.mark(0.2 * number, 1)
+    speed.begin_measuring(Spent(0.0, 0.0, 0.0))
+    known = {"traces": 2, "loss_scale": 512.0, "skipped_steps": 1, "window_loss": 0.25}
+    told = speed.progress(Moment(2, 20, Spent(10.0, 1.0, 8.0), {"loss": 0.5, "mae": 0.1}, **known))  # type: ignore[arg-type]
+    assert asdict(told) == {
+        "epoch": 2, "epochs": 3, "step": 20, "steps": 60, "samples_per_second": pytest.approx(40.0),
+        "step_ms_p50": pytest.approx(200.0), "step_ms_p95": pytest.approx(200.0), "input_wait": pytest.approx(0.1),
+        "loss": 0.5, "metrics": {"mae": 0.1}, "eta_seconds": pytest.approx(8.0), "mfu": pytest.approx(0.25),
+        "python_share": pytest.approx(0.2), "transfer": pytest.approx(0.1), **known,
+    }  # fmt: skip
+    beyond = speed.progress(Moment(3, 61, Spent(20.0, 4.0, 18.0), {}))
+    assert (beyond.eta_seconds, beyond.loss, beyond.metrics) == (0.0, None, {})
+    assert (beyond.input_wait, beyond.python_share) == pytest.approx((0.3, 0.0))
+    speed.plan = Plan(0, 0, 0)
+    unknown = speed.progress(Moment(3, 62, Spent(20.0), {}))
+    assert (unknown.eta_seconds, unknown.samples_per_second) == (None, None)
+
+
+def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    report.writer.clock = RunClock(100.0, steady() - 50)
+    speed = report.speed
+    speed.plan, speed.step_at_peak_ms, speed.transfer_seconds, speed.exchange_ms = Plan(3, 60, 8), 50.0, 0.02, 1.5
+    for number in range(1, 8):
+        speed.clock.mark(0.2 * number, 1)
+        if number == 2:
+            report.first_step_done(0.7)
+    report.first_seconds.evaluation = 0.8
+    report.first_checkpoint_done(0.9)
+    report.first_checkpoint_done(99.0)
+    speed.begin_measuring(Spent(0.0, 0.0, 0.0))
+    report.pulse(Moment(2, 20, Spent(10.0, 1.0, 8.0), {"loss": 0.5}, traces=2, skipped_steps=1))
+    report.epoch_done(2, 20, {"loss": 0.25, "val_loss": float("nan")})
+    report.memory({"GPU:0": {"current_bytes": 1, "peak_bytes": 70}, "GPU:1": {"current_bytes": 1, "peak_bytes": 90}})
+    report.memory({"GPU:0": {"current_bytes": 1, "peak_bytes": 60}})
+    report.memory({})
+    report.best_epoch(Best(option="run.keep_best", figure="loss", epoch=2, step=20, value=0.25))
+    report.ended_by = "early_stop"
+    report.finish("ok", 0, None)
+    result = dict(run.result or {})
+    told = list(map(json.loads, run.file("events.jsonl").read_text().splitlines()))
+    assert (told[-1]["type"], told[-1]["summary"], told[-2]["phase"]) == ("finished", result, "ended")
+    seconds = result.pop("seconds")
+    assert 50 <= seconds < 110
+    assert result.pop("goodput") == pytest.approx(1.0 / seconds)
+    assert 50 <= result.pop("startup_seconds") <= seconds
+    assert result.pop("peak_process_bytes") > 10_000_000
+    result.pop("peak_address_space_bytes")
+    best = {"option": "run.keep_best", "figure": "loss", "epoch": 2, "step": 20, "value": 0.25, "files": [],
+            "restores": False}  # fmt: skip
+    assert {name: value for name, value in result.items() if value not in (None, [])} == {
+        "outcome": "ok", "trainer_returncode": 0, "samples_per_second": pytest.approx(40.0),
+        "step_ms": {"p50": pytest.approx(200.0), "p95": pytest.approx(200.0)}, "measured_steps": 5,
+        "measured_seconds": pytest.approx(1.0), "global_batch_size": 8, "first_step_seconds": 0.7,
+        "first_evaluation_seconds": 0.8, "first_checkpoint_seconds": 0.9, "input_wait": pytest.approx(0.1),
+        "python_share": pytest.approx(0.2), "transfer": pytest.approx(0.1), "exchange_ms": 1.5, "traces": 2,
+        "peak_memory_bytes": 90, "mfu": pytest.approx(0.25), "epochs": 2, "steps": 20, "skipped_steps": 1,
+        "metrics": {"loss": 0.25, "val_loss": None}, "ended_by": "early_stop", "best": [best],
+    }  # fmt: skip
+
+
+def test_a_warning_is_written_once_for_each_kind_and_option(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    for kind, message, option in (("a", "1", ""), ("a", "2", ""), ("a", "3", "x"), ("b", "4", "x"), ("a", "5", "x")):
+        report.warn(kind, message, "do it", option)
+    report.not_applied([{"option": "input.cast", "why": "the data are not bytes (uint8)"}] * 2)
+    report.writer.close()
+    told = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
+    assert [(each["kind"], each["message"], each["option"]) for each in told] == [
+        ("a", "1", ""), ("a", "3", "x"), ("b", "4", "x"),
+        ("not_applied", "input.cast does nothing here: the data are not bytes (uint8)", "input.cast"),
+    ]  # fmt: skip
+    assert {each["hint"] for each in told[:3]} == {"do it"}
+
+
+def test_a_result_that_no_disk_takes_is_handed_to_the_engine_or_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handed: list[Any] = []
+    seconds: list[float] = []
+
+    def refuse(run: Run, summary: Any, patience: float) -> OSError:
+        seconds.append(patience)
+        return OSError("full")
+
+    monkeypatch.setattr(results, "write", refuse)
+    monkeypatch.setattr(results, "hand_over", lambda left, pipe: handed.append((left.result["outcome"], pipe)))
+    for pipe in (7, None):
+        run = Run(tmp_path / str(pipe))
+        run.path.mkdir()
+        report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+        report.engine_pipe = pipe
+        report.finish("stopped", 0)
+        report.writer.close()
+    assert handed == [("stopped", 7)]
+    assert seconds == [results.TRAINER_SECONDS] * 2
+    assert capsys.readouterr().err == "gputui: the result could not be written: full\n"
 
 
 def test_copying_a_batch_is_told_as_a_share_of_the_step() -> None:

@@ -179,7 +179,7 @@ def test_a_stop_of_one_worker_stops_all_with_the_reason_that_prevails(
 
 
 def test_the_cluster_is_that_of_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 1}}
+    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": "1"}}
     for more, source in (({}, "TF_CONFIG"), ({"gputui": "--cluster"}, "--cluster")):
         monkeypatch.setenv("TF_CONFIG", json.dumps(config | more))
         assert tensorflow_cluster.read() == Cluster(("a:1", "b:2"), 1, source)
