@@ -1,0 +1,48 @@
+"""Runs tests on the product with a fault in it, in name spaces of their own.
+
+The file with the fault is mounted over the real one for these processes only, and all of them end with the first: the
+working tree stays as it is, and nothing goes on that a fault keeps from ending.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.reached import ROOT
+
+IN_NAME_SPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+MOUNTED = ("sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
+# Bytecode of a file with a fault must not stay.
+ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def noticed(file: str, source: str, tests: Sequence[str], at_most_seconds: float) -> bool:
+    """True if one of the tests fails, or hangs longer than `at_most_seconds`, with `source` in the place of `file`.
+
+    Raises RuntimeError with the end of the output if the tests could not be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="fault-") as folder:
+        changed = Path(folder) / "changed.py"
+        changed.write_text(source, encoding="utf-8")
+        changed.chmod((ROOT / file).stat().st_mode)
+        os.utime(changed, (time.time() + 10, time.time() + 10))  # never that of the file whose bytecode is kept
+        run = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
+        command = [*IN_NAME_SPACES, *MOUNTED, str(changed), str(ROOT / file), *run, *tests]
+        try:
+            ran = subprocess.run(
+                command, cwd=ROOT, env=os.environ | ENVIRONMENT | {"TMPDIR": folder}, capture_output=True, text=True,
+                timeout=at_most_seconds, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return True
+    if ran.returncode in (0, 1):
+        return ran.returncode == 1
+    if ran.returncode == 2 and "error" in ran.stdout:  # a file of tests can no longer be imported
+        return True
+    raise RuntimeError((ran.stdout + ran.stderr)[-600:].strip())
