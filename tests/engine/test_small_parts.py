@@ -93,9 +93,11 @@ def test_a_frozen_class_is_that_of_the_standard_library() -> None:
     assert ours(1) != 1
     assert hash(ours(1, 2, ())) == hash((1, 2, ())) == hash(theirs(1, 2, ()))
     made = ours(1)
-    for change in (lambda: setattr(made, "a", 2), lambda: setattr(made, "d", 2), lambda: delattr(made, "a")):
+    for name in ("a", "d"):
         with pytest.raises(FrozenInstanceError):
-            change()
+            setattr(made, name, 2)
+    with pytest.raises(FrozenInstanceError):
+        del made.a
     assert made.a == 1
     inner = ours(1)
     inner.c.append(inner)
