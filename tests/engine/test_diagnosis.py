@@ -161,6 +161,9 @@ def test_the_sentence_names_busy_cores_and_a_disk_that_is_waited_for() -> None:
 
     assert sentence(cpu=0.95).endswith("mostly in load; all CPU cores are busy")
     assert sentence(cpu=0.95, others_cpu=0.06).endswith("mostly in load"), "the training itself uses less"
+    crowded = diagnose(measured(**waits(0.6), stages=({"name": "map", "ms_per_batch": 4.0},), cpu=0.95, others_cpu=0.3))
+    assert crowded.sentence.endswith("mostly in map; other programs also use the CPU")
+    assert sentence(cpu=0.95, others_cpu=0.3).endswith("mostly in load"), "the line has 100 characters at most"
     assert sentence(io_wait=0.4, read_bytes_per_second=9e7).endswith("and it waits for the disk")
     assert sentence(io_wait=0.4, read_bytes_per_second=0.0).endswith("mostly in load")
 

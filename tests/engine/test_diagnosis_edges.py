@@ -301,6 +301,7 @@ def test_percentiles_of_a_gpu_need_20_readings(count: int, p5: float | None, p95
         ({"memory_used_bytes": GIB, "memory_total_bytes": 8 * GIB}, 0),
         ({"name": "another"}, 0),
         ({"name": None}, 1),
+        ({"memory_total_bytes": None, "memory_used_bytes": GIB - 1}, 1),
     ],
 )
 def test_a_gpu_is_idle_below_a_twentieth_of_use_and_memory(gpu_of_others: dict[str, Any], idle: int) -> None:
@@ -310,3 +311,44 @@ def test_a_gpu_is_idle_below_a_twentieth_of_use_and_memory(gpu_of_others: dict[s
     begun = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
     told = [{"type": "gpu", "gpus": [mine, free | gpu_of_others]}] * 3
     assert fed(begun, {"type": "phase", "phase": "training"}, *told).measurements().idle_gpus == idle
+
+
+def test_any_model_may_be_idle_next_to_a_gpu_without_a_name() -> None:
+    nameless = {"uuid": "GPU-a", "index": 0, "busy": 0.9}
+    free = {"uuid": "GPU-b", "index": 1, "busy": 0.0, "name": "B", "memory_used_bytes": 5, "memory_total_bytes": GIB}
+    begun = {"type": "started", "gpus": ["GPU-a"]}
+    known = fed(begun, {"type": "phase", "phase": "training"}, {"type": "gpu", "gpus": [nameless, free]})
+    assert known.measurements().idle_gpus == 1
+
+
+def test_what_a_gpu_counts_while_no_steps_run_is_left_out() -> None:
+    def reading(slowed: float) -> dict[str, Any]:
+        return {"type": "gpu", "gpus": [{"uuid": "GPU-a", "index": 0, "busy": 0.9, "slowed_by_power_seconds": slowed}]}
+
+    events: list[dict[str, Any]] = [
+        {"type": "started", "gpus": ["GPU-a"]}, {"type": "phase", "phase": "training"}, reading(0.0), reading(1.0),
+        {"type": "phase", "phase": "evaluating"}, reading(1.0), reading(1.0), {"type": "phase", "phase": "training"},
+        reading(1.0), reading(1.0),
+    ]  # fmt: skip
+    assert fed(*events).measurements().power_capped == 0.5
+
+
+def test_each_gpu_has_its_own_memory_and_its_own_neighbours() -> None:
+    devices = [{"uuid": f"GPU-{n}", "device": f"/device:GPU:{n}"} for n in (0, 1)]
+    begun = {"type": "started", "gpus": ["GPU-0", "GPU-1"], "gpu_devices": devices, "actual": {"memory_growth": True}}
+    other = {"pid": 1, "name": "a", "own": False, "memory_used_bytes": 4 * GIB}
+    own = {"pid": 2, "name": "b", "own": True, "memory_used_bytes": 2 * GIB}
+    gpus = [{"uuid": "GPU-0", "index": 0, "memory_total_bytes": 8 * GIB, "processes": [other, own]},
+            {"uuid": "GPU-1", "index": 1, "memory_total_bytes": 40 * GIB, "processes": [own]}]  # fmt: skip
+
+    def peak(first: float, second: float) -> float | None:
+        taken = {f"GPU:{n}": {"peak_bytes": int(size * GIB)} for n, size in enumerate((first, second))}
+        training = {"type": "phase", "phase": "training"}
+        return (
+            fed(begun, training, {"type": "gpu", "gpus": gpus}, {"type": "allocator", "devices": taken})
+            .measurements()
+            .memory_peak
+        )
+
+    assert peak(1.0, 20.0) == 0.5
+    assert peak(3.0, 1.0) == 0.75
