@@ -1,0 +1,167 @@
+"""Values on both sides of each limit of a search: its time, batches, learning rate and second look."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.proof.request import ProofError
+from gputui.engine.trials.search_record import Candidate, Limits
+from gputui.engine.tune import decision, tune_request
+from gputui.engine.tune.rate import suggestion
+from gputui.engine.tune.stages import recheck
+from gputui.engine.tune.stages.batch_size import rounded
+from gputui.engine.tune.time_plan import TimePlan, changes_learning
+
+from tests.support.proving import HERE
+from tests.support.typed import typed
+
+XLA, CACHE, BATCH = {"compile.xla": True}, {"input.cache": "memory"}, {"input.batch_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("minutes", "trial", "pairs", "learning", "changes"),
+    [
+        (2.2, 10.0, 3, 0.0, 4),  # 66 s for the decision, which are 3 pairs
+        (2.19, 10.0, 2, 21.7, 4),
+        (1.46, 10.0, 0, 0.0, 6),
+        (10.0, 10.0, 3, 120.0, 39),
+        (0.5, 10.0, 0, 0.0, 1),
+        (0.33, 10.0, 0, 0.0, 0),
+    ],
+)
+def test_the_minutes_are_divided(minutes: float, trial: float, pairs: int, learning: float, changes: int) -> None:
+    plan = TimePlan.of(Limits(minutes=minutes), trial, measure_seconds=2.0, repeats=3)
+    assert (plan.pairs, plan.changes) == (pairs, changes)
+    assert plan.learning_seconds == pytest.approx(learning)
+    assert plan.decision_seconds == pytest.approx(66.0 * pairs / 3 + learning)
+    assert plan.grace_seconds == pytest.approx(6 * minutes)
+
+
+def test_a_trial_of_a_pair_lasts_longer_by_its_measured_seconds() -> None:
+    assert TimePlan.of(Limits(), 10.0, 5.0, 3).pair_trial == 13.0
+    assert TimePlan.of(Limits(), 10.0, 1.0, 3).pair_trial == 10.0
+    assert [changes_learning(stages) for stages in ((), ("xla", "input"), ("xla", "precision"))] == [True, False, True]
+
+
+@pytest.mark.parametrize(("batch", "multiple"), [(15, 15), (16, 16), (23, 16), (24, 24), (1, 1)])
+def test_a_batch_size_is_a_multiple_of_eight_from_sixteen_on(batch: int, multiple: int) -> None:
+    assert rounded(batch) == multiple
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits", "expected"),
+    [
+        ({"input.batch_size": 128}, {"learning_rate": "keep"}, {}),
+        ({"input.batch_size": 32}, {"learning_rate": "linear"}, {}),
+        ({"input.batch_size": 128}, {"learning_rate": "linear"}, {"train.learning_rate": 0.004,
+         "train.decay_steps": 25}),
+        ({"input.batch_size": 128}, {"learning_rate": "sqrt", "warmup_steps": 7}, {"train.learning_rate": 0.002,
+         "train.decay_steps": 25, "train.warmup_steps": 7}),
+        ({"input.batch_size": 16}, {"learning_rate": "linear"}, {"train.learning_rate": 0.0005,
+         "train.decay_steps": 200}),
+        ({"input.batch_size": 32_000}, {"learning_rate": "linear"}, {"train.learning_rate": 1.0,
+         "train.decay_steps": 1}),
+    ],
+)  # fmt: skip
+def test_the_learning_rate_and_its_schedule_follow_the_batch(
+    settings: dict[str, Any], limits: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    preset = presets.defaults(["batch_size=32", "learning_rate=0.001", "schedule=cosine", "decay_steps=100"])
+    assert decision.scaled(preset, settings, Limits(**limits), HERE) == settings | expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ({"only": ["xlla"]}, "'xlla' cannot be searched, did you mean xla?; there are "),
+        ({"precisions": ["float8"]}, "there is no precision 'float8'; there are float32"),
+        ({"warmup_steps": 5, "learning_rate": "keep"}, "warm-up steps belong to a scaled learning rate: choose linear "
+         "or sqrt as well"),
+        ({"only": ["xla"], "leave": ["xla"]}, "nothing is left to search: xla is both searched and left out"),
+        ({"leave": ["input"]}, "--leave takes single options; input is left out by naming the others with --only"),
+        ({"study": "s"}, "a study belongs to a wide search: give --wide as well"),
+    ],
+)  # fmt: skip
+def test_limits_that_mean_nothing_are_refused_in_a_line(limits: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ProofError) as refused:
+        tune_request.checked(Limits(**limits))
+    assert str(refused.value).startswith(fault)
+    checked = tune_request.checked(Limits(only=["xla", "input"], leave=["batch_size", "cache"]))
+    assert list(checked.leave) == ["input.batch_size", "input.cache"]
+
+
+def curve(lowest: float, steps: int = 100, low: float = 0.1) -> tuple[list[float], list[float | None]]:
+    """A ramp from 1e-5 to 1 whose loss is 2, falls to `low` around the rate `lowest`, and rises again."""
+    rates = [suggestion.rate_at(step, 1e-5, 1.0, steps) for step in range(steps)]
+    away = [abs(math.log10(rate / lowest)) for rate in rates]
+    return rates, [2.0 - (2.0 - low) * math.exp(-((2 * far) ** 2)) for far in away]
+
+
+def test_the_suggestion_of_a_curve_without_noise() -> None:
+    rates, losses = curve(0.01)
+    made = suggestion.suggest(rates, losses)
+    assert made.lowest_at == pytest.approx(0.01, rel=0.06)
+    assert (made.rate, made.reason) == (
+        0.004, "the smoothed loss falls fastest at 0.004, and is lowest at 0.01")  # fmt: skip
+    assert suggestion.rate_at(50, 1e-5, 1.0, 100) == pytest.approx(10**-2.5)
+    assert suggestion.rate_at(150, 1e-5, 1.0, 100) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("finite", "reason"), [(9, "the ramp has only 9 finite losses"), (10, "")])
+def test_ten_finite_losses_are_the_least(finite: int, reason: str) -> None:
+    rates, losses = curve(1e-4, steps=20)
+    made = suggestion.suggest(rates, [*losses[:finite], *[None] * (20 - finite)])
+    assert made.reason == reason if reason else "finite losses" not in made.reason
+
+
+@pytest.mark.parametrize(("low", "suggested"), [(1.981, False), (1.975, True)])
+def test_a_fall_of_less_than_a_hundredth_is_no_suggestion(low: float, suggested: bool) -> None:
+    assert (suggestion.suggest(*curve(0.01, low=low)).rate is not None) is suggested
+
+
+# ---- the second look ------------------------------------------------------------------------------------
+
+
+def near(change: dict[str, Any], gain: float, spread: float | None = None) -> Candidate:
+    return typed(Candidate, {"tried": change, "gain": gain, "spread": spread, "decision": "rejected"})
+
+
+@pytest.mark.parametrize(
+    ("gains", "together"),
+    [((0.01, 0.02), 2), ((0.01, -0.042), 2), ((0.01, -0.043), 0), ((-0.029, -0.029), 2), ((-0.031, -0.031), 0)],
+)
+def test_small_gains_are_tried_together_within_their_errors(gains: tuple[float, float], together: int) -> None:
+    """A spread of 3 % is an error of 4.24 % of one trial each, and of 6 % of the sum of two."""
+    misses = [near(XLA, gains[0]), near(CACHE, gains[1])]
+    assert len(recheck.may_gain_together(misses, 0.03)) == together
+
+
+def test_changes_of_one_option_are_not_tried_together() -> None:
+    misses = [near(XLA, 0.01), near({"compile.xla": False}, 0.01), near(CACHE, 0.01)]
+    parts = recheck.may_gain_together(misses, 0.03)
+    assert parts == [misses[0], misses[2]]
+    assert recheck.changes_of(parts) == XLA | CACHE
+    assert recheck.may_gain_together(misses[:2], 0.03) == []
+
+
+def test_candidates_that_chance_may_have_rejected_are_in_the_order_of_their_gain() -> None:
+    def candidate(change: dict[str, Any], gain: float | None, decision: str = "rejected", count: int = 1) -> Candidate:
+        trials = [{"outcome": "ok", "samples_per_second": 100.0, "run": str(n)} for n in range(count)]
+        return typed(Candidate, {"tried": change, "settings": change, "gain": gain, "decision": decision,
+                                 "trials": trials, "stage": "xla"})  # fmt: skip
+
+    several = candidate({"input.prefetch": 2}, 0.05, count=3)
+    small, larger = candidate(XLA, 0.01), candidate(CACHE, 0.02)
+    later = candidate({"input.batch_size": 64}, 0.0)
+    every = [several, small, larger, later, candidate({"input.shuffle": 9}, -0.5), candidate(BATCH, 0.5, "kept"),
+             candidate({"device.numa": "off"}, None, "failed")]  # fmt: skip
+    screening = SimpleNamespace(
+        search=SimpleNamespace(candidates=every), best=SimpleNamespace(measured=None), noise=0.03, without_input=False,
+        may_take=None,
+        has=lambda tried: tried == {"none": 0}, settings_with=dict,
+    )  # fmt: skip
+    assert recheck.near_misses(cast(Any, screening)) == [larger, small, later]
