@@ -174,7 +174,7 @@ class TuneScreen(ProofView[SearchReading]):
         """Show the pairs of trials in place of the chart of the loss while pairs are measured, and at the end in place
         of the charts of the speed and the loss.
         """
-        ended, deciding = bool(self.data) and not self.is_measuring, drawing.is_deciding(self.data)
+        ended, deciding = self.data.is_read and not self.is_measuring, drawing.is_deciding(self.data)
         pairs = self.query_one("#pairs")
         pairs.styles.column_span = 2 if ended else 1
         pairs.display = ended or deciding
@@ -300,7 +300,7 @@ class TuneScreen(ProofView[SearchReading]):
             return bool(proof_sentences.to_take(self.data))
         if action == "chart":
             return bool(self.charts())
-        return action not in ("save_report", "copy") or bool(self.data)
+        return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
         """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
