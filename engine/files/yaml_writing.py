@@ -38,13 +38,13 @@ def load(text: str) -> tuple[YAML, CommentedMap]:
 
     Raises LayoutFault.
     """
-    _, indent, offset = load_yaml_guess_indent(text)
     yaml = YAML()
     yaml.Representer = _Plain
     yaml.preserve_quotes = True
     yaml.width = 110
-    yaml.indent(mapping=indent or 2, sequence=indent or 2, offset=offset or 0)
     try:
+        _, indent, offset = load_yaml_guess_indent(text)
+        yaml.indent(mapping=indent or 2, sequence=indent or 2, offset=offset or 0)
         document = yaml.load(text)
     except YAMLError as fault:
         raise LayoutFault(f"the layout of the file cannot be kept: {' '.join(str(fault).split())}") from None
