@@ -143,3 +143,86 @@ def test_what_is_left_out_because_of_a_default_names_no_option(settings: tuple[s
     assert isinstance(node, ast.FunctionDef)
     done = Specialiser(CHOSEN, options(*settings), {}).function(node)
     assert done == f"def function(given):\n    return given{keys}"
+
+
+def test_the_whole_text_of_a_specialised_function(snapshot: Any) -> None:
+    assert "\n\n\n".join(extracted(options(*settings)) for settings in SETTINGS) == snapshot
+
+
+def specialised(text: str, *settings: str, **constants: Any) -> str:
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    return Specialiser(text, options(*settings), constants).function(node)
+
+
+@pytest.mark.parametrize(
+    ("expression", "settings", "constants", "expected"),
+    [
+        ("not options.input.one_batch", "", {}, "True  # input.one_batch"),
+        ("options.input.batch_size > 64", "", {}, "False  # input.batch_size"),
+        ("options.input.batch_size >= 64", "", {}, "True  # input.batch_size"),
+        ("options.input.batch_size < 64", "", {}, "False  # input.batch_size"),
+        ("options.input.batch_size <= 64", "", {}, "True  # input.batch_size"),
+        ("options.input.batch_size != 64", "", {}, "False  # input.batch_size"),
+        ("options.input.cache in ('off', 'memory')", "", {}, "True  # input.cache"),
+        ("options.input.cache not in ('off', 'memory')", "", {}, "False  # input.cache"),
+        ("options.train.seed is None", "", {}, "False  # train.seed"),
+        ("options.train.seed is not None", "", {}, "True  # train.seed"),
+        ("options.workload.source[0]", "data=npz:/a", {}, '"npz"  # workload.data'),
+        ("min(options.input.batch_size, 3)", "", {}, "3  # input.batch_size"),
+        ("given if options.input.one_batch else other", "", {}, "other  # input.one_batch"),
+        ("1 if given else options.input.batch_size", "", {}, "1 if given else 64  # input.batch_size"),
+        ("given and options.input.one_batch", "", {}, "False  # input.one_batch"),
+        ("given and options.input.deterministic_order", "", {}, "given  # input.deterministic_order"),
+        ("given or options.input.one_batch or other", "", {}, "given or other  # input.one_batch"),
+        ("given or options.input.batch_size", "", {}, "given or 64  # input.batch_size"),
+        ("options.input.batch_size or given", "", {}, "64  # input.batch_size"),
+        ("function(known, given, name=known, other=given)", "", {"known": 3}, "function(given, name=3, other=given)"),
+        ("function(given, known)", "", {"known": 3}, "function(given)"),
+        ("function(known)", "", {"known": 3}, "function()"),
+        ("function(name=given, known=known)", "", {"known": 3}, "function(name=given)"),
+        ("known + given", "", {"known": 3}, "3 + given"),
+        ("[options.input.batch_size, given]", "", {}, "[64, given]  # input.batch_size"),
+        ("options.bytes_to_device", "cast=device", {}, "True  # input.cast"),
+        ("'# é', options.input.batch_size", "", {}, "'# é', 64  # input.batch_size"),
+    ],
+)
+def test_an_expression_becomes_its_value_with_the_options_that_made_it(
+    expression: str, settings: str, constants: dict[str, Any], expected: str
+) -> None:
+    text = f"def function(given, other, options):\n    return {expression}\n"
+    made = specialised(text, *settings.split(), **constants)
+    assert made == f"def function(given, other):\n    return {expected}"
+
+
+def test_a_parameter_goes_with_its_default_and_its_comma() -> None:
+    for head, expected in (
+        ("known", ""), ("known, a", "a"), ("a, known", "a"), ("a, known=1", "a"), ("known=1, a=2", "a=2"),
+        ("a, known, b=3", "a, b=3"), ("a=1, known=2, b=3", "a=1, b=3"),
+    ):  # fmt: skip
+        assert specialised(f"def f({head}):\n    return 1\n", known=5) == f"def f({expected}):\n    return 1"
+
+
+@pytest.mark.parametrize(("length", "lines"), [(110, 1), (111, 4)])
+def test_a_signature_is_put_on_one_line_if_it_fits(length: int, lines: int) -> None:
+    name = "n" * (length - len("def f(, b):"))
+    made = specialised(f"def f(\n    {name},\n    b,\n):\n    return 1\n").splitlines()
+    assert len(made) == lines + 1
+    assert made[0] == (f"def f({name}, b):" if lines == 1 else "def f(")
+
+
+def test_statements_behind_a_decided_return_and_empty_bodies_are_left_out() -> None:
+    text = (
+        "def f(a, options):\n    if options.input.one_batch:\n        a = 1\n    else:\n        return a\n    a = 2\n"
+    )
+    assert specialised(text) == "def f(a):\n    return a  # input.one_batch"
+    assert specialised(text, "one_batch=true") == "def f(a):\n    a = 1  # input.one_batch\n    a = 2"
+    text = "def f(a, options):\n    while a:\n        if options.input.one_batch:\n            a = 1\n"
+    assert specialised(text) == "def f(a):\n    while a:\n        pass"
+    text = (
+        "def f(a, options):\n    if a:\n        return 1\n    elif options.input.one_batch:\n        return 2\n"
+        "    else:\n        a = 3  # why\n    return a\n"
+    )
+    assert specialised(text) == (
+        "def f(a):\n    if a:\n        return 1\n    else:\n        a = 3  # input.one_batch: why\n    return a"
+    )
