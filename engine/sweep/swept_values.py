@@ -40,14 +40,17 @@ def axis(text: str, in_grid: bool = True) -> Axis:
     if match := _RANGE.fullmatch(listed):
         return _range(text, key, match, in_grid)
     distinct: dict[str, Any] = {}
-    for word in _split(listed):
+    for word in _split(text, listed):
         read = _value(text, word)
         distinct.setdefault(_identity(key, read), read)
     return Axis(key=key, values=list(distinct.values()))
 
 
-def _split(listed: str) -> list[str]:
-    """Return the parts between the commas of a list that are outside brackets and quotes, as in `[64,64],[128]`."""
+def _split(text: str, listed: str) -> list[str]:
+    """Return the parts between the commas of a list that are outside brackets and quotes, as in `[64,64],[128]`.
+
+    Raises ProofError if a bracket or a quote is not closed.
+    """
     parts, depth, quote = [""], 0, ""
     for character in listed:
         if quote:
@@ -60,6 +63,8 @@ def _split(listed: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
+    if depth > 0 or quote:
+        raise ProofError(f"--over {text}: {f'the quote {quote}' if quote else 'a bracket'} is not closed")
     return parts
 
 
@@ -116,6 +121,8 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
     number = int(count or FEW)
     if not 2 <= number <= MOST_VALUES:
         raise ProofError(f"--over {text}: a range has 2 to {MOST_VALUES:,} values")
+    if whole and count and number > last - first + 1:
+        raise ProofError(f"--over {text}: from {low} to {high} there are only {last - first + 1:.0f} whole numbers")
     places = [value_at(ranged, place / (number - 1)) for place in range(number)]
     return Axis(key=key, values=list(dict.fromkeys(places)))
 

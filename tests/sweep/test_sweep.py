@@ -110,6 +110,13 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "say what to sweep" in refused()
     assert refused("learning_rate=0..0.1").startswith("--over train.learning_rate=0.0: 0.0 does not fit")
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
+    assert (
+        refused("args.x=[1,2]")
+        == "one setting is no sweep: give at least two values, such as --over learning_rate=1e-3,3e-3"
+    )
+    assert refused("args.x=[1,2") == "--over args.x=[1,2: a bracket is not closed"
+    assert refused("args.x='a,b") == "--over args.x='a,b: the quote ' is not closed"
+    assert refused("epochs=16..17:3") == "--over epochs=16..17:3: from 16 to 17 there are only 2 whole numbers"
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
     assert "say which way is better" in refused(RATES, metric="size")
     assert all("give a figure of an epoch" in refused(RATES, metric=wrong) for wrong in ("", "val loss", "loss:up"))
