@@ -1,0 +1,206 @@
+"""What an exported folder has in it: the data up to a size, the code that is imported, a README and the versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.entry import EntryFault
+from gputui.engine.export import export_folder
+from gputui.engine.export.export_folder import Exported, export
+from gputui.engine.export.own_code import stateful_draws
+from gputui.engine.interpreter import installed, interpreter
+from gputui.engine.presets import Preset
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script itself is tested elsewhere, and takes most of the time."""
+    monkeypatch.setattr(export_folder, "to_script", lambda preset, base: f"# {preset.name} in {base.name}\n")
+
+
+def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:
+    return Preset(name, presets.defaults(settings).options, description)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+ALWAYS = {"README.md", "requirements.txt", "plain.py", "my-night.yaml"}
+
+
+def test_data_is_copied_up_to_64_mib(tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    for name in ("a/1.png", "b/2.png", "b/inner/3.png"):
+        (images / name).parent.mkdir(parents=True, exist_ok=True)
+        (images / name).write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    most = 64 * 1024**2
+    for size, name in ((most, "most.npz"), (most + 1, "more.npz")):
+        with (tmp_path / name).open("wb") as stream:
+            stream.truncate(size)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.rec").write_text(folder)
+        (tmp_path / folder / f"{folder}.rec").write_text(folder)
+    for number, (data, copied, missing, source) in enumerate((
+        ("digits", {"data/digits.npz"}, None, "digits"),
+        ("synthetic", set(), None, "synthetic"),
+        (f"images:{images}/", {"data/images/a/1.png", "data/images/b/2.png", "data/images/b/inner/3.png"}, None,
+         "images:HERE/data/images"),
+        (f"images:{tmp_path}/empty", set(), (f"{tmp_path}/empty", "data/empty"), "images:HERE/data/empty"),
+        (f"npz:{tmp_path}/most.npz", {"data/most.npz"}, None, "npz:HERE/data/most.npz"),
+        (f"npz:{tmp_path}/more.npz", set(), (f"{tmp_path}/more.npz", "data/more.npz"), "npz:HERE/data/more.npz"),
+        (f"tfrecord:{tmp_path}/one/*.rec", {"data/same.rec", "data/one.rec"}, None, "tfrecord:HERE/data/*.rec"),
+        (f"tfrecord:{tmp_path}/*/*.rec", {"data/same.rec", "data/one.rec", "data/two.rec"},
+         (f"{tmp_path}/*/*.rec", "data/*.rec"), "tfrecord:HERE/data/*.rec"),
+        (f"tfrecord:{tmp_path}/none*.rec", set(), (f"{tmp_path}/none*.rec", "data/none*.rec"),
+         "tfrecord:HERE/data/none*.rec"),
+    )):  # fmt: skip
+        target = tmp_path / f"out-{number}"
+        assert export(preset(f"data={data}"), target) == Exported(target, missing), data
+        assert files(target) == ALWAYS | copied, data
+        read = presets.resolve(str(target / "my-night.yaml")).options
+        assert read.workload.data.replace(str(target), "HERE") == source
+        assert ("too large to be copied" in (target / "README.md").read_text()) == (missing is not None)
+
+
+def test_nothing_is_left_of_an_export_that_fails_and_the_folder_has_the_modes_of_others(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import README\n\n\ndef build(context): ...\n")
+    (tmp_path / "README.py").write_text("")
+    given = preset(f"entry={tmp_path}/train.py:build", f"workload.folder={tmp_path}")
+    before = files(tmp_path)
+    (tmp_path / "train.py").write_text("import plain\n\n\ndef build(context): ...\n")
+    (tmp_path / "plain.py").write_text("")
+    with pytest.raises(EntryFault) as fault:
+        export(given, tmp_path / "out")
+    assert (fault.value.message, fault.value.change) == (
+        f"{tmp_path}/plain.py cannot be exported", "rename it: the exported folder has a plain.py of its own",
+    )  # fmt: skip
+    assert files(tmp_path) == before | {"plain.py"}
+    (tmp_path / "train.py").write_text("def build(:\n")
+    with pytest.raises(EntryFault, match=r"train\.py is not valid Python: ") as fault:
+        export(given, tmp_path / "out")
+    assert fault.value.change == "correct it"
+    mask = os.umask(0o027)
+    try:
+        made = export(preset(), tmp_path / "made").folder
+    finally:
+        os.umask(mask)
+    assert made.stat().st_mode & 0o777 == 0o750
+    assert os.umask(mask) == mask
+
+
+def test_the_folder_has_no_place_and_no_secret_of_this_machine(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(preset("cache=/tmp/kept", "python=/usr/bin/python3", "url=https://x/SECRET", "data=synthetic"), target)
+    read = presets.resolve(str(target / "my-night.yaml")).options
+    assert (read.input.cache, read.run.python, read.notify.url) == (f"{target}/cache", None, None)
+    assert not [name for name in files(target) if "SECRET" in (target / name).read_text()]
+    export(preset("cache=memory"), tmp_path / "memory")
+    assert presets.resolve(str(tmp_path / "memory" / "my-night.yaml")).options.input.cache == "memory"
+
+
+MODULES = {
+    "train.py": "import a.b\nfrom c import d, e\nfrom . import f\nimport json, numpy\nfrom g.h import *\n",
+    "a/__init__.py": "", "a/b.py": "from .x import y\nfrom .. import top\n", "a/x.py": "", "a/unused.py": "",
+    "c.py": "import train\n", "f.py": "import yaml as other\n", "g/h.py": "from h2 import k\n", "g/h2.py": "",
+    "top.py": "", "d.py": "",
+}  # fmt: skip
+
+
+def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in MODULES.items():
+        (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "code" / name).write_text(text)
+    with (tmp_path / "code" / "train.py").open("a") as stream:
+        stream.write("def build(context): ...\n")
+    target = tmp_path / "out"
+    export(preset(f"entry={tmp_path}/code/train.py:build", f"workload.folder={tmp_path}/code"), target)
+    assert files(target) - ALWAYS == {
+        "train.py", "a/__init__.py", "a/b.py", "a/x.py", "c.py", "f.py", "g/h.py", "g/h2.py", "top.py",
+    }  # fmt: skip
+    needed = (target / "requirements.txt").read_text().splitlines()
+    assert not any("Your code also imports" in line and "numpy" not in line for line in needed), needed
+    read = presets.resolve(str(target / "my-night.yaml")).options.workload
+    assert (read.entry, read.folder) == (f"{target}/train.py:build", str(target))
+    export(preset("entry=a.b:build", f"workload.folder={tmp_path}/code"), tmp_path / "module")
+    assert presets.resolve(str(tmp_path / "module" / "my-night.yaml")).options.workload.entry == "a.b:build"
+    outside = preset(f"entry={tmp_path}/code/a/x.py:build", f"workload.folder={tmp_path}/code/g")
+    export(outside, tmp_path / "outside")
+    assert files(tmp_path / "outside") - ALWAYS == {"x.py"}, "its own folder is the root"
+
+
+def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.21.0")
+    monkeypatch.setattr(installed, "keras_version", lambda: "")
+    own = {"numpy": ["numpy"], "yaml": ["PyYAML"], "tensorflow": ["tensorflow"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: own)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"gputui": "0.1", "PyYAML": "6"}.get(name, "1"))
+    version = ".".join(map(str, installed.intended().version))
+    modules = {"yaml", "numpy", "json", "tensorflow", "odd", "other", "__future__"}
+    lines = export_folder._requirements(preset().options, modules)
+    assert lines == [
+        f"# Python {version}", "tensorflow==2.21.0", "keras", "gputui==0.1", "numpy==1", "PyYAML==6",
+        "# Your code also imports odd, other: add the packages.",
+    ]  # fmt: skip
+    monkeypatch.setattr(interpreter, "is_own", lambda python: False)
+    assert export_folder._requirements(preset().options, modules)[4:] == [
+        "# Your code also imports numpy, odd, other, yaml: add the packages."
+    ]
+    assert export_folder._requirements(preset().options, set())[4:] == []
+
+
+def test_the_readme_says_how_to_train_elsewhere(tmp_path: Path) -> None:
+    export(preset("data=npz:/no/a.npz", description="what\nit  is"), tmp_path / "out")
+    assert (
+        (tmp_path / "out" / "README.md").read_text()
+        == """\
+# my night!
+
+what it is
+
+Exported by gputui. Install what it needs, with the version of Python that requirements.txt names:
+
+    pip install -r requirements.txt
+
+Put the data at `data/a.npz`: it was too large to be copied.
+
+Train it with gputui, in this folder:
+
+    gputui --preset my-night.yaml
+
+Or the same training in plain TensorFlow, without gputui:
+
+    python plain.py
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "draws"),
+    [
+        ("def f():\n    tf.random.normal([1])\n", ["tf.random.normal in f (a.py:2)"]),
+        ("tf.random.normal([1])\n", []),
+        ("def f():\n    tf.random.normal([1], seed=1)\n", []),
+        ("def f():\n    def g():\n        tensorflow.image.random_crop(x)\n",
+         ["tensorflow.image.random_crop in g (a.py:3)"]),
+        ("def f():\n    tf.random.stateless_normal([1])\n    np.random.normal(1)\n    normal(1)\n", []),
+        ("def f(:\n", []),
+    ],
+)  # fmt: skip
+def test_draws_without_a_seed_of_their_own_are_named(code: str, draws: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(code)
+    assert stateful_draws(tmp_path / "a.py") == draws
+    assert stateful_draws(tmp_path / "gone.py") == []
+
+
+@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+def test_a_file_of_more_than_a_megabyte_is_not_searched_for_draws(more: int, is_read: bool, tmp_path: Path) -> None:
+    code = "def f():\n    tf.random.normal([1])\n#"
+    (tmp_path / "a.py").write_text(code + "x" * (1_000_000 + more - len(code)))
+    assert bool(stateful_draws(tmp_path / "a.py")) is is_read
