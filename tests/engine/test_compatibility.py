@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.doctor import libraries
@@ -12,7 +15,10 @@ from tests.engine.test_checks import TEXTS, found_by
 from tests.support.checked import BLACKWELL, NONE, ONE, PASCAL, TWO, VOLTA, WITH_DISPLAY, gpu, machine
 
 
-def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_installed_packages_cannot_do_on_this_machines_chips(
+    monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    said = []
     without_cuda, with_cuda, nothing = {"is_cuda_build": False}, {"is_cuda_build": True}, dict[str, object]()
     mend, newest = "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'", "pip install 'nvidia-cudnn-cu12>=9.24,<10'"
     for rule, on, settings, build, version, levels, words in (
@@ -51,6 +57,7 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatc
         monkeypatch.setattr(installed, "cudnn_version", lambda version=version: version)
         found = found_by(rule, on, settings)
         assert [finding.level for finding in found] == levels, (rule, settings, version)
+        said += [f"{settings}, cuDNN {version}: {finding.level}: {finding}" for finding in found]
         assert all(words in finding.change for finding in found), found
         assert all("<9.11" not in finding.change for finding in found if version == (9, 10)), "it is installed"
     monkeypatch.setattr(installed, "build_info", lambda: without_cuda)
@@ -58,6 +65,8 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatc
     (found_on_arm,) = found_by("build", ONE, "epochs=3")
     assert "build TensorFlow 2.18 to 2.21 with CUDA from its source" in found_on_arm.change
     assert "pip" not in found_on_arm.change
+    text = "\n".join([*said, str(found_on_arm)]).replace(sys.executable, "PYTHON")
+    assert re.sub(r"(XLA of TensorFlow 2)[.\d]+", r"\1", text) == snapshot
 
 
 def test_a_cudnn_that_ld_library_path_puts_before_pips_is_the_one_that_counts(

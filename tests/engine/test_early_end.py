@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.checks import early_end
+from gputui.engine.job.slurm import Left
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
+
+from tests.support.checked import NONE
+from tests.support.training import options
 
 SETTINGS = ("epochs=2", "train.seed=1")
 
@@ -74,3 +79,46 @@ def test_ten_minutes_or_else_a_hundred_epochs_without_a_checkpoint_are_warned_of
     found = list(early_end.unkept(presets.resolve("quickstart", settings.split())))
     assert [finding.message.startswith(words) for finding in found] == ([True] if words else [])
     assert all((finding.level, finding.options) == ("warning", ("run.checkpoint",)) for finding in found)
+
+
+KEPT = (
+    "warning", "without checkpoints a run that is ended with its job cannot be resumed",
+    "set run.checkpoint=epoch, or every so many steps",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "job", "left", "note"),
+    [
+        ("max_minutes=3", "77", Left(60.0), ()),
+        ("max_minutes=auto", "", None,
+         ("note", "outside of a Slurm job auto is no limit", "for a limit here give minutes")),
+        ("max_minutes=auto", "77", None,
+         ("note", "squeue is asked for the end of the Slurm job 77",
+          "the run ends itself 2 minutes less, or a tenth less if that is shorter")),
+        ("max_minutes=auto", "77", Left(None, "no answer"),
+         ("note", "squeue is asked for the end of the Slurm job 77",
+          "the run ends itself 2 minutes less, or a tenth less if that is shorter")),
+        ("max_minutes=auto", "77", Left(3600.0),
+         ("note", "the Slurm job 77 ends in 1:00:00", "the run ends itself after 58:00")),
+        ("max_minutes=auto", "77", Left(1200.0),
+         ("note", "the Slurm job 77 ends in 20:00", "the run ends itself after 18:00")),
+        ("max_minutes=auto", "77", Left(100.0),
+         ("note", "the Slurm job 77 ends in 1:40", "the run ends itself after 1:30")),
+        ("max_minutes=auto", "77", Left(-5.0),
+         ("note", "the Slurm job 77 ends in 0:00", "the run ends itself after 0:00")),
+    ],
+)  # fmt: skip
+def test_what_a_jobs_time_limit_does_is_said_and_that_nothing_is_kept(
+    settings: str, job: str, left: Left | None, note: tuple[str, ...]
+) -> None:
+    machine = replace(NONE, job_id=job, job_ends=left)
+    for checkpoint in ("off", "epoch"):
+        given = options(*settings.split(), f"checkpoint={checkpoint}")
+        found = [(each.level, each.message, each.change) for each in early_end.time_limit(given, machine)]
+        is_lost = note and job and checkpoint == "off"
+        assert found == [*([note] if note else []), *([KEPT] if is_lost else [])]
+    given = options("stop_signal=SIGUSR1")
+    assert [(each.options, each.level, each.message, each.change) for each in early_end.stop_signal(given, NONE)] == [
+        (("run.stop_signal", "run.checkpoint"), *KEPT)
+    ]
