@@ -10,9 +10,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from difflib import unified_diff
-from itertools import islice
 
 from tests.faults.one_line import Fault, by_hand, faults
 from tests.faults.planted import noticed
@@ -38,34 +36,40 @@ def main() -> int:
         parser.error("no run under coverage.py is kept: python -m tests.faults --reach")
     if not given.files:
         parser.error("give files or folders of engine/ or tui/")
-    if given.replace:
-        [file] = given.files
-        drawn = iter([(file, by_hand((ROOT / file).read_text(encoding="utf-8"), *given.replace))])
-    else:
-        drawn = _drawn(given.files, given.seed)
-    counts: Counter[str] = Counter()
-    for file, fault in drawn if given.unreached else islice(drawn, given.faults):
-        source = (ROOT / file).read_text(encoding="utf-8")
-        reaching = reached.tests(file, source, fault.line, fault.last_line)
-        if given.unreached and reaching:
-            continue
-        tests = [*given.also, *reached.chosen(reaching, given.seconds)]
-        outcome = _outcome(file, fault.planted(source), tests, 60 + 3 * reached.total_seconds(tests))
-        counts[outcome] += 1
-        if outcome != "noticed" or given.replace:
-            print(f"{outcome}: {file}:{fault.line} ({fault.kind}; {len(tests)} of {len(reaching)} tests)")
-            print(*_changed_lines(source, fault.planted(source)), sep="\n", flush=True)
+    try:
+        if given.replace:
+            [file] = given.files
+            drawn = [(file, by_hand((ROOT / file).read_text(encoding="utf-8"), *given.replace))]
+        else:
+            drawn = _drawn(given.files, given.seed)
+            drawn = drawn if given.unreached else drawn[: given.faults]
+        counts = Counter(_report(reached, given, file, fault) for file, fault in drawn)
+    except (OSError, ValueError, SyntaxError) as error:
+        parser.error(str(error))
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return 0
 
 
-def _outcome(file: str, source: str, tests: list[str], at_most_seconds: float) -> str:
-    if not tests:
-        return "unreached"
-    return "noticed" if noticed(file, source, tests, at_most_seconds) else "survived"
+def _report(reached: Reached, given: argparse.Namespace, file: str, fault: Fault) -> str:
+    """Plants a fault and prints it, but for one of a draw that is noticed; gives the outcome."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    changed = fault.planted(source)
+    reaching = reached.tests(file, source, fault.line, fault.last_line)
+    if given.unreached and reaching:
+        return "reached"
+    tests = [*given.also, *reached.chosen(reaching, given.seconds)]
+    outcome = "unreached"
+    if tests:
+        limit = 60 + 3 * reached.total_seconds(tests)
+        outcome = "noticed" if noticed(file, changed, tests, limit) else "survived"
+    if outcome != "noticed" or given.replace:
+        print(f"{outcome}: {file}:{fault.line} ({fault.kind}; {len(tests)} of {len(reaching)} tests)")
+        differing = unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm="")
+        print(*(f"    {line}" for line in differing if line[:3] not in ("---", "+++", "@@ ")), sep="\n", flush=True)
+    return outcome
 
 
-def _drawn(files: list[str], seed: int) -> Iterator[tuple[str, Fault]]:
+def _drawn(files: list[str], seed: int) -> list[tuple[str, Fault]]:
     """One fault of each line that has any, in a random order."""
     drawing = random.Random(seed)
     found = []
@@ -79,12 +83,7 @@ def _drawn(files: list[str], seed: int) -> Iterator[tuple[str, Fault]]:
                     by_line.setdefault(fault.line, []).append(fault)
             found += [(str(file.relative_to(ROOT)), drawing.choice(those)) for those in by_line.values()]
     drawing.shuffle(found)
-    yield from found
-
-
-def _changed_lines(before: str, after: str) -> list[str]:
-    differing = unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return [f"    {line}" for line in differing if line[:3] not in ("---", "+++", "@@ ")]
+    return found
 
 
 if __name__ == "__main__":
