@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.files import writing
+from gputui.engine.leases import free_gpus
+from gputui.engine.notify import of_runs
 from gputui.engine.process import launch, resuming, supervisor
 from gputui.engine.process.ending import NOTHING_SAVED, Evidence, classify, out_of_memory, with_hint
 from gputui.engine.process.known_failures import RESUME
@@ -22,6 +25,7 @@ from gputui.engine.runs import Run, RunError, checkpoint_files, results
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, Fault, Finished, Warn
 from gputui.engine.runs.results import Report
+from gputui.engine.system import descendants
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.system.locks import Lock
@@ -41,7 +45,8 @@ def engine(tmp_path: Path) -> Iterator[Supervisor]:
     made = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
     yield made
     made.events.close()
-    made.folder.close()
+    with contextlib.suppress(OSError):  # it has ended
+        made.folder.close()
     os.close(reader)
     os.close(lifeline)
 
@@ -204,6 +209,70 @@ def test_an_end_has_one_message_and_one_hint(seen: dict[str, Any], kind: str, me
     assert (end.kind, end.message, end.hint) == (kind, message, hint)
     assert with_hint(end, is_saved=True) == end
     assert with_hint(end, is_saved=False).hint == (NOTHING_SAVED if hint == RESUME else hint)
+
+
+# ---- the whole work of an engine -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_engine_warns_of_a_disk_without_locks_and_of_a_stuck_gpu_and_ends_its_status(
+    engine: Supervisor, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    did: list[str] = []
+
+    def part(name: str) -> Any:
+        def made(*_: object) -> Any:
+            return SimpleNamespace(start=lambda: did.append(f"{name} starts"), stop=lambda: did.append(f"{name} stops"))
+
+        return made
+
+    monkeypatch.setattr(supervisor, "LiveDiagnosis", part("diagnosis"))
+    monkeypatch.setattr(supervisor, "Workers", part("workers"))
+    monkeypatch.setattr(descendants, "adopt_orphans", lambda: did.append("adopts"))
+    monkeypatch.setattr(engine, "_take_signals", lambda: did.append("takes signals"))
+    monkeypatch.setattr(engine, "_attend", lambda: did.append("attends"))
+    monkeypatch.setattr(engine, "_answer", lambda: None)
+    monkeypatch.setattr(free_gpus, "give_back", lambda _leases: ["GPU 1 is stuck: why"])
+    monkeypatch.setattr(of_runs, "send", lambda run, _emit: did.append(f"sends {run.status['phase']}"))
+    engine.held = held
+    assert engine.supervise() == 0
+    assert did == [
+        "takes signals", "adopts", "diagnosis starts", "workers starts", "attends", "workers stops", "diagnosis stops",
+        "sends ended",
+    ]  # fmt: skip
+    assert [(kind, message) for kind, message, _ in read_warnings(engine)] == [
+        (
+            "no_locks",
+            "the file system of the run folder has no locks: only its processes show whether the run is alive",
+        ),
+        ("stuck_gpu", "GPU 1 is stuck: why"),
+    ]
+    status = engine.run.status
+    assert (status["phase"], "engine_pid" in status, "trainer_pid" in status) == ("ended", True, not held)
+
+
+def read_warnings(engine: Supervisor) -> list[tuple[str, str, str]]:
+    warnings = read_events(engine.run.path, [TELEMETRY_FILE]).of(Warn)
+    return [(event.kind, event.message, event.hint) for event in warnings]
+
+
+def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> Any:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    preset = presets.resolve("quickstart")
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        launch.start_with(refuses, preset)
+    with monkeypatch.context() as patched:
+        patched.setattr(launch, "spawn", refuses)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            launch.start(preset)
+    with monkeypatch.context() as patched:
+        patched.setattr("gputui.engine.runs.code_copy.make", refuses)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            launch.create(launch.settle(preset, Path.cwd()))
+    assert runs.all_runs() == []
+    assert not [path for path in runs.runs_folder().iterdir() if path.is_dir()]
 
 
 # ---- which run is resumed ------------------------------------------------------------------------
