@@ -126,9 +126,10 @@ def test_the_search_is_over_at_the_last_moment_for_the_shortest_proof(
 
 def test_trials_of_the_proof_that_are_done_take_no_more_time() -> None:
     trials = [trained(ONE, 60.0), trained(TWO, 60.0)]
-    time = time_of([*trials, trained(ONE, 60.0, part=PROOF), trained({RATE: 0.9}, 60.0, part=PROOF)])
-    assert time.is_left_for(None, SEARCH, 0, 119.0), "7 min of the proof are left, and a minute of the trial"
-    assert not time.is_left_for(None, SEARCH, 0, 120.0)
+    done = [trained(ONE, 60.0, part=PROOF), trained(TWO, 60.0, part=PROOF), trained({RATE: 0.9}, 60.0, part=PROOF)]
+    time = time_of([*trials, *done])
+    assert time.is_left_for(None, SEARCH, 0, 179.0), "6 min of the proof are left, and a minute of the trial"
+    assert not time.is_left_for(None, SEARCH, 0, 180.0)
 
 
 def test_the_finalists_are_chosen_again_after_a_trial_has_ended() -> None:
@@ -140,6 +141,7 @@ def test_the_finalists_are_chosen_again_after_a_trial_has_ended() -> None:
     time.has_settled()
     assert (time.finalists, time.lacks_pair) == ([ONE, TWO], False)
     assert time_of(trials[:1], finalists=1).lacks_pair is False
+    assert len(time_of([*trials, trained({RATE: 0.003}, 60.0)]).finalists) == 2
 
 
 # ---- trainings in the queue ---------------------------------------------------------------------------

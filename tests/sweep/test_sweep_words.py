@@ -149,7 +149,7 @@ def test_a_sentence_about_each_rival() -> None:
 @pytest.mark.parametrize(
     ("searched", "proved", "higher", "compared", "lucky"),
     [(1.0, 1.2, False, 3, True), (1.2, 1.0, False, 3, False), (1.0, 1.0, False, 3, False), (1.2, 1.0, True, 3, True),
-     (1.0, 1.2, True, 3, False), (1.0, 1.2, False, 1, False)],
+     (1.0, 1.2, True, 3, False), (1.0, 1.2, False, 1, False), (1.0, 1.0, True, 3, False)],
 )  # fmt: skip
 def test_the_best_of_several_is_lucky_if_fresh_seeds_are_worse(
     searched: float, proved: float, higher: bool, compared: int, lucky: bool
@@ -187,6 +187,8 @@ def test_each_trial_and_each_setting_is_a_line() -> None:
         ["learning_rate=0.002", "-", "-", "0.8 (dropped)  failed"],
         ["learning_rate=0.003", "-", "-", "planned"],
     ]
+    assert list(table.right) == [1, 2]
+    assert list(sweep_sentences.trials_table(sweep).right) == [3, 5, 6]
     assert [line for _, line in sweep_sentences.news(sweep)] == [
         "r1  learning_rate=0.001 seed=1  done  val_loss 0.5",
         "r1  learning_rate=0.002 seed=1  dropped  val_loss 0.8",
@@ -213,6 +215,7 @@ def test_settings_are_in_the_order_of_their_means_and_those_that_ended_early_are
     trials.append(trial(TWO, 2, "failed"))
     assert sweep_groups.ranked(trials, higher=False) == [(ONE, 0.5)], "a setting that fails with a seed is no finalist"
     assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=True) == [(THREE, 0.9), (ONE, 0.5)]
+    assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=False) == [(ONE, 0.5), (THREE, 0.9)]
 
 
 def test_the_swept_options_in_words() -> None:
@@ -318,12 +321,18 @@ def test_a_rival_is_compared_on_the_seeds_of_both_from_three_on() -> None:
     assert better.decision == "better"
     assert [better.mean, better.mean_of_rival] == pytest.approx([1.0, 2.1])
     assert better.half_width == pytest.approx(decision.student(2, 0.03) * 0.1 / math.sqrt(3))
-    assert compared({1: 2.0, 2: 2.2, 3: 2.1}, higher=True).decision == "worse"
+    worse = compared({1: 2.0, 2: 2.2, 3: 2.1}, higher=True)
+    assert worse.decision == "worse"
+    assert worse.differences == pytest.approx([-1.0, -1.1, -0.9])
     half = compared({1: 2.0, 2: 2.2, 3: 2.1}, rivals=2).half_width
     assert half == pytest.approx(decision.student(2, 0.015) * 0.1 / math.sqrt(3)), "the risk is divided"
     assert compared({1: 1.0, 2: 1.2, 3: 1.1}).decision == "undecided"
-    same = compared({1: 1.5, 2: 1.6, 3: 1.7}, higher=True)
-    assert same.decision == "undecided"
+    same = compared({1: 1.0, 2: 1.1, 3: 1.2})
+    assert (same.why, same.mean, same.half_width, same.decision) == ("", 0.0, 0.0, "undecided")
+    rival = Rival(changes=TWO)
+    decision.compare(rival, {1: 1.0, 2: 2.0, 3: 3.0}, {1: 1.5, 2: 2.5, 3: 3.5}, False)
+    assert (rival.mean, rival.why) == (
+        None, "all fresh seeds gave the same difference: does the training obey train.seed?")  # fmt: skip
 
 
 def test_the_winner_is_the_rival_that_is_furthest_ahead() -> None:
