@@ -284,3 +284,98 @@ class Nothing:
 
     def close(self) -> None:
         pass
+
+
+# ---- a diagnosis ----------------------------------------------------------------------------------
+
+REMEDY = [{"changes": {"input.cache": "memory"}}]
+BY_HAND = [{"changes": {}}]
+LONGER = "gputui diagnose {} --apply measures the same training for longer, and tries what could help"
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "can_be_trained", "last"),
+    [
+        ({"remedies": REMEDY}, "ok", True, "gputui diagnose {} --apply measures them, and keeps what helps"),
+        ({"remedies": [*BY_HAND, *REMEDY]}, "ok", True,
+         "gputui diagnose {} --apply measures them, and keeps what helps"),
+        ({"remedies": REMEDY}, "ok", False, "the next step"),
+        ({"remedies": BY_HAND}, "ok", True, "the next step"),
+        ({"verdict": "undecided", "evidence": []}, "ok", True, LONGER),
+        ({"verdict": "undecided", "evidence": []}, "ok", False, "the next step"),
+        ({"verdict": "undecided", "evidence": [1]}, "ok", True, "the next step"),
+        ({"verdict": "undecided", "evidence": []}, "stopped", True, "the next step"),
+        ({"verdict": "undecided", "evidence": []}, "oom", True, "out of memory at batch size 512: the trainer ended"),
+        ({"evidence": []}, "oom", True, "the next step"),
+    ],
+)  # fmt: skip
+def test_what_can_be_done_next_is_said_below_a_diagnosis(
+    found: dict[str, Any], outcome: Any, can_be_trained: bool, last: str, home: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: Printed,
+) -> None:  # fmt: skip
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13, outcome=outcome)
+    findings = {"verdict": "input_bound", "evidence": [1], "remedies": []} | found
+    monkeypatch.setattr("gputui.tui.commands.diagnose.asdict", lambda _: findings)
+    monkeypatch.setattr("gputui.tui.commands.diagnose.diagnosis_tables.show", lambda _: print("the diagnosis"))
+    monkeypatch.setattr("gputui.tui.commands.diagnose.next_step", lambda _: "the next step")
+    monkeypatch.setattr(request, "can_be_trained", lambda _: can_be_trained)
+    code, out, err = printed(capsys, "diagnose", run.id)
+    lines = out.splitlines()
+    assert (code, err, lines[:2]) == (0, "", ["the diagnosis", ""])
+    assert lines[2].startswith(last.format(run.name))
+    told = printed(capsys, "diagnose", run.id, "--json")[1]
+    assert json.loads(told) == findings | {"profile": None, "profile_missing": ""}
+    run.file("profile").mkdir()
+    monkeypatch.setattr("gputui.tui.commands.diagnose.next_step", lambda _: "")
+    missing = f"{run.name} has no profile"
+    lines = printed(capsys, "diagnose", run.id)[1].splitlines()
+    assert lines[:3] == ["the diagnosis", "", missing]
+    how = "train with --set run.profile=50-69 --set compile.steps_per_execution=1 to get one"
+    told = printed(capsys, "diagnose", run.id, "--json")[1]
+    assert json.loads(told)["profile_missing"] == f"{missing} {how}"
+    assert len(lines) == (4 if last == "the next step" else 6 if outcome != "oom" else len(lines))
+
+
+# ---- while a measurement goes on ------------------------------------------------------------------
+
+
+def test_each_press_is_passed_on_once_and_again_until_the_measurement_can_be_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    made = write_proof(home)
+    presses = SimpleNamespace(count=0, asked=[(2,), (2,)], more="; again")
+    steps = iter([0, 1, 1, 1, 2, 2, None])
+    sent: list[Any] = []
+    can = iter([False, True, True])
+
+    class Going:
+        def poll(self) -> int | None:
+            count = next(steps)
+            presses.count = presses.count if count is None else count
+            return 0 if count is None else None
+
+    def ask(_proof: Any, numbers: Any) -> bool:
+        sent.append(numbers)
+        return next(can)
+
+    monkeypatch.setattr(proof, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(proof, "_ask_to_stop", ask)
+    proof._follow(made, Going(), presses, True)  # type: ignore[arg-type]
+    assert sent == [(2,), (2,), (2,)], "the first was not taken at once"
+    assert capsys.readouterr().err == "stopping; again\nstopping; again\n"
+
+
+def test_what_a_search_a_range_test_and_a_sweep_cost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputui.engine.trials.rate_record import RateSettings
+    from gputui.engine.trials.search_record import Limits
+
+    plan = SimpleNamespace(in_words=lambda: "what it buys")
+    monkeypatch.setattr("gputui.tui.commands.proof.tune_request.plan_of", lambda *_: plan)
+    monkeypatch.setattr("gputui.engine.proof.duration.of_request", lambda _: 29.6)
+    search = replace(asked("tune"), search=Limits(minutes=3.0))
+    assert budget(search) == "what it buys; Ctrl-C ends it, gputui tune --resume goes on with it"
+    dry = replace(search, search=Limits(minutes=3.0, dry_run=True))
+    assert budget(dry) == "at most 2 trials of about 30 s; a whole search: what it buys"
+    for minutes, words in ((0.5, "30.0 s"), (1.0, "1:00 minutes"), (59.9, "59:54 minutes"), (60.0, "1:00:00")):
+        rate = replace(asked("rate", repeats=4), rate=RateSettings(steps=300, minutes=minutes))
+        assert budget(rate) == f"a ramp of 300 steps, then 8 trainings on new seeds, at most {words}"
