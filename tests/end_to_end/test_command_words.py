@@ -289,7 +289,7 @@ class Nothing:
 # ---- a diagnosis ----------------------------------------------------------------------------------
 
 REMEDY = [{"changes": {"input.cache": "memory"}}]
-BY_HAND = [{"changes": {}}]
+BY_HAND: list[dict[str, Any]] = [{"changes": {}}]
 LONGER = "gputui diagnose {} --apply measures the same training for longer, and tries what could help"
 
 
