@@ -124,6 +124,22 @@ def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.Mon
     assert lease.holder("GPU-1") is None
 
 
+def test_an_engine_takes_over_the_leases_that_it_has_inherited() -> None:
+    whole = lease.take(["GPU-1"], "digits", {"GPU-1": 7})
+    (slot,) = lease.take(["GPU-2"], "more", {"GPU-2": 9}, per_gpu=2)
+    variable = lease.environment([*whole, slot])["GPUTUI_LEASED"]
+    assert variable == f"{whole[0].lock.fd} GPU-1,{slot.lock.fd} GPU-2~1"
+    inherited = lease.inherited(f"{variable},x GPU-3,999999 GPU-4,")
+    assert [(each.name, each.slot, each.per_gpu, each.used_bytes, each.fields["what"]) for each in inherited] == [
+        ("GPU-1", 0, 1, 7, "digits"), ("GPU-2", 1, 2, 9, "more")
+    ]  # fmt: skip
+    assert [os.get_inheritable(each.lock.fd) for each in inherited] == [False, False]
+    assert lease.inherited(None) == lease.inherited("") == []
+    for each in inherited:
+        each.release()
+    assert lease.holders() == {}
+
+
 # ---- the folder ----------------------------------------------------------------------------------
 
 
