@@ -88,15 +88,17 @@ def test_a_resumed_run_ends_with_its_last_result_only(followed: Followed) -> Non
 
 
 def test_a_run_that_is_gone_without_a_result_has_crashed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "try_writing", lambda _folder: "")
     followed.run.file("engine.log").write_text("x\n last words \n\n")
     followed.now = Liveness()
-    (last,) = followed.follower.poll()
-    assert (followed.follower.outcome, vars(last)["summary"]) == ("crashed", {
-        "outcome": "crashed",
-        "error": {"kind": "crash", "message": "the run ended without a result: its engine is gone",
-                  "hint": "the last line of engine.log: last words"},
-    })  # fmt: skip
+    for full, message in (("", "the run ended without a result: its engine is gone"), ("no room", "no room")):
+        monkeypatch.setattr(writing, "try_writing", lambda _folder, full=full: full)
+        monkeypatch.setattr(event_reading, "SILENT_SECONDS", 0.0)
+        follower = Follower(followed.run)
+        (last,) = follower.poll()
+        assert (follower.outcome, vars(last)["summary"]) == ("crashed", {
+            "outcome": "crashed",
+            "error": {"kind": "crash", "message": message, "hint": "the last line of engine.log: last words"},
+        })  # fmt: skip
 
 
 def test_a_damaged_file_and_a_silent_disk_are_told_once(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +145,17 @@ def test_a_renamed_run_is_followed_to_its_end(followed: Followed) -> None:
     moved.symlink_to(again)
     followed.folder = again
     assert (followed.poll(), followed.follower.run.path) == ([], again), "where the link leads"
+    moved.unlink()
+    third = again.with_name("mm-renamed")
+    again.rename(third)
+    followed.folder = third
+    assert (followed.poll(), followed.follower.run.path) == ([], third)
     later = Follower(followed.follower.run, from_now=True)
     followed.phase(EVENTS_FILE, 3.0, "training")
     assert [vars(event)["phase"] for event in later.poll()] == ["training"], "not what was there before"
+    followed.now = Liveness()
+    followed.finished(4.0, "ok")
+    assert (followed.poll(), followed.poll(), followed.follower.outcome) == (["training"], ["finished"], "ok")
 
 
 def test_all_events_are_yielded_until_the_end(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:

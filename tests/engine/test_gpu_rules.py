@@ -220,6 +220,14 @@ def test_a_chip_that_is_too_old_or_too_new_for_tensorflow(monkeypatch: pytest.Mo
          "remove its folder (.../lib64/stubs) from LD_LIBRARY_PATH"),
         ("999", None, "", "CUDA does not start (999): the driver gives no reason",
          "check the driver with nvidia-smi and ls -l /dev/nvidia*"),
+        ("999", None, "error", "", ""),
+        ("CUDA_ERROR_UNKNOWN", None, "error", "", ""),
+        ("CUDA_ERROR_OPERATING_SYSTEM", None, "error", "", ""),
+        ("CUDA_ERROR_OPERATING_SYSTEM", None, "", "CUDA does not start (CUDA_ERROR_OPERATING_SYSTEM): the operating "
+         "system refuses access to the GPUs", "check the driver with nvidia-smi and ls -l /dev/nvidia*"),
+        ("CUDA_ERROR_SYSTEM_NOT_READY", None, "error", "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the fabric "
+         "manager has not set up the NVLink switches of this board", "as root: systemctl start nvidia-fabricmanager; "
+         "its version must be the driver's, 580.10"),
         ("", None, "", "", ""),
     ],
 )  # fmt: skip

@@ -87,6 +87,13 @@ def test_one_task_alone_is_told_nothing(environment: dict[str, str]) -> None:
     assert several_tasks.read(environment) == ()
 
 
+def test_of_several_launchers_the_first_is_told() -> None:
+    both = STEP | {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "0", "WORLD_SIZE": "2", "RANK": "1"}
+    (remark,) = several_tasks.read(both)
+    assert "task 2 of the 4 that srun started" in str(remark)
+    assert len(several_tasks.read(both | cluster(worker=["a:1", "b:1"]))) == 2, "the cluster is another matter"
+
+
 def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: None) -> None:
     alone = STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_JOB_ID": "12"}
     done = gputui("--preset", "quickstart", "--detach", env=os.environ | alone)
