@@ -125,8 +125,13 @@ def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(
     begun = time.monotonic()
     assert code_copy.read(created(mine)) == code_copy.Source(str(mine))
     assert time.monotonic() - begun < 30
-    program.write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setenv("GIT_DIR", "/elsewhere")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    program.write_text(f"#!/bin/sh\nenv > {tmp_path}/env\nexit 1\n")
     assert names(created(mine)) == {"train.py"}
+    lines = (tmp_path / "env").read_text().splitlines()
+    assert {"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"} <= set(lines), "it asks and locks nothing"
+    assert not [line for line in lines if line.startswith("GIT_DIR")], "of a hook in which gputui was started"
     monkeypatch.setenv("PATH", str(tmp_path))  # there is no git
     assert names(created(mine)) == {"train.py"}
 

@@ -145,3 +145,15 @@ def test_a_trainer_that_would_go_on_with_other_code_ends(run: Run) -> None:
 )
 def test_the_answer_without_a_run_to_resume_is_refused(words: tuple[str, ...], home: Path) -> None:
     assert cli.run(words) == 2
+
+
+def test_a_run_that_goes_on_with_its_copy_trains_the_copy(
+    run: Run, resumed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_files, "check", lambda *_: None)
+    for from_copy, code in ((False, "live"), (True, "copy")):
+        with pytest.raises(OSError, match="no engine here"):
+            resuming.resume(run, from_copy=from_copy)
+        assert json.loads(run.file("options.json").read_text())["run"]["code"] == code
+        assert f"code: {code}" in run.file("preset.yaml").read_text()
+    assert resumed == [run.id] * 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 from gputui.engine.doctor import gpu_findings
-from gputui.engine.doctor.cuda_library import CudaAnswer, findings
+from gputui.engine.doctor.cuda_library import FABRIC, CudaAnswer, CudaQuery, cause_named_in, cause_of, findings
 from gputui.engine.doctor.machine_finding import Finding
 from gputui.engine.doctor.nvml_query import NvmlAnswers
+from gputui.engine.doctor.python_process import Output
 from gputui.engine.interpreter import compatibility, installed
 from gputui.engine.telemetry import chips, resource_limits
 from gputui.engine.telemetry.nvml.reasons import Reason
@@ -263,3 +265,37 @@ def test_an_iommu_finding_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert list(gpu_findings.iommu_findings(NvmlAnswers(parted, 2), bus)) == []
     unknown = (gpus[0], {key: value for key, value in gpus[1].items() if key != "compute_mode"})
     assert list(gpu_findings.iommu_findings(NvmlAnswers(unknown, 2), bus)) == [], "the details were not asked"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "works"),
+    [
+        (None, CudaAnswer(), None), ("", CudaAnswer(), None), ("[null, 0]", CudaAnswer(), None),
+        ("7", CudaAnswer(), None), ("[0, 2]", CudaAnswer(True, "", 2), True),
+        ('["CUDA_ERROR_UNKNOWN", 0]', CudaAnswer(True, "CUDA_ERROR_UNKNOWN"), False),
+        ("[999, 0]", CudaAnswer(True, "999"), False),
+    ],
+)  # fmt: skip
+def test_what_the_library_has_answered_is_read(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, answer: CudaAnswer, works: bool | None
+) -> None:
+    output = None if text is None else Output(0, text, "")
+    child = SimpleNamespace(output=lambda _deadline: output, end=lambda: None)
+    monkeypatch.setattr("gputui.engine.doctor.cuda_library.Child", lambda *_: child)
+    given = CudaQuery().by(0.0)
+    assert (given, given.works) == (answer, works)
+
+
+def test_a_cause_is_known_by_the_name_of_its_error_and_one_by_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chips, "lacks_unified_memory", lambda: True)
+    for confined, remedy in ((False, "as root: modprobe nvidia_uvm; nvidia-modprobe -u -c=0"),
+                             (True, "start the container with --gpus all, which adds the node")):  # fmt: skip
+        monkeypatch.setattr(chips, "confined", lambda confined=confined: confined)
+        cause = cause_named_in("failed: CUDA_ERROR_MADE_UP, then CUDA_ERROR_UNKNOWN")
+        assert cause is not None
+        assert (cause.what, cause.remedy) == ("the driver's node /dev/nvidia-uvm is missing", remedy)
+    assert cause_named_in("system not yet initialized") is cause_named_in("CUDA_ERROR_SYSTEM_NOT_READY") is FABRIC
+    assert (cause_named_in("CUDA_ERROR_MADE_UP"), cause_named_in("nothing")) == (None, None)
+    fabric = cause_of("CUDA_ERROR_SYSTEM_NOT_READY", "")
+    assert fabric.remedy.endswith("its version must be the driver's, of an unknown version")
+    assert cause_of("CUDA_ERROR_NO_DEVICE", "").remedy.endswith("/dev/nvidia*; start a container with --gpus all")

@@ -9,12 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.follow import batches, following, process, start, targets, tfevents
 from gputui.engine.follow.place import Place, State, file_of
 from gputui.engine.follow.points import Point, PointMaker, result_figures
 from gputui.engine.follow.start import FollowerState
+from gputui.engine.follow.target import about_run
 from gputui.engine.follow.targets import TargetKind
 from gputui.engine.follow.to_prometheus import Prometheus, exposition
+from gputui.engine.follow.to_tensorboard import TensorBoard
+from gputui.engine.process import launch
 from gputui.engine.process.followers import Followers
 from gputui.engine.runs import Run, run_cluster
 from gputui.engine.runs.events import Finished, MemoryAnswer, Progress
@@ -315,6 +319,31 @@ def test_the_records_of_tensorboard_have_the_fields_of_its_format() -> None:
     tensor, meta = b"\x08\x07\x12\x00\x42\x05a | b", b"\x0a\x06\x0a\x04text"
     summary = b"\x0a\x07options\x42" + bytes([len(tensor)]) + tensor + b"\x4a" + bytes([len(meta)]) + meta
     assert text == [at + b"\x10\x00\x2a" + bytes([len(summary) + 2]) + b"\x0a" + bytes([len(summary)]) + summary]
+
+
+def test_what_a_killed_follower_has_written_too_much_is_written_over(written: Written) -> None:
+    written.train(range(1, 9))
+    written.finish("ok", 8)
+    target = TensorBoard({})
+    target.open(about_run(written.run), "")
+    target.write(list(PointMaker().points(batches.read_batch(written.run.path, {}).events))[:3])
+    whole = target.path.read_bytes()
+    assert target.remote["bytes"] == len(whole)
+    with target.path.open("ab") as stream:
+        stream.write(b"x" * 5000)
+    again = TensorBoard(dict(target.remote))
+    assert again.open(about_run(written.run), "") is None
+    again.write([Point(3, 5.0, 9, {"loss": 0.5})])
+    record = tfevents.scalars(5.0, 9, {"loss": 0.5}, {"loss"})
+    assert target.path.read_bytes() == whole + record
+
+
+def test_a_target_is_told_the_options_that_differ_from_their_defaults(home: Path) -> None:
+    preset = presets.defaults(["epochs=3", "notify.url=https://a"])
+    run = launch.create(launch.settle(preset, home))
+    shown = dict(about_run(run).options)
+    assert shown.pop("train.seed") > 0
+    assert shown == {"train.epochs": 3}
 
 
 def test_a_figure_is_described_in_its_first_record_alone() -> None:

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.leases import idle_notes, lease, start_devices, tickets
 from gputui.engine.leases.free_gpus import GpuUse, GpuUser
 from gputui.engine.leases.idle_notes import IdleNotes
@@ -96,7 +98,9 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
     who = lease.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == ("", "more")
-    again.release()
+    again.release(stuck="once more")
+    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    slot.release()
     assert lease.holders() == {}
 
 
@@ -272,3 +276,16 @@ def test_the_reason_to_wait_for_devices_is_told_once_until_it_changes(monkeypatc
     reasons = iter(["GPU 0: used"] * 9)
     start_devices.wait(None, told.append, lambda: next(given_up))  # type: ignore[arg-type]
     assert told[2:] == ["waiting: GPU 0: used"]
+
+
+def test_devices_that_the_options_name_are_those_that_train_or_all_that_are_visible() -> None:
+    two = Machine(tuple(Gpu(index, f"GPU-{index}", "A100", (8, 0), 40 << 30) for index in range(2)), "", 8, 64 << 30)
+    for settings, train, visible in (
+        (["device.visible=all"], ["GPU-0"], ["GPU-0", "GPU-1"]),
+        (["device.visible=all", "strategy.kind=mirrored"], ["GPU-0", "GPU-1"], ["GPU-0", "GPU-1"]),
+        (["device.visible=[1]"], ["GPU-1"], ["GPU-1"]),
+        (["device.visible=none"], ["cpu"], ["cpu"]),
+    ):
+        options = presets.resolve("quickstart", settings).options
+        assert start_devices.names_of(options, two) == train, settings
+        assert start_devices.names_of(options, two, all_visible=True) == visible, settings

@@ -1,0 +1,180 @@
+"""What the runner makes of the states of Slurm's jobs, as a test gives them: waits, holds, ends, and their times."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine.job import slurm_programs
+from gputui.engine.job.slurm_programs import SlurmJob
+from gputui.engine.queue import entries, slurm_follower
+from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.slurm_follower import SlurmFollower
+from gputui.engine.runs import Run, RunError
+from gputui.engine.system import locks
+
+from tests.support.queued import add, no_runner, waiting
+
+
+class Followed:
+    """A run that is Slurm's job 7, and the follower of its states."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        no_runner(monkeypatch)
+        self.run = waiting("one")
+        add(self.run)
+        self.now, self.asked = 1000.0, list[float]()
+        self.jobs: Any = {}
+        monkeypatch.setattr(slurm_programs, "jobs", self._jobs)
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: time.time() + self.now - 1000.0)
+        monkeypatch.setattr(slurm_follower, "time", clock)
+        self.follower = SlurmFollower()
+
+    def _jobs(self, ids: list[str]) -> dict[str, SlurmJob]:
+        self.asked.append(self.now)
+        if isinstance(self.jobs, Exception):
+            raise self.jobs
+        return dict(self.jobs)
+
+    def is_now(self, **fields: Any) -> Entry:
+        (entry,) = entries.all_entries()
+        changed = replace(entry, **{"slurm_job": "7"} | fields)
+        with entries.locked():
+            entries.write(changed)
+        return changed
+
+    def look(self, job: SlurmJob | None = None, passed: float = 10.0) -> str:
+        """So much time passes, Slurm answers, and the reason why the run waits is returned."""
+        if job is not None:
+            self.jobs = {"7": job}
+        self.now += passed
+        assert not self.follower.follow(entries.all_entries())
+        for _ in range(1000):
+            if self.follower.follow(entries.all_entries()):
+                break
+            time.sleep(0.01)
+        return self.follower.why.get(self.run.id, "")
+
+    @property
+    def state(self) -> tuple[str, str] | None:
+        listed = entries.all_entries()
+        return (listed[0].state, listed[0].hold_reason) if listed else None
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
+    return Followed(monkeypatch)
+
+
+def test_a_job_that_waits_is_held_or_has_its_reason(followed: Followed) -> None:
+    followed.is_now()
+    waits = "waits in Slurm as job 7: "
+    assert followed.look(SlurmJob("PENDING", "Resources")) == f"{waits}Resources"
+    assert followed.look(SlurmJob("REQUEUED")) == f"{waits}REQUEUED"
+    assert followed.look(SlurmJob("PENDING", "Priority", "2026-11-26T18:00:00")) == (
+        f"{waits}Priority; Slurm expects to start it at 2026-11-26 18:00:00"
+    )
+    assert followed.state == ("waiting", "")
+    assert followed.look(SlurmJob("PENDING", "JobHeldUser")) == f"{waits}JobHeldUser"
+    assert followed.state == ("held", "held in Slurm (JobHeldUser)")
+    followed.look(SlurmJob("PENDING", "Resources"))
+    assert followed.state == ("waiting", ""), "it was released"
+    followed.is_now(after="20260101-000000-other")
+    assert followed.look(SlurmJob("PENDING", "Dependency")) == f"{waits}Dependency (after 20260101-000000-other)"
+    assert followed.look(SlurmJob("PENDING", "Resources")) == f"{waits}Resources"
+
+
+def test_a_job_that_was_requeued_waits_again_if_its_engine_has_ended(followed: Followed) -> None:
+    followed.is_now(state="running")
+    with locks.take(followed.run.file(locks.ENGINE_LOCK)):
+        followed.look(SlurmJob("PENDING", "BeginTime"))
+        assert followed.state == ("running", "")
+    followed.look(SlurmJob("PENDING", "BeginTime"))
+    assert followed.state == ("waiting", "")
+
+
+def test_a_job_that_begins_is_named_until_the_run_has_begun(followed: Followed) -> None:
+    followed.is_now()
+    assert followed.look(SlurmJob("RUNNING", nodes="node[1-2]")) == "Slurm starts job 7 on node[1-2]"
+    followed.is_now(state="running")
+    assert followed.look() == ""
+
+
+def test_a_submission_that_never_arrived_is_an_error_after_two_minutes(followed: Followed) -> None:
+    followed.is_now(slurm_job="", queued_at=time.time())
+    assert followed.look(passed=100.0) == "is being submitted to Slurm"
+    assert followed.state == ("waiting", "")
+    followed.look(passed=30.0)
+    assert followed.state is None
+    message = "it was not submitted to Slurm, as its command was interrupted"
+    assert (followed.run.result or {})["error"] == {
+        "kind": "queue", "message": message, "hint": "slurm.log in the run folder has the job's output"
+    }  # fmt: skip
+    assert [job.path for job in followed.follower.ended] == [followed.run.path]
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "outcome", "message"),
+    [
+        ("CANCELLED", "", "stopped", None),
+        ("FAILED", "", "error", "Slurm job 7 has ended as FAILED before the run began"),
+        ("GONE", "first\n last line \n\n", "error", "Slurm job 7 is not known to Slurm any more before the run began: "
+         "last line"),
+    ],
+)  # fmt: skip
+def test_a_job_that_ends_before_its_run_has_begun_leaves_a_result(
+    followed: Followed, state: str, log: str, outcome: str, message: str | None
+) -> None:
+    followed.is_now()
+    if log:
+        followed.run.file("slurm.log").write_text(log)
+    assert followed.look(SlurmJob(state)) == f"Slurm job 7 has ended ({state})"
+    result = Run(followed.run.path).result or {}
+    assert (followed.state, result["outcome"], (result.get("error") or {}).get("message")) == (None, outcome, message)
+
+
+def test_the_result_of_a_run_is_waited_for_a_minute_after_its_job(followed: Followed) -> None:
+    followed.is_now(state="running")
+    followed.look(SlurmJob("TIMEOUT"))
+    followed.look(passed=59.0)
+    assert followed.state == ("running", "")
+    with locks.take(followed.run.file(locks.ENGINE_LOCK)):
+        followed.look(passed=10.0)
+        assert followed.state == ("running", ""), "its engine is alive"
+    followed.look()
+    assert (followed.run.result or {})["error"]["message"] == "Slurm job 7 has ended as TIMEOUT"
+    assert followed.state is None
+
+
+def test_a_run_that_has_a_result_leaves_the_queue_at_once(followed: Followed) -> None:
+    followed.is_now(state="running")
+    followed.run.file("result.json").write_text(json.dumps({"outcome": "ok"}))
+    followed.look(SlurmJob("COMPLETED"))
+    assert (followed.state, followed.run.result) == (None, {"outcome": "ok"})
+
+
+def test_slurm_is_asked_every_ten_seconds_or_two_after_a_change_and_its_silence_is_the_reason(
+    followed: Followed,
+) -> None:
+    followed.is_now()
+    followed.look(SlurmJob("PENDING", "Resources"))
+    for change, waits in (({}, (1.9, 9.9, 10.0)), ({"hold_reason": "changed"}, (1.9, 2.0))):
+        begun = followed.asked[-1]
+        followed.is_now(**change)
+        for passed in waits[:-1]:
+            followed.now = begun + passed
+            assert not followed.follower.follow(entries.all_entries())
+            assert not followed.follower.follow(entries.all_entries())
+        assert followed.asked[-1] == begun
+        followed.now = begun
+        followed.look(passed=waits[-1])
+        assert followed.asked[-1] == begun + waits[-1]
+    followed.jobs = RunError("squeue has failed: no controller\ntry again")
+    assert followed.look() == "Slurm does not answer: squeue has failed: no controller"
+    assert followed.state == ("waiting", "changed")
+    assert not followed.follower.follow(())
+    assert followed.follower.why == {}
