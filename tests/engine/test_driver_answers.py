@@ -71,7 +71,14 @@ def test_each_error_of_the_driver_has_a_reason_and_words(fault: Exception, reaso
     ("number", "about", "of_a_program"),
     [(13, "an exception in a program's kernel", True), (31, "a memory page fault by a program", True),
      (32, "invalid data from a program", True), (43, "a program's work was stopped", True),
-     (48, "an uncorrectable memory error", False), (79, "it has fallen off the bus", False), (12, "", False)],
+     (48, "an uncorrectable memory error", False), (62, "the chip's controller has stopped", False),
+     (63, "a memory row was remapped", False), (64, "a memory row could not be remapped", False),
+     (74, "an NVLink error", False), (79, "it has fallen off the bus", False),
+     (92, "many memory errors were corrected", False), (94, "a memory error that ended one program", False),
+     (95, "a memory error that ends all programs", False),
+     (119, "the chip's system processor does not answer", False),
+     (120, "the chip's system processor has failed", False), (145, "an NVLink error", False),
+     (149, "an NVLink error", False), (12, "", False)],
 )  # fmt: skip
 def test_an_error_is_named_and_a_programs_is_known(number: int, about: str, of_a_program: bool) -> None:
     assert (DriverError(0, number).about, DriverError(0, number).is_of_a_program) == (about, of_a_program)

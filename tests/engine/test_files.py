@@ -365,5 +365,24 @@ def test_a_comment_is_put_at_its_value_and_replaces_its_older_one() -> None:
     assert changed == expected.replace("faster", "slower")
     ends = yaml_writing.with_comments(text.replace("\n", "\r\n"), comments, "tune")
     assert ends == expected.replace("\n", "\r\n")
+    odd = "train:\n  one: [1,\n    2]\n  two: |\n    x\n  three: &a 1\n  four: [1, 2]\n"
+    marked = yaml_writing.with_comments(odd, {("train", name): "c" for name in ("one", "two", "three", "four")}, "tune")
+    assert marked == (
+        "train:\n  # tune: one: c\n  one: [1,\n    2]\n  # tune: two: c\n  two: |\n    x\n  # tune: three: c\n"
+        "  three: &a 1\n  four: [1, 2]  # tune: c\n"
+    )
     with pytest.raises(yaml_writing.LayoutFault, match="the layout of the file cannot be kept"):
         yaml_writing.with_comments("a: [", {}, "tune")
+
+
+def test_values_are_written_as_yaml_1_1_reads_them_and_the_layout_stays() -> None:
+    before = "a:\n    - 1\n    - 2\nb: 'x'  # why\n"
+    yaml, document = yaml_writing.load(before)
+    values = {"c": None, "d": "on", "e": "off", "f": "1e3", "g": ["no", {"h": "0x1"}], "i": "word"}
+    for name, value in values.items():
+        document[name] = yaml_writing.node(value)
+    written = yaml_writing.dump(yaml, document, before)
+    assert written == (
+        'a:\n    - 1\n    - 2\nb: 'x'  # why\nc: null\nd: "on"\ne: off\nf: "1e3"\ng: ["no", {h: "0x1"}]\ni: word\n'
+    )
+    assert yaml_writing.dump(*yaml_writing.load("a: 1\r\n"), "a: 1\r\n") == "a: 1\r\n"

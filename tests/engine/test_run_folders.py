@@ -151,9 +151,13 @@ def test_the_damage_of_a_file_names_its_first_line_and_counts_the_others(tmp_pat
     assert read_events(tmp_path, ["events.jsonl"]).damage == ("line 1 of events.jsonl is damaged, left out",)
     path.unlink()
     path.mkdir()
-    assert read_events(tmp_path, ["events.jsonl"]) == RunEvents(
-        [], ("events.jsonl cannot be read: is a folder, not a file",)
-    )
+    folder = "events.jsonl cannot be read: is a folder, not a file"
+    assert read_events(tmp_path, ["events.jsonl"]) == RunEvents([], (folder,))
+    tail = Tail(path)
+    assert (tail.read(), str(tail.damage)) == ([], folder)
+    path.rmdir()
+    path.write_text(good)
+    assert (len(tail.read()), str(tail.damage)) == (1, ""), "it can be read again"
 
 
 def test_a_tail_reads_each_line_once_also_in_a_renamed_folder(tmp_path: Path) -> None:
@@ -245,6 +249,28 @@ def test_a_result_and_events_that_the_disk_refuses_are_given_up_in_time(
 
 
 # ---- notes, tags and deleted runs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "width", "title"),
+    [
+        ((), 5, "name"), (("xla",), 10, "name: xla"), (("xla",), 9, "name: xla"),
+        (("xla", "epochs=3"), 20, "name: xla epochs=3"), (("xla", "epochs=3"), 17, "name: xla +1 more"),
+        (("a=1", "b=2", "cccc=3"), 17, "name: a=1 +2 more"), (("a=1", "b=2", "cccc=3"), 16, "name: 3 changes"),
+    ],
+)  # fmt: skip
+def test_a_title_has_as_many_changes_as_fit(changes: tuple[str, ...], width: int, title: str) -> None:
+    assert titles.Title("name", changes).within(width) == title
+
+
+def test_of_a_change_that_is_too_long_the_beginning_stays() -> None:
+    alone, two = titles.Title("name", ("x" * 40,)), titles.Title("name", ("x" * 40, "y"))
+    assert [alone.within(width) for width in (20, 16, 15)] == [
+        "name: " + "x" * 12 + "..",
+        "name: xxxxxxxx..",
+        "name: 1 change",
+    ]
+    assert [two.within(width) for width in (24, 23)] == ["name: xxxxxxxx.. +1 more", "name: 2 changes"]
 
 
 def test_a_note_and_tags_are_kept_and_a_change_of_them_is_undone_alone(run: Run) -> None:

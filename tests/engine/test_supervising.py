@@ -52,13 +52,14 @@ class Process:
     """Stands for a trainer that runs until it is killed."""
 
     def __init__(self) -> None:
-        self.pid, self.killed, self.signals = os.getpid(), 0, list[int]()
+        self.pid, self.killed, self.signals, self.waits = os.getpid(), 0, list[int](), list[float]()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         return self.returncode
 
     def wait(self, timeout: float) -> int:
+        self.waits.append(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("trainer", timeout)
         return self.returncode
@@ -317,7 +318,7 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr("gputui.engine.system.descendants.end_descendants", lambda spared: ended.append(spared))
-    monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.25)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
     process, (reader, lifeline) = Process(), os.pipe()
@@ -326,7 +327,7 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     os.close(lifeline)
     with open(reader, "rb") as stream:
         assert stream.read() == b"stop\n"
-    assert (process.killed, ended) == (1, [os.getpid()])
+    assert (process.waits[:1], process.killed, ended) == ([0.25], 1, [os.getpid()])
     result = run.result
     assert result is not None
     assert (result["outcome"], result["steps"], result["error"]["kind"]) == ("error", 70, "engine")
