@@ -383,6 +383,6 @@ def test_values_are_written_as_yaml_1_1_reads_them_and_the_layout_stays() -> Non
         document[name] = yaml_writing.node(value)
     written = yaml_writing.dump(yaml, document, before)
     assert written == (
-        'a:\n    - 1\n    - 2\nb: 'x'  # why\nc: null\nd: "on"\ne: off\nf: "1e3"\ng: ["no", {h: "0x1"}]\ni: word\n'
+        'a:\n    - 1\n    - 2\nb: \'x\'  # why\nc: null\nd: "on"\ne: off\nf: "1e3"\ng: ["no", h: "0x1"]\ni: word\n'
     )
     assert yaml_writing.dump(*yaml_writing.load("a: 1\r\n"), "a: 1\r\n") == "a: 1\r\n"
