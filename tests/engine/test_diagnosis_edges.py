@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import clocks, diagnose, stragglers
 from gputui.engine.diagnosis.collector import Collector
-from gputui.engine.diagnosis.measurements import stage_ms
+from gputui.engine.diagnosis.measurements import Measurements, stage_ms
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.runs.parsing import recalled
 
@@ -249,6 +249,55 @@ def test_the_confidence_of_a_verdict(figures: dict[str, Any], confidence: float)
 def test_the_evidence_of_a_slow_input(figures: dict[str, Any], texts: list[str]) -> None:
     found = diagnose(measured(**waits(0.4), trainer_cores=1.5, **figures))
     assert [row["text"] for row in found.evidence if row["threshold"] is None] == texts
+
+
+@pytest.mark.parametrize(
+    ("known", "texts"),
+    [
+        (measured(**waits(0.4), cpu=0.9, others_cpu=0.25), ["other programs use 25 % of the CPU's cores"]),
+        (gpu(throttled=0.6, throttle=("heat",), slow_gpu=1, slow_gpu_busy=0.9, slow_gpu_causes=("it is {hot}",)),
+         ["the others wait for GPU 1, which is busy 90 % of the time; it is {hot}"]),
+        (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, slow_gpu=1, slow_gpu_busy=0.9), []),
+        (gpu(worker_gap=0.4, slow_worker="worker 1 (h1:1)", slow_worker_wait=0.42),
+         ["the others wait for worker 1 (h1:1), which waits 42 % of its steps for its input"]),
+        (gpu(worker_exchange=0.4, exchange_ms=12.0, exchanged="44 MB of gradients", hosts=("h0", "h1")),
+         ["44 MB of gradients pass between the workers on h0, h1 in 12 ms"]),
+        (gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, sm_active=0.9, tensor_active=0.6, mfu=0.4),
+         ["TensorFlow's graph takes 97 % of the step", "the GPU's multiprocessors work 90 % of the time",
+          "its tensor cores work 60 % of the time", "40 % of the chip's peak is reached"]),
+        (gpu(memory_peak=0.99, compute_share=0.5, sm_active=0.9), []),
+    ],
+)  # fmt: skip
+def test_what_explains_a_verdict(known: Measurements, texts: list[str]) -> None:
+    rows = [row for row in diagnose(known).evidence if row["threshold"] is None]
+    assert [row["text"] for row in rows] == texts
+    assert all(row["source"] == "measured" for row in rows)
+
+
+def test_the_rows_of_evidence_are_rounded_to_four_digits() -> None:
+    found = diagnose(measured(**waits(0.4), trainer_cores=1.23456, buffer_fill=0.123456))
+    assert [row["value"] for row in found.evidence] == [0.4, 0.1235, 1.2346]
+
+
+def test_in_a_short_run_only_findings_that_decide_count_and_no_limit_beside_a_faint_loss() -> None:
+    """Within a second, 10 % of waiting may be chance."""
+    short: dict[str, Any] = {"seconds": 1.0, "outcome": "ok"}
+    assert diagnose(measured(cpu_bfloat16=True, **waits(0.1), **short)).verdict == "undecided"
+    assert diagnose(measured(cpu_bfloat16=True, **short)).verdict == "compute_bound"
+    both = diagnose(measured(cpu_bfloat16=True, input_wait=0.1, python_share=0.2, compute_share=0.9, **short))
+    assert (both.verdict, both.others) == ("python_overhead", [])
+    idle = {"compile.xla": True, "precision.policy": "mixed_bfloat16"}
+    assert diagnose(gpu(idle, busy_mean=0.69, compute_share=0.9)).verdict == "underfilled"
+    assert diagnose(measured(idle, input_wait=0.1, compute_share=0.85, **short)).verdict == "undecided"
+
+
+def test_an_option_without_effect_is_advice_on_the_own_code() -> None:
+    why = {"input.prefetch": "your code makes the dataset"}
+    used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "off"}
+    found = diagnose(measured(used, **waits(0.6), inapplicable=why))
+    reason = "in your code (your code makes the dataset): nothing is prepared while the model computes"
+    assert {"step": "input", "changes": {}, "reason": reason, "expected_gain": None, "changes_learning": False} in (
+        found.remedies)  # fmt: skip
 
 
 # ---- from events --------------------------------------------------------------------------------
