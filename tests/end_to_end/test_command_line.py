@@ -395,6 +395,8 @@ diagnose --preset quickstart
 diagnose --preset quickstart --repeats 4 --seconds 2 --profile --set epochs=3
 diagnose --preset quickstart --apply
 diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json
+diagnose 20260921-100000-cnn --apply
+diagnose latest --apply --repeats 4 --seconds 2 --minutes 3 --wait -o a.yaml
 tune --preset quickstart
 tune --preset quickstart --minutes 3 --repeats 4 --seconds 2 --only input --only xla --leave input.shuffle --wait
 tune --preset quickstart --memory-gb 1.5 --largest-batch 64 --learning-rate sqrt --warmup-steps 5 --allow-worse-loss
@@ -417,6 +419,7 @@ def test_a_measurement_is_requested_with_what_is_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(this_machine, "read", lambda: Machine((), "no NVIDIA driver", 12, 2**34))
+    recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
     lines: list[str] = []
     unsaid = ("preset", "folder", "seed", "source")
 

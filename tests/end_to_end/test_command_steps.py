@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine import runs as run_folders
+from gputui.engine.checks import Finding
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.leases import free_gpus, start_devices
@@ -361,3 +362,19 @@ def test_findings_are_printed_with_the_place_that_set_them(tmp_path: Path, capsy
     assert err == "--set data=npz:/no.npz: workload.data: there is no file /no.npz; give the path of a .npz file\n"
     code, _, err = printed(capsys, "--preset", "quickstart", "--set", "workload.data=npz:/no.npz")
     assert err == "--set workload.data=npz:/no.npz: there is no file /no.npz; give the path of a .npz file\n"
+
+
+def test_findings_about_a_run_are_shown_before_its_events(home: Path, capsys: Printed) -> None:
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
+    found = [Finding("warning", ("input.shuffle",), "a small buffer", "make it larger")]
+    words = "warning: input.shuffle: a small buffer; make it larger\n"
+    capsys.readouterr()
+    assert isinstance(train._view(run, True, found), train.JsonView)
+    assert capsys.readouterr() == ("", words)
+    train._view(run, False, found).close()
+    assert capsys.readouterr() == (f"{words}run {run.id}\n", "")
+    view = train.JsonView(run)
+    view.stopping("; again")
+    assert capsys.readouterr() == ("", "stopping after this step; again\n")
+    assert train._detached(run, found) == 0
+    assert capsys.readouterr() == (f"{run.id}\n", words)
