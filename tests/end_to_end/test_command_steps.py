@@ -255,9 +255,11 @@ def test_a_queued_run_is_taken_out_and_one_in_slurm_is_asked(
     monkeypatch.setattr(entry_changes, "wait_for_start", lambda name: done.append(f"wait {name}"))
     run = waiting("one")
     entries.add(run)
-    assert printed(capsys, "stop", run.id) == (0, f"{run.name} is taken out of the queue\n", "")
-    assert done[0] == f"wait {run.id}"
-    assert not entries.all_entries()
+    with monkeypatch.context() as patched:
+        patched.setattr(entry_changes, "remove", lambda name: done.append(f"remove {name}"))
+        assert printed(capsys, "stop", run.id) == (0, f"{run.name} is taken out of the queue\n", "")
+    assert done == [f"wait {run.id}", f"remove {run.id}"]
+    entry_changes.remove(run.id)
     queued = waiting("two")
     entries.add(queued)
     monkeypatch.setattr(Run, "state", property(lambda _: "running"))

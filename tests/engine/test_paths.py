@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from gputui.engine import checks, presets
+from gputui.engine.files import run_numbers
 from gputui.engine.job import this_machine
 from gputui.engine.options import GROUPS, Options
 from gputui.engine.options.validation import validated
@@ -216,3 +217,82 @@ def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
     saving.save_as(form.preset, project / "mine.yaml", form.path)
     assert "entry: train.py:build" in (project / "mine.yaml").read_text()
     assert "folder" not in (project / "mine.yaml").read_text()
+
+
+# ---- names of presets and of runs -----------------------------------------------------------------
+
+LISTS = "; gputui presets lists the presets that have a name"
+
+
+def refused(name: str, beside: Path | None = None) -> str:
+    with pytest.raises(presets.PresetError) as fault:
+        presets.paths.find(name, beside)
+    return str(fault.value)
+
+
+def test_a_run_is_named_by_its_short_name_its_id_or_a_part_that_no_other_has(home: Path) -> None:
+    folders = home / "runs"
+    for number, name in enumerate(("cnn", "cnn-2", "vit", "big-cnn", "old")):
+        (folders / f"2026092{number}-100000-{name}").mkdir(parents=True)
+    (folders / ".20260920-hidden").mkdir()
+    ids = sorted(path.name for path in folders.iterdir() if path.name[0] != ".")
+    for given, found in (
+        ("run:vit", ids[2]), (f"run:{ids[0]}", ids[0]), ("run:20260921", ids[1]), ("run:big-cnn", ids[3]),
+    ):  # fmt: skip
+        assert presets.paths.find(given) == folders / found / "preset.yaml"
+    several = ", ".join((ids[0], ids[1], ids[3]))
+    assert refused("run:cnn") == f"'run:cnn': 3 runs have that in their ids ({several} ...); give more of the id"
+    first = ", ".join(ids[:3])
+    assert refused("run:2026") == f"'run:2026': 5 runs have that in their ids ({first} ...); give more of the id"
+    none = "there is no such run; gputui runs lists them"
+    assert refused("run:nobody") == f"'run:nobody': {none}"
+    assert refused("run:") == f"'run:': {none}"
+    assert refused("run:hidden") == f"'run:hidden': {none}"
+    run_numbers.file_of(folders / ids[0]).write_text("".join(f"{name}\n" for name in ids))
+    assert presets.paths.find("run:r3") == folders / ids[2] / "preset.yaml"
+    (folders / ids[1]).rmdir()
+    assert refused("run:r2") == f"'run:r2': the run {ids[1]} has been deleted; gputui runs lists the others"
+
+
+def test_a_preset_that_is_not_there_is_answered_with_what_may_be_meant(project: Path) -> None:
+    own = presets.user_folder() / "night.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("train: {epochs: 2}\n")
+    known = f"(known: {', '.join(presets.named_presets())})"
+    shipped = "; the preset {} ships with gputui and is given by name: {} {}"
+    (Path.cwd() / "here.yml").write_text("train: {epochs: 2}\n")
+    for name, words in (
+        ("nothing-like-it", f"'nothing-like-it': no preset of this name {known}"),
+        ("quickstat", f"'quickstat': no preset of this name, did you mean quickstart? {known}"),
+        ("here", "'here': no preset of this name, but there is a file: gputui --preset here.yml"),
+        ("quickstart.yaml",
+         f"quickstart.yaml: no such file{shipped.format('quickstart', 'gputui --preset', 'quickstart')}"),
+        ("night.yml", "night.yml: no such file; the preset night is among your own and is given by name: "
+                      "gputui --preset night"),
+        ("hera.yml", "hera.yml: no such file, did you mean here.yml?"),
+        ("qqq/zzz.yaml", f"qqq/zzz.yaml: no such file{LISTS}"),
+        ("./", ".: is a folder, not a preset file"),
+    ):  # fmt: skip
+        assert refused(name) == words
+    base = refused("fast.yaml", project)
+    assert base == f"{project}/fast.yaml: no such file{shipped.format('fast', 'extends:', 'fast')}"
+    assert presets.paths.find("data.yaml", project) == project / "data.yaml"
+    assert presets.paths.find(str(project / "data.yaml"), Path("/nowhere")) == project / "data.yaml"
+
+
+def test_paths_are_shown_relative_to_a_folder_only_if_they_are_within_it(project: Path) -> None:
+    here = Path.cwd()
+    for place, shown in (
+        (f"{here}/a", "a"), (str(here), "."), (f"{here}x/a", f"{here}x/a"), ("a/b", "a/b"), ("/", "/"),
+    ):  # fmt: skip
+        assert presets.paths.near(place) == shown
+    options = resolved("quickstart", f"data=tfrecord:{project}/a/*.rec", f"cache={project}/c", f"python={project}/p")
+    for key, folder, value in (
+        ("workload.data", str(project), "tfrecord:a/*.rec"), ("workload.data", f"{project}/b", None),
+        ("input.cache", str(project), "c"), ("input.cache", f"{project}/c", "."), ("train.epochs", "", 20),
+        ("run.python", "", None),
+    ):  # fmt: skip
+        group, name = key.split(".")
+        whole = getattr(getattr(options, group), name)
+        found = presets.paths.relative(key, options, folder)
+        assert found == (whole if value is None or key == "train.epochs" else value), (key, folder)
