@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from gputui.engine import figures, units
@@ -81,6 +81,18 @@ def test_each_declaration_is_whole_and_tells_columns_apart() -> None:
         shown = [figure for figure in HOST.values() if view in figure.shown] if view == "host" else figures.shown(view)
         heads = [figure.narrow_head for figure in shown]
         assert len(set(heads)) == len(heads) > 0, (view, heads)
+
+
+def test_how_each_figure_is_judged_and_where_it_is_shown(snapshot: Any) -> None:
+    lines = []
+    of_others = {"gpu": GPU, "host": HOST, "profile": PROFILE}
+    for group, declared in (("run", RUN), *((name, tuple(part.values())) for name, part in of_others.items())):
+        for figure in declared:
+            better = {None: "neither is better", True: "more is better", False: "less is better"}[figure.more_is_better]
+            parts = [better, figure.text(1234.5), figure.head, f"({figure.narrow_head})", *figure.shown]
+            parts += [f"live as {figure.progress}"] if figure.progress else []
+            lines.append(f"{group} {figure.key}: {', '.join(parts)}{', of a GPU' if figure.of_gpu else ''}")
+    assert "\n".join(lines) == snapshot
 
 
 def test_values_are_written_in_one_form() -> None:

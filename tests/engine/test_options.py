@@ -74,6 +74,17 @@ def test_the_catalogue_knows_types_from_the_annotations() -> None:
     assert known["input.prefetch"].accepts == "off, auto or a whole number from 1 to 1,024"
     assert known["train.learning_rate"].accepts == "a number above 0.0 to 1,000.0"
     assert known["train.clip_norm"].accepts == "a number above 0.0 to 1,000,000,000.0 or null"
+    keys = ("precision.policy", "input.prefetch", "compile.xla", "train.epochs")
+    assert [known[key].only_choices for key in keys] == [True, False, False, False]
+    assert known["compile.xla"].fixed_values == ("auto", "true", "false")
+    assert known["train.deterministic"].fixed_values == ()
+    assert known["input.prefetch"].fixed_values == ("off", "auto")
+    assert known["train.plateau_patience"].about.part == known["train.plateau_figure"].about.part != ""
+    for key, learning in (
+        ("workload.width", "another model or other data is learnt"), ("device.visible", ""),
+        ("input.batch_size", "the batch size changes what is learnt at the same learning rate"),
+    ):  # fmt: skip
+        assert known[key].about.learning == learning
     assert known["device.memory_growth"].about.gpu_only
     assert not known["input.prefetch"].about.gpu_only
 
