@@ -227,20 +227,23 @@ def test_a_driver_that_does_not_answer_in_time_is_late(no_gpus: list[str], monke
         answer.wait()
         raise error(9)
 
+    now = [100.0]
+    monkeypatch.setattr(nvml_query, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for name, count in (("nvmlInit", 0), ("nvmlDeviceGetHandleByIndex", 2)):
         with monkeypatch.context() as patched:
+            now[0] = 100.0
             patched.setattr(pynvml, "nvmlDeviceGetCount", lambda count=count: count)
             patched.setattr(pynvml, name, hangs)
             asked.clear()
             answer.clear()
             query = NvmlQuery()
             assert asked.wait(60)
-            late = query.by(time.monotonic())
-            assert late.late_seconds is not None
-            nothing = f"the NVIDIA driver has not answered within {late.late_seconds:.0f} s"
-            assert (late.reason, late.count) == ("" if count else nothing, count)
+            now[0] = 103.0
+            late = query.by(103.0)
+            nothing = "the NVIDIA driver has not answered within 3 s"
+            assert (late.late_seconds, late.reason, late.count) == (3.0, "" if count else nothing, count)
             answer.set()
-            assert query.by(time.monotonic() + 60).late_seconds is None
+            assert query.by(163.0).late_seconds is None
 
 
 def test_details_of_a_gpu_are_read_from_the_drivers_forms(monkeypatch: pytest.MonkeyPatch) -> None:

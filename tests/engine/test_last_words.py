@@ -25,6 +25,7 @@ from gputui.engine.runs import Run, RunError, checkpoint_files, results
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, Fault, Finished, Warn
 from gputui.engine.runs.results import Report
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system import descendants
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.identity import Place, Process
@@ -305,6 +306,18 @@ def test_a_run_without_a_checkpoint_is_not_resumed_and_the_reason_counts_the_oth
     with pytest.raises(RunError) as refusal:
         resuming.latest()
     assert str(refusal.value) == f"there is no run to resume: {early}"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "index", "resumes"), [("epoch", 1, True), ("off", 1, False), ("epoch", 0, False)]
+)
+def test_a_worker_whose_chief_cannot_be_read_is_resumed_if_its_options_save_checkpoints(
+    checkpoint: str, index: int, resumes: bool
+) -> None:
+    """The chief has them: only the trainer can check them."""
+    run = ended(checkpoint=checkpoint)
+    run.file("cluster.json").write_text(Cluster(("a:1", "b:1"), index, "").as_file())
+    assert (resuming.why_not(run) == "") is resumes
 
 
 @pytest.mark.parametrize("outcome", ["stopped", "crashed", "timeout", "oom", "error", "ok"])
