@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gputui.engine.job import slurm_programs
 from gputui.engine.job.slurm_programs import SlurmJob
-from gputui.engine.queue import entries, slurm_follower
+from gputui.engine.queue import entries, queue_settings, slurm_follower, slurm_queue
 from gputui.engine.queue.entries import Entry
 from gputui.engine.queue.slurm_follower import SlurmFollower
 from gputui.engine.runs import Run, RunError
@@ -178,3 +178,123 @@ def test_slurm_is_asked_every_ten_seconds_or_two_after_a_change_and_its_silence_
     assert followed.state == ("waiting", "changed")
     assert not followed.follower.follow(())
     assert followed.follower.why == {}
+
+
+# ---- what sbatch gets ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments of sbatch for each submitted job."""
+    no_runner(monkeypatch)
+    for name in ("SBATCH_GPUS", "SBATCH_GRES", "SBATCH_TRES_PER_TASK"):
+        monkeypatch.delenv(name, raising=False)
+    calls: list[list[str]] = []
+
+    def submit(arguments: Any, _environment: object) -> str:
+        calls.append(list(arguments))
+        return str(100 + len(calls))
+
+    monkeypatch.setattr(slurm_programs, "submit", submit)
+    return calls
+
+
+def settings(text: str) -> None:
+    queue_settings.path().parent.mkdir(parents=True, exist_ok=True)
+    queue_settings.path().write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("visible", "sbatch", "variable", "gpus"),
+    [
+        ("all", "[]", "", ["--gpus=1"]), ("free:3", "[]", "", ["--gpus=3"]), ("none", "[]", "", []),
+        ("free:3", "[--gres=gpu:2]", "", ["--gres=gpu:2"]), ("free:2@A100", "[-G 2]", "", ["-G", "2"]),
+        ("all", "[--tres-per-task=gres/gpu:1]", "", ["--tres-per-task=gres/gpu:1"]), ("all", "[]", "SBATCH_GRES", []),
+        ("all", "[]", "SBATCH_TRES_PER_TASK", []), ("all", "[--time=1:00]", "", ["--gpus=1", "--time=1:00"]),
+    ],
+)  # fmt: skip
+def test_a_job_asks_for_the_gpus_of_its_run_unless_the_user_does(
+    submitted: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str,
+    sbatch: str,
+    variable: str,
+    gpus: list[str],
+) -> None:
+    settings(f"engine: slurm\nsbatch: {sbatch}\n")
+    if variable:
+        monkeypatch.setenv(variable, "gpu:1")
+    run = waiting("one", visible=visible, tries=2 if visible == "free:3" else 1)
+    entry = slurm_queue.submit(entries.entry_of(run))
+    (arguments,) = submitted
+    requeue = "--requeue" if visible == "free:3" else "--no-requeue"
+    first = ["--nodes=1", "--ntasks=1", f"--job-name={run.id}", f"--output={run.path}/slurm.log", "--open-mode=append"]
+    assert arguments[:-1] == [*first, requeue, *gpus]
+    assert arguments[-1].startswith("--wrap=exec env GPUTUI_HOME=")
+    assert arguments[-1].endswith(f" -P -m gputui.engine.queue.slurm_job {run.id}")
+    assert (entry.slurm_job, [each.slurm_job for each in entries.all_entries()]) == ("101", ["101"])
+
+
+@pytest.mark.parametrize(
+    ("visible", "more", "words"),
+    [
+        ([0, 1], {}, "device.visible names GPUs of one machine, and Slurm chooses them\nset device.visible=free:2"),
+        ("free:1", {"give_way": True}, "run.give_way is for the queue of one machine: in Slurm, preemption does it\n"
+         "set run.give_way=false"),
+        ("free:2@24GB", {}, "free:2@24GB: the kinds of GPUs have names of their own in Slurm\nin {} write sbatch: "
+         "[--gpus=KIND:2]; scontrol show node lists the kinds"),
+    ],
+)  # fmt: skip
+def test_what_slurm_cannot_follow_is_refused_and_leaves_nothing(
+    submitted: list[list[str]], visible: Any, more: dict[str, Any], words: str
+) -> None:
+    settings("engine: slurm\n")
+    with pytest.raises(RunError) as refusal:
+        slurm_queue.submit(entries.entry_of(waiting("one", visible=visible, **more)))
+    assert str(refusal.value) == words.format(queue_settings.path())
+    assert (submitted, entries.all_entries()) == ([], ())
+
+
+def test_a_job_waits_for_another_job_and_not_for_what_is_none(submitted: list[list[str]]) -> None:
+    settings("engine: slurm\n")
+    first, second, ended, local = waiting("a"), waiting("b"), waiting("c"), waiting("d")
+    slurm_queue.submit(entries.entry_of(first))
+    slurm_queue.submit(entries.entry_of(second, first.id))
+    assert "--dependency=afterany:101" in submitted[1]
+    ended.file("result.json").write_text('{"outcome": "ok"}')
+    slurm_queue.submit(entries.entry_of(waiting("e"), ended.id))
+    assert not [word for word in submitted[2] if word.startswith("--dependency")]
+    entries.add(local)
+    with pytest.raises(RunError) as refusal:
+        slurm_queue.submit(entries.entry_of(waiting("f"), local.id))
+    assert str(refusal.value) == (
+        f"{local.name} is waiting, and not in a job of the queue, so that Slurm cannot wait for it\n"
+        "leave out --after, or give the command again when that has ended"
+    )
+
+
+def test_a_request_to_stop_goes_to_the_job_that_has_begun(
+    submitted: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, str]] = []
+    monkeypatch.setattr(slurm_programs, "signal_batch", lambda job, name: sent.append((job, name)))
+    settings("engine: slurm\n")
+    run, local = waiting("a"), waiting("b")
+    slurm_queue.submit(entries.entry_of(run))
+    entries.add(local)
+    assert [slurm_queue.stop(name) for name in (run.id, local.id, "gone")] == [False, False, False]
+    for entry in entries.all_entries():
+        with entries.locked():
+            entries.write(replace(entry, state="running"))
+    assert [slurm_queue.stop(name) for name in (run.id, local.id)] == [True, False]
+    assert sent == [("101", "URG")]
+
+
+def test_it_must_be_certain_who_starts_the_runs() -> None:
+    assert not slurm_queue.is_used()
+    for text, used in (("engine: slurm\n", True), ("engine: local\n", False), ("most: x\n", False)):
+        settings(text)
+        assert slurm_queue.is_used() is used, text
+    settings("engine: pbs\n")
+    with pytest.raises(RunError, match=r"queue\.yaml:1: engine takes local or slurm, not 'pbs'$"):
+        slurm_queue.is_used()
