@@ -156,6 +156,10 @@ def test_the_help_of_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Printe
     code, out, err = printed(capsys, "--help")
     assert (code, err) == (0, "")
     assert out == snapshot
+    monkeypatch.setenv("COLUMNS", "50")
+    narrow = printed(capsys, "--help")[1].partition("\nRuns:\n")[2]
+    assert "  diagnose   Say what limits the speed; with...\n" in narrow
+    assert "  fit-batch  Find the fastest batch size,...\n" in narrow
     for words in (("-h",), ("runs", "--help"), ("runs", "-h")):
         assert printed(capsys, *words)[::2] == (0, "")
 
