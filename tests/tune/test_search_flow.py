@@ -197,7 +197,8 @@ def test_a_search_leaves_its_stage_its_noise_and_why_each_change_was_compared(tm
     searcher, bench = searching(tmp_path / "p", asked, figures)
     searcher.run()
     record, search = searcher.record, searcher.search
-    assert search.stage == "decision"
+    assert (search.stage, record.budget_seconds) == ("decision", 600.0)
+    assert [candidate.stage for candidate in search.candidates if candidate.without_input] == ["ceiling"], "no gain"
     assert search.noise is not None
     assert 0.005 < search.noise < 0.03
     assert [search.before_speed, search.best_speed] == pytest.approx([1000, 1500], rel=0.02)
@@ -228,3 +229,18 @@ def test_settings_that_cannot_be_trained_to_their_end_are_named_with_the_reason(
     )
     (check, *_) = searcher.search.losses
     assert (check.decision, check.why) == ("failed", "oom: no room")
+
+
+def test_a_batch_is_halved_down_to_one_and_threads_are_tried_if_they_are_asked_for(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=4000.0 / options.input.batch_size, loss=1.0)
+
+    limits = Limits(only=["batch_size", "threads"], minutes=60)
+    asked = request.of_preset("tune", "quickstart", ["batch_size=4", "train.seed=1"], search=limits)
+    searcher, _ = searching(tmp_path / "p", asked, figures)
+    searcher.run()
+    tried = [dict(candidate.tried) for candidate in searcher.search.candidates]
+    assert [change["input.batch_size"] for change in tried if "input.batch_size" in change] == [8, 2, 1]
+    assert searcher.search.best == {"input.batch_size": 1}
+    inter, intra = "device.inter_op_threads", "device.intra_op_threads"
+    assert [change for change in tried if inter in change] == [{inter: 1, intra: 2}, {inter: 2, intra: 1}]

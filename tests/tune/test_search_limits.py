@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError
-from gputui.engine.trials.search_record import Candidate, Limits
-from gputui.engine.tune import decision, tune_request
+from gputui.engine.trials.search_record import Candidate, Limits, LossCheck
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import decision, losses, tune_request
 from gputui.engine.tune.rate import suggestion
 from gputui.engine.tune.stages import recheck
 from gputui.engine.tune.stages.batch_size import rounded
 from gputui.engine.tune.time_plan import TimePlan, changes_learning
 
+from tests.support import recorded
 from tests.support.proving import HERE
+from tests.support.recorded_search import write_search
 from tests.support.typed import typed
 
 XLA, CACHE, BATCH = {"compile.xla": True}, {"input.cache": "memory"}, {"input.batch_size": 128}
@@ -121,6 +126,127 @@ def test_ten_finite_losses_are_the_least(finite: int, reason: str) -> None:
 @pytest.mark.parametrize(("low", "suggested"), [(1.981, False), (1.975, True)])
 def test_a_fall_of_less_than_a_hundredth_is_no_suggestion(low: float, suggested: bool) -> None:
     assert (suggestion.suggest(*curve(0.01, low=low)).rate is not None) is suggested
+
+
+@pytest.mark.parametrize(
+    ("steps", "best", "wobble", "rate", "fastest", "lowest", "length", "least"),
+    [
+        (300, 1e-2, 0.0, 0.002, "0.001", "0.006", 190, 0.3191),
+        (300, 1e-2, 0.2, 0.002, "0.001", "0.006", 191, 0.3191),
+        (60, 1e-3, 0.1, 0.00021, "9.6e-05", "0.00063", 31, 0.2518),
+        (100, 5.0, 0.05, 1.1, "0.55", "3.2", 100, 0.3097),  # it diverges only beyond the ramp
+    ],
+)
+def test_the_suggestion_of_fixed_ramps(
+    steps: int, best: float, wobble: float, rate: float, fastest: str, lowest: str, length: int, least: float
+) -> None:
+    """The loss falls from 2.3 to 0.3, fastest at a tenth of `best`, and explodes above `best`."""
+    rates = [suggestion.rate_at(step, 1e-6, 10.0, steps) for step in range(steps)]
+    curve_of = [
+        2.3 - 2.0 / (1 + (0.1 * best / each) ** 3) + (max(0.0, math.log10(each / best)) * 4) ** 2
+        + wobble * math.sin(7.0 * number)
+        for number, each in enumerate(rates)
+    ]  # fmt: skip
+    made = suggestion.suggest(rates, curve_of)
+    assert (made.rate, made.reason) == (
+        rate, f"the smoothed loss falls fastest at {fastest}, and is lowest at {lowest}, of which a third is taken",
+    )  # fmt: skip
+    assert (len(made.smoothed), round(min(made.smoothed), 4)) == (length, least)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "falls", "decision", "worse_from"),
+    [
+        ([(1.0, 1.06), (1.0, 1.06)], [None], "worse", 1.05),
+        ([(1.0, 1.06), (1.0, 1.04)], [None], "no worse", 1.05),
+        ([(1.0, 1.04), (1.0, 1.06)], [None], "no worse", 1.05),
+        ([(0.9, 0.96), (1.1, 1.14)], [], "no worse", 1.05),  # each pair by itself
+        ([(1.0, 1.02)], [0.1], "worse", 1.01),  # the loss had hardly fallen
+        ([(1.0, 1.02)], [0.1, 0.5], "no worse", 1.03),
+        ([(1.0, None), (1.0, 1.0)], [None], "worse", None),
+        ([(None, 1.0)], [None], "not judged", None),
+    ],
+)
+def test_a_loss_is_worse_if_it_is_so_in_each_pair(
+    pairs: list[tuple[float | None, float | None]], falls: list[float | None], decision: str, worse_from: float | None
+) -> None:
+    trials = [
+        Trial(side=side, repeat=repeat, run=f"{side}{repeat}", outcome="ok", loss_at_samples=loss)
+        for repeat, pair in enumerate(pairs, 1)
+        for side, loss in zip("ab", pair, strict=True)
+    ]
+    made = LossCheck(settings=BATCH, trials=trials)
+    made.loss_a, made.loss_b = (losses._mean(trials, side) for side in "ab")
+    losses.Losses._apply_rule(cast(Any, None), made, falls)
+    assert (made.decision, made.worse_from) == (decision, worse_from and pytest.approx(worse_from))
+
+
+@pytest.mark.parametrize(
+    ("changes", "whole"), [({}, True), ({"trial": 40.0}, False), ({"repeats": 99}, False), ({"all_changes": 5}, True)]
+)
+def test_a_search_is_whole_with_time_for_eight_changes_the_losses_and_all_pairs(
+    changes: dict[str, Any], whole: bool
+) -> None:
+    assert TimePlan(**{"limit": 600.0, "trial": 12.0, "pair_trial": 15.0, "repeats": 3, **changes}).is_whole is whole
+
+
+@pytest.mark.parametrize(("trial", "whole"), [(10.0, True), (10.2, False)])
+def test_eight_changes_are_enough(trial: float, whole: bool) -> None:
+    """101 of 200 s are for trials: ten of them, of which two are no changes."""
+    plan = TimePlan(limit=200.0, trial=trial, pair_trial=15.0, repeats=3, compares_losses=False)
+    assert (plan.pairs, plan.changes, plan.is_whole) == (3, 8 if whole else 7, whole)
+
+
+def test_the_plan_names_the_source_of_its_times() -> None:
+    plan = TimePlan(limit=600.0, trial=12.0, pair_trial=15.0, repeats=3, source="as in p")
+    assert plan.in_words() == "10 minutes: about 29 changes and the proof (trials of 12.0 s, as in p)"
+    assert plan.longer_in_words().endswith("changes and the proof")
+
+
+def test_a_search_that_has_ended_gets_more_minutes_unless_there_is_nothing_to_measure(home: Path) -> None:
+    asked = request.of_opened("tune", presets.defaults(), None, search=tune_request.checked(Limits(minutes=10)))
+
+    def ended(name: str, **fields: Any) -> folder.Proof:
+        proof = write_search(home, name, **fields)
+        (proof.path / "request.json").write_text(asked.to_json())
+        return proof
+
+    late = ended("20261127-a", ended_because="the time budget of 10 min allows no more")
+    resumed = tune_request.resumed(late, 2.0).search
+    assert resumed is not None
+    assert resumed.minutes == 8.7, "402 s have passed"
+    with pytest.raises(ProofError, match="gputui tune --resume 20261127-a --minutes N gives it N more minutes"):
+        tune_request.resumed(late)
+    with pytest.raises(ProofError) as refused:
+        tune_request.resumed(ended("20261127-b"), 2.0)
+    assert str(refused.value) == (
+        "20261127-b: every option was tried, and its gain is proved: there is nothing to measure with more minutes"
+    )
+    same = tune_request.resumed(ended("20261127-c", state="stopped"))
+    assert same.search is not None
+    assert same.search.minutes == 10
+
+
+def test_minutes_that_are_too_few_for_two_trials_are_refused(home: Path) -> None:
+    write_search(home, "20261127-a", preset_name="quickstart")  # trials of 12.4 s
+    with pytest.raises(ProofError) as refused:
+        tune_request.of_preset("quickstart", [], Limits(minutes=0.4))
+    assert str(refused.value).startswith(
+        "0.4 min are too few: a trial of the preset and one of a change take about 0.4 min here; give more minutes ("
+    )
+    assert tune_request.of_preset("quickstart", [], Limits(minutes=0.43)).search is not None
+
+
+def test_a_request_about_a_run_names_it(home: Path) -> None:
+    run = recorded.write(home, name="20260921-110000-my-cnn", seconds=30, gpus=0)
+    asked = request.of_run(run, repeats=4)
+    assert (asked.kind, asked.run, asked.preset_name, asked.source, asked.repeats) == (
+        "loop",
+        run.id,
+        "my-cnn",
+        None,
+        4,
+    )
 
 
 # ---- the second look ------------------------------------------------------------------------------------

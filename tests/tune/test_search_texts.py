@@ -312,6 +312,16 @@ def test_the_chosen_candidate(settings: Any, taken: Any, decision: str, stands: 
     assert search_results.is_chosen(candidate, searched({}, changes_kept=taken)) is stands
 
 
+def test_each_side_of_the_pairs_is_a_row_with_its_reason() -> None:
+    trials = [{"side": side, "outcome": "ok", "run": side, "samples_per_second": 100.0} for side in "ab"]
+    made = {"changes": XLA, "decision": "rejected", "why": "w", "gain": 0.1, "spread": 0.02, "trials": trials}
+    rows = [row for row in search_results.ranked(searched({}, comparisons=[made])) if row.stage == "pairs"]
+    assert [(row.reason, row.why, row.since_start, row.spread, row.decision, row.number) for row in rows] == [
+        ("in pairs: the preset", "", None, None, "rejected", -2),
+        ("in pairs: xla=true", "w", 0.1, 0.02, "rejected", -3),
+    ]  # fmt: skip
+
+
 # ---- memory -----------------------------------------------------------------------------------------
 
 MEMORY: dict[str, Any] = {"of": "process", "limit_bytes": 10 * GIB, "largest_batch": 100, "batch_size": 64,
@@ -343,6 +353,7 @@ ABOUT = "; the largest that fits, with a tenth left free, is about 100"
         ({"first_step_bytes": 11 * GIB}, "batch 64 will take 6.0 GiB of the 10.0 GiB that the host has free; its first "
          "step, in which cuDNN tries its algorithms, would take 11.0 GiB: it may run out of memory, or take slower "
          f"ones{ABOUT}"),
+        ({"first_step_bytes": 11 * GIB, "limit_bytes": None}, f"batch 64 will take 6.0 GiB{ABOUT}"),
         ({"replicas": 2, "limit_bytes": None}, f"batch 64 on each of 2 devices will take 6.0 GiB{ABOUT}"),
     ],
 )  # fmt: skip
@@ -360,6 +371,7 @@ def test_the_prediction_of_memory(memory: dict[str, Any], text: str) -> None:
         ({"fits": 100, "most_batch": 100}, "batch 100, the largest that can be tried, fits into 10.0 GiB"),
         ({"fits": 99, "most_batch": 100}, "batch 100, the largest that can be tried, should fit into 10.0 GiB"),
         ({"largest_batch": 0}, "not even batch 1 fits into 10.0 GiB"),
+        ({"largest_batch": 1}, "batch 1 should fit into 10.0 GiB"),
         ({"points": [{"batch_size": 12, "peak_bytes": 1}, {"batch_size": 50, "peak_bytes": None}]},
          "batch 100 should fit into 10.0 GiB (a guess from batches up to 12)"),
         ({"points": [{"batch_size": 13, "peak_bytes": 1}]}, "batch 100 should fit into 10.0 GiB"),
