@@ -174,7 +174,12 @@ def test_the_doctor_prints_a_table_in_a_terminal_and_plain_lines_elsewhere(
         "note     terminal    the output is not a terminal",
     ])  # fmt: skip
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", printed(capsys, "doctor")[1])
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    raw = printed(capsys, "doctor")[1]
+    assert re.search(r"\x1b\[33m\S+ warning\x1b", raw), "in yellow"
+    assert re.search(r"\x1b\[32m\S+ ok *\x1b", raw), "in green"
+    assert re.search(r"\x1b\[2mpip install it\x1b", raw), "the remedy is dim"
+    plain = re.sub(r"\x1b\[[\d;]*m", "", raw)
     lines = [line.rstrip() for line in plain.splitlines()]
     signs = [line.split()[0] for line in lines[:2]]
     assert [" ".join(line.split()[1:]) for line in lines[:4]] == [
@@ -220,6 +225,19 @@ def test_without_proofs_the_commands_that_make_them_are_named(capsys: Printed, h
     code, _, err = printed(capsys, "proof")
     assert (code, err) == (0, f"left out, as proof.json is damaged: {damaged.id}\n")
     assert printed(capsys, "proof", damaged.id)[::2] == (2, f"{damaged.path}/proof.json cannot be read\n")
+
+
+def test_a_proof_as_json_is_its_record_without_secrets(home: Path, capsys: Printed) -> None:
+    secret = "train: {epochs: 2}\nnotify:\n  url: https://x/SECRET\nrun: {}\n"
+    made = write_proof(home, preset_before=secret, preset_after=secret)
+    code, out, err = printed(capsys, "proof", made.id, "--json")
+    kept = "train: {epochs: 2}\nrun: {}\n"
+    assert (code, err) == (0, "")
+    assert json.loads(out) == made.data | {"preset_before": kept, "preset_after": kept}
+    listed = json.loads(printed(capsys, "proof", "--json")[1])
+    heads = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
+    assert {name: listed[name] for name in heads} == {name: made.data.get(name) for name in heads}
+    assert set(listed) == {"id", "path", "bytes", *heads}
 
 
 class Process:

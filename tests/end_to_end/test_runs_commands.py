@@ -274,3 +274,59 @@ def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
         assert titles.read_notes(run) == titles.Notes()
     with pytest.raises(RunError, match="at most 1,000 are allowed"):
         titles.write_note(run, "x" * 1001)
+
+
+def test_the_end_of_a_long_log_has_its_epochs_at_their_times(
+    three: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The beginning of the log is not read, and with it the line of the first of two resumes."""
+    run, t = three[0], recorded.BEGAN + 500
+    epoch: dict[str, object] = {"type": "epoch", "step": 9, "metrics": {"loss": 0.25}, "seconds": 2.5}
+    sittings: list[dict[str, object]] = [{"type": "phase", "phase": "ended"}, {"type": "phase", "phase": "starting"}]
+    told = [(1, {**epoch, "epoch": 1}), (2, sittings[0]), (10, sittings[1]), (12, {**epoch, "epoch": 2}),
+            (13, sittings[0]), (20, sittings[1]), (22, {**epoch, "epoch": 3})]  # fmt: skip
+    with run.file("events.jsonl").open("a") as stream:
+        for at, fields in told:
+            stream.write(json.dumps({"t": t + at, **fields}, separators=(",", ":")) + "\n")
+    lines = [
+        RESUMED,
+        *("x" * 99 for _ in range(700)),
+        "before",
+        RESUMED,
+        f"I0000 00:00:{t + 23}  1 a.cc:1] after",
+        "end",
+    ]
+    run.file("engine.log").write_text("\n".join(lines))
+    shown = [line.partition("  ")[0] for line in said(capsys, "logs", run.id, "-n", "5")[0].splitlines()]
+    assert shown == ["epoch 2/1", RESUMED, "epoch 3/1", f"I0000 00:00:{t + 23}", "end"]
+    whole = said(capsys, "logs", run.id)[0].splitlines()
+    assert [line.partition("  ")[0] for line in whole[-5:]] == shown
+    assert len([line for line in whole if line == "x" * 99]) == 700
+
+
+def test_a_log_is_waited_for_while_its_run_starts(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = three[2]
+    run.file("engine.log").unlink()
+    looks = iter([True, True, False])
+
+    def is_active(run: Run) -> bool:
+        if (look := next(looks)) is False:
+            run.file("engine.log").write_text("at last\n")
+        return look
+
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(Run, "is_active", property(is_active))
+    assert said(capsys, "logs", run.id, "-f", code=1) == ("", ""), "it has ended without a log"
+    looks = iter([True, False])
+    run.file("engine.log").unlink()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        run.file("engine.log").write_text("at last")
+
+    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", sleep)
+    assert said(capsys, "logs", run.id, "-f", code=1)[0] == "at last\n"
+    assert slept == [0.0]

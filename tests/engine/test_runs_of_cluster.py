@@ -58,6 +58,10 @@ def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
     assert cli.run(["runs", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
+    for last, expected in ((1, [(alone.id, [])]), (2, [(alone.id, []), (chief.id, [other.id])])):
+        assert cli.run(["runs", "--json", "--last", str(last)]) == 0
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(one["id"], one["workers"]) for one in told] == expected, "the chief's run is read, too"
     assert cli.run(["runs", "rm", chief.id, "--yes"]) == 0
     out = capsys.readouterr().out
     assert f"with {chief.name} go the runs of its other workers: {other.name}" in out
