@@ -79,6 +79,11 @@ CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float 
     ),
     "a run that has ended is waited for by nobody": ((run("one", after="gone"),), (), {"one": 0}),
     "more devices than there are": ((run("one", count=3), run("two")), (), {"one": None, "two": 0}),
+    "nothing is known of what waits for a run whose start is not known": (
+        (run("one", usable="a", is_delayed=True), run("two", after="one", usable="b")),
+        (begun("x", "c", 30),),
+        {"one": None, "two": None},
+    ),
     "it waits for another user's turn": (
         (run("one", usable="a", is_delayed=True), run("two", usable="a"), run("three", usable="b")),
         (),
