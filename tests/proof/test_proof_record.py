@@ -11,9 +11,9 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.compare.same_code import CodeRow
 from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, process, proof_start, request
+from gputui.engine.proof import folder, improved_preset, process, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import runs_folder
@@ -21,6 +21,7 @@ from gputui.engine.runs.liveness import Liveness
 from gputui.engine.scaling import copies, scaling_request
 from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.trials import proof_sentences, scaling_sentences
+from gputui.engine.trials.rate_record import RateSettings, RateTest
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
 from gputui.engine.trials.trial_preset import PROBE_SECONDS
@@ -275,3 +276,110 @@ def test_the_cell_of_a_run_names_two_of_its_files() -> None:
     assert [row.text(place) for place in range(4)] == [
         "a1", "differs: x.py, y.py", "differs: x.py, y.py +1 (c3)", "d4"]  # fmt: skip
     assert replace(row, differing=((), (), (), ())).text(2) == "same (c3)"
+
+
+def test_the_report_says_how_the_whole_gain_was_measured() -> None:
+    kept = {"changes": {"compile.xla": True}, "decision": "kept", "gain": 0.5}
+    sides = {"before": {"samples_per_second": 100.0}, "after": {"samples_per_second": 164.0}, "gain_total": 1.5}
+
+    def said(kind: str, count: int, **more: Any) -> str:
+        record = typed(Record, {"kind": kind, "state": "done", "repeats": 3, "comparisons": [kept] * count, **sides}
+                       | more)  # fmt: skip
+        return as_markdown(record).partition("## Before and after")[2].strip()
+
+    medians = "; 1.64 times by the medians in the table, which are over the whole proof and not pair by pair."
+    assert f"1.50 times as fast (the median gain of the pairs){medians}" in said("loop", 1)
+    assert f"1.50 times as fast (the median gain of the pairs of what is kept, multiplied){medians}" in said("loop", 2)
+    assert f"1.50 times as fast (the median gain of the pairs){medians}" in said("ab", 2)
+    after = {"preset_after": "train: {}\n"}
+    assert said("loop", 1, **after).endswith("## The resulting preset\n\n```yaml\ntrain: {}\n```")
+    named = said("loop", 1, **after, changes_kept={"compile.xla": True})
+    assert named.endswith("## The resulting preset (xla=true)\n\n```yaml\ntrain: {}\n```")
+
+
+def test_the_comments_of_a_schedule_that_follows_the_batch() -> None:
+    changes = {"input.batch_size": 64, "train.learning_rate": 0.002, "train.decay_steps": 50, "train.warmup_steps": 7}
+
+    def comments(**limits: Any) -> dict[str, str]:
+        search = {"limits": {"learning_rate": "sqrt"} | limits}
+        record = typed(Record, {"kind": "tune", "state": "done", "changes_kept": changes, "search": search,
+                                "gain_total": 1.5})  # fmt: skip
+        return improved_preset.reasons(record, {})
+
+    rate = "scaled by the square root of the batch size"
+    as_many = "as many samples as before, with another batch size"
+    assert comments() == {
+        "train.learning_rate": rate, "train.decay_steps": as_many, "train.warmup_steps": as_many}  # fmt: skip
+    given = comments(warmup_steps=7)
+    assert given["train.warmup_steps"] == "asked for, with the scaled learning rate"
+    assert comments(learning_rate="keep") == {}
+
+
+def test_a_request_that_measures_nothing_or_chooses_its_gpus_is_known() -> None:
+    made = request.of_opened("ab", presets.defaults(), None)
+    with pytest.raises(ProofError, match="the seconds to measure must be more than 0"):
+        request.refuse(replace(made, measure_seconds=0.0), HERE)
+    with pytest.raises(ProofError, match="at least 3 repeats are needed: fewer do not show their spread"):
+        request.refuse(replace(made, repeats=2), HERE)
+    request.refuse(replace(made, repeats=3, measure_seconds=0.1), HERE)
+    request.refuse(replace(made, kind="diagnosis", repeats=1), HERE)
+    free = request.of_opened("ab", presets.defaults(["device.visible=free:1"]), None)
+    assert (free.chooses_gpus, made.chooses_gpus) == (True, False)
+    assert replace(made, preset="train: {no: 1}\n").chooses_gpus is False, "that is reported when it is used"
+    note = "note: input.cache: trials are measured with a filled cache; the preset trains one pass"
+    for epochs, noted in ((1, True), (2, False)):
+        once = request.of_opened("ab", presets.defaults([f"train.epochs={epochs}"]), None)
+        assert (note in request.remarks(replace(once, changes={"input.cache": "memory"}), HERE)) is noted
+
+
+def test_one_copy_is_measured_for_the_given_time_and_keeps_its_disturbance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Disturbed(PlantedBench):
+        def measure(self, *given: Any, **more: Any) -> Trial:
+            row = super().measure(*given, **more)
+            row.disturbed = "heat"
+            return row
+
+    monkeypatch.setattr(copies, "together", lambda runs, batch: (0.0, 3.0, 1000.0))
+    bench = Disturbed(tmp_path / "trials", lambda options, before: Planted(500.0))
+    assert copies.measure(bench, presets.defaults(), 1, 1, 3.0).disturbed == "heat"
+    assert bench.asked[0].run.measure_seconds == 3.0
+    assert copies.measure(bench, presets.defaults(), 2, 1, 3.0).disturbed == "", "the other copy"
+
+
+def test_replicas_that_share_a_gpu_are_said_to_do_so() -> None:
+    gpu = replace(HERE, gpus=(Gpu(0, "GPU-0", "a GPU", (9, 0), 80 * 2**30),))
+    parts = presets.defaults(["device.logical_devices=2", "batch_size=64"])
+    assert scaling_request.scaling_settings(parts, gpu, (1, 2), "per-replica").shared == "replicas share a GPU"
+
+
+def test_the_suggestion_of_a_range_test_is_a_change_of_the_preset() -> None:
+    test = RateTest(settings=RateSettings(), before=0.001)
+    assert (test.changes, replace(test, suggested=0.01).changes) == ({}, {"train.learning_rate": 0.01})
+
+
+def test_a_measurement_waits_until_nothing_is_in_its_way_and_names_each_obstacle_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = request.of_opened("ab", presets.defaults(), None)
+    obstacles = ["the run a", "the run a", "the run b", ""]
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(proof_start, "blocks", lambda request, here, but=None: obstacles.pop(0))
+    told: list[str] = []
+    proof_start.wait(made, told.append, lambda: False)
+    assert (told, obstacles) == (["waiting: the run a", "waiting: the run b"], [])
+    obstacles.append("the run c")
+    proof_start.wait(made, told.append, lambda: True)
+    assert obstacles == ["the run c"], "it is given up before it looks"
+    with pytest.raises(proof_start.BlockedError) as blocked:
+        proof_start.begin(made, trains_on=HERE)
+    assert str(blocked.value) == (
+        "the run c: figures measured at the same time would be worthless; wait for it (--wait), or give --anyway"
+    )
+    free = request.of_opened("ab", presets.defaults(["device.visible=free:1"]), None)
+    assert str(proof_start.BlockedError(free, "no GPU is free")) == "no GPU is free\nwait for it (--wait)"
+    launched: list[object] = []
+    monkeypatch.setattr(proof_start, "launch", launched.append)
+    proof_start.begin(made, anyway=True, trains_on=HERE)
+    assert launched == [made]
