@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from gputui.engine.export.data import DIGITS
 from gputui.engine.export.script import to_script, with_paths
 from gputui.engine.presets import Preset
 
-OWN = ("build", "load", "onto_devices", "cache_file", "stream", "validating")  # what the export itself writes
+# What the export itself writes, or makes of a function for the options.
+OWN = ("build", "load", "onto_devices", "cache_file", "stream", "validating", "decay_steps")
 FIGURES = (
     "early_stop=val_loss:min", "early_stop_patience=3", "early_stop_min_delta=0.01", "early_stop_restore=true",
     "keep_best=val_accuracy", "schedule=reduce_on_plateau", "plateau_figure=loss", "plateau_patience=2",
@@ -39,7 +41,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "data=tfrecord:/tmp/*.rec", "cache=/tmp/cache", "tfrecord_encoding=uint8", "strategy.kind=one_device",
         "prefetch_to_device=off", "visible=free:2", "steps_per_epoch=7", "steps_per_execution=2", "stop_on_nan=false",
         "schedule=cosine", "inter_op_threads=2", "intra_op_threads=3", "log_placement=true", "run.keep=5",
-        "learning_rate_scaling=linear",
+        "learning_rate_scaling=linear", "run.python=/usr/bin/python3",
     ),
     "records that are counted": (
         "data=tfrecord:/tmp/*.rec", "samples=99", "tfrecord_encoding=float32", "visible=none", "schedule=exponential",
@@ -110,3 +112,29 @@ def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named
     text, paths = with_paths(preset)
     assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in text.splitlines()
     assert paths == [f"{tmp_path}/data/a.npz", "/tmp/cache"]
+
+
+def undefined(code: str) -> set[str]:
+    """The names that a script uses and neither defines nor imports."""
+    used, given = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else given).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            given.add(node.name)
+        elif isinstance(node, ast.arg):
+            given.add(node.arg)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            given |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            given.add(node.name)
+    return used - given - {"__file__"}
+
+
+def test_each_script_defines_all_that_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "module.py").write_text(MODULE)
+    assert undefined("import a.b\nc = a + d") == {"d"}
+    for settings in (*SCRIPTS.values(), *OWN_CODE.values()):
+        assert undefined(to_script(presets.defaults(settings))) == set(), settings
