@@ -380,3 +380,14 @@ def test_findings_about_a_run_are_shown_before_its_events(home: Path, capsys: Pr
     assert capsys.readouterr() == ("", "stopping after this step; again\n")
     assert train._detached(run, found) == 0
     assert capsys.readouterr() == (f"{run.id}\n", words)
+
+
+def test_of_a_run_that_is_resumed_only_what_comes_now_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13, outcome="stopped")
+    followed: list[Any] = []
+    monkeypatch.setattr(resuming, "preset_to_resume", lambda run: presets.resolve("quickstart"))
+    monkeypatch.setattr(train, "Follower", lambda run, **given: followed.append((run, given)))
+    monkeypatch.setattr(train, "_when_free", lambda options, wait, presses, start: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train.resume_run(run.id)
+    assert followed == [(run, {"from_now": True})]

@@ -273,6 +273,7 @@ def test_what_is_said_of_the_preset_at_the_end_of_a_measurement(
     (done.path / "request.json").write_text(asked("ab").to_json())
     name = {"sweep": "sweep", "rate": "range test"}.get(kind, "proof")
     monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", lambda *_: (done, Process()))
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.wait", lambda *_: pytest.fail("it need not wait"))
     monkeypatch.setattr("gputui.tui.commands.proof.budget", lambda _: "a while")
     monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_result", lambda *_, **__: print("the result"))
     monkeypatch.setattr("gputui.tui.commands.proof._view", lambda: Nothing())

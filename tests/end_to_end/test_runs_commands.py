@@ -69,7 +69,9 @@ def test_of_thousands_of_runs_only_those_are_read_that_are_needed(
 
     monkeypatch.setattr("gputui.tui.commands.runs.entry_of", read)
     newest = [run.id for run in reversed(three)]
-    for words, shown, needed in ((("--last", "1"), 1, 1), (("--last", "1", "--state", "done"), 1, 3), ((), 3, 3)):
+    for words, shown, needed in (
+        (("--last", "1"), 1, 1), (("--last", "2"), 2, 2), (("--last", "1", "--state", "done"), 1, 3), ((), 3, 3),
+    ):  # fmt: skip
         seen.clear()
         out, _ = said(capsys, "runs", "--json", *words)
         assert (len(out.splitlines()), seen) == (shown, newest[:needed]), words

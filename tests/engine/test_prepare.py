@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine.files.writing import ExistsError
+from gputui.engine.interpreter import interpreter
 from gputui.engine.prepare import estimates, layout, preparing, result_files, workers
 from gputui.engine.prepare import manifest as manifests
 from gputui.engine.prepare import request as requests
@@ -169,3 +171,42 @@ def test_a_file_has_128_mib_and_small_data_has_up_to_16_files(
 )
 def test_a_limit_takes_of_both_parts_alike(limit: int | None, counts: tuple[int, int]) -> None:
     assert tuple(layout.limited({"validation": 7, "train": 23}, limit).values()) == counts
+
+
+# ---- its processes --------------------------------------------------------------------------------
+
+ECHO = """
+import signal, sys, os
+for number, line in enumerate(sys.stdin, 1):
+    sys.stdout.write('{"got": ' + line.strip())
+    sys.stdout.flush()
+    print('}' if number < 3 else '}\\n{"and": 1}', flush=True)
+    if "leave" in line:
+        print("a reason " + "x" * 200, file=sys.stderr)
+        print("", file=sys.stderr)
+        sys.exit(3)
+    if "die" in line:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_answers_each_command_and_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "command", lambda python, module: [sys.executable, "-S", "-c", ECHO])
+    log = tmp_path / "log"
+    worker = workers.Worker(sys.executable, {"request": 1}, log)
+    assert worker.answer() == {"got": {"request": 1}}
+    worker.send({"measure": 64})
+    assert worker.answer() == {"got": {"measure": 64}}
+    worker.send({"leave": 1})
+    found = workers.answered([worker])
+    assert [next(found), next(found)] == [(worker, {"got": {"leave": 1}}), (worker, {"and": 1})]
+    with pytest.raises(workers.WorkerEnded) as ended:
+        next(found)
+    assert str(ended.value) == f"a process that prepares the data ended with return code 3: a reason {'x' * 151}"
+    worker.end()
+    killed = workers.Worker(sys.executable, {"die": 1}, log)
+    assert killed.answer() == {"got": {"die": 1}}
+    with pytest.raises(workers.WorkerEnded, match=r"^a process that prepares the data was ended by SIGKILL$"):
+        killed.answer()
+    killed.end()
+    assert log.read_text().startswith("a reason "), "both write to the same file"

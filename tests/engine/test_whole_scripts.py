@@ -112,11 +112,19 @@ def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named
     text, paths = with_paths(preset)
     assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in text.splitlines()
     assert paths == [f"{tmp_path}/data/a.npz", "/tmp/cache"]
+    records = presets.defaults([f"data=tfrecord:{tmp_path}/data/*.rec"])
+    text, paths = with_paths(records, tmp_path)
+    assert 'DATA = os.path.join(glob.escape(str(HERE)), "data/*.rec")  # workload.data' in text.splitlines()
+    assert paths == []
+    text, paths = with_paths(presets.defaults([]), tmp_path)
+    assert 'DATA = str(HERE / "data/digits.npz")  # workload.data' in text.splitlines()
+    assert paths == []
 
 
 def undefined(code: str) -> set[str]:
     """The names that a script uses and neither defines nor imports."""
-    used, given = set(), set(dir(builtins))
+    used: set[str] = set()
+    given = set(dir(builtins))
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Name):
             (used if isinstance(node.ctx, ast.Load) else given).add(node.id)
