@@ -40,6 +40,8 @@ def test_the_time_follows_from_the_start_and_the_epochs_of_the_newest_run_alike(
     assert early_end.expected_seconds(preset) == 4.0 + 1000 * 10.0
     ran()
     assert early_end.expected_seconds(preset) == 4.0 + 1000 * 3.0
+    ran(seconds=3.0)
+    assert early_end.expected_seconds(preset) == 4.0, "it ended before its first step had"
 
 
 def test_runs_of_other_presets_settings_and_machines_say_nothing(home: str, preset: Preset) -> None:

@@ -79,9 +79,10 @@ def test_the_list_has_what_has_begun_first_and_then_the_order_of_the_queue(
         monkeypatch.setattr(shutil, "get_terminal_size", lambda width=width: terminal_size((width, 24)))
         assert (said("queue") == text) is is_whole
     folded = said("queue").splitlines()
-    assert [line.strip() for line in folded if line.startswith(" " * 7) and "epochs" not in line] == [
-        "the runner has not looked at it yet", "held by you", "all GPUs are in use",
-    ]  # fmt: skip
+    reasons = ("the runner has not looked at it yet", "held by you", "all GPUs are in use")
+    assert [line for line in folded if line.startswith(" " * 7) and "epochs" not in line] == [
+        f"{' ' * 7}{reason}" for reason in reasons
+    ]
     assert len(folded) == 8
     entry_changes.pause()
     lines = named(said("queue"), four).splitlines()
