@@ -258,6 +258,7 @@ def test_the_evidence_of_a_slow_input(figures: dict[str, Any], texts: list[str])
         (gpu(throttled=0.6, throttle=("heat",), slow_gpu=1, slow_gpu_busy=0.9, slow_gpu_causes=("it is {hot}",)),
          ["the others wait for GPU 1, which is busy 90 % of the time; it is {hot}"]),
         (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, slow_gpu=1, slow_gpu_busy=0.9), []),
+        (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, slow_worker="worker 1", slow_worker_wait=0.1), []),
         (gpu(worker_gap=0.4, slow_worker="worker 1 (h1:1)", slow_worker_wait=0.42),
          ["the others wait for worker 1 (h1:1), which waits 42 % of its steps for its input"]),
         (gpu(worker_exchange=0.4, exchange_ms=12.0, exchanged="44 MB of gradients", hosts=("h0", "h1")),

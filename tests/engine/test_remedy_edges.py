@@ -258,3 +258,18 @@ def test_each_remedy_has_its_place_in_the_order() -> None:
     assert [remedy.step for remedy in proposed] == ["xla", "device", "device", "device", "precision", "gpus"]
     first = verdict.remedies(gpu(idle_gpus=1, python_share=0.3, busy_mean=0.3), ["compute_bound", "underfilled"])
     assert [remedy.step for remedy in first] == ["device", "device", "device", "precision", "xla", "gpus"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"stages": TWO, "cpu": 0.5}, "no option is left that could speed up the input; its slowest stage is load "
+         "(30 ms per batch): store the samples smaller, or already decoded"),
+        ({"cpu": 0.95}, "all CPU cores are busy; no option is left that could speed up the input: make its work "
+         "cheaper, or do it once and save the result"),
+        ({"cpu": 0.95, "others_cpu": 0.5}, "other programs use 50 % of the CPU; no option is left that could speed up "
+         "the input: make its work cheaper, or do it once and save the result"),
+    ],
+)  # fmt: skip
+def test_the_advice_on_an_input_without_an_option_is_whole(figures: dict[str, Any], reason: str) -> None:
+    assert remedies_input.in_the_data(measured(**waits(0.6), **figures)) == Remedy(step="input", reason=reason)

@@ -24,7 +24,7 @@ from gputui.engine.trials import proof_sentences, scaling_sentences
 from gputui.engine.trials.rate_record import RateSettings, RateTest
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_preset import PROBE_SECONDS
+from gputui.engine.trials.trial_preset import PROBE_SECONDS, as_trial
 from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
 from tests.support.proving import HERE, Planted, PlantedBench, proving
@@ -51,7 +51,7 @@ def test_the_expected_time_of_a_proof_falls_with_each_trial(tmp_path: Path) -> N
 
     made.bench.passes = pass_by
     made.prover.prove()
-    assert [left for left, _ in told][2:] == pytest.approx([40.0, 30.0, 20.0, 10.0], abs=0.5)
+    assert [left for left, _ in told][2:] == pytest.approx([40.0, 30.0, 20.0, 10.0], abs=3.0)
     without, with_ = "without steps_per_execution=16", "with steps_per_execution=16"
     assert [doing for _, doing in told] == [
         f"repeat 1 of 3: {without}", f"repeat 1 of 3: {with_}", f"repeat 2 of 3: {with_}",
@@ -84,7 +84,7 @@ def test_a_measurement_of_scaling_says_what_it_does_and_how_long_it_takes(tmp_pa
     assert [doing for _, doing in told] == [
         f"round {n} of 3: {what}" for n, what in ((1, one), (1, two), (2, two), (2, two), (2, one), (3, one))
     ]
-    assert [round(left) for left, _ in told][2:] == [40, 30, 20, 10]
+    assert [left for left, _ in told][2:] == pytest.approx([40.0, 30.0, 20.0, 10.0], abs=3.0)
     points = scaling_sentences.points(record)
     assert [(point.decision, point.why) for point in points] == [
         ("measured", ""), ("failed", proof_sentences.outcome(points[1].trials[-1]))]  # fmt: skip
@@ -137,6 +137,19 @@ def test_only_a_probe_may_end_without_a_speed(
     with TrialRunner(tmp_path, tmp_path, 1, 5.0, HERE, Stop()) as bench:
         bench.measure(presets.defaults(), "a", 1, seconds=seconds)
     assert asked == [timed]
+
+
+@pytest.mark.parametrize(
+    ("given", "most_seconds", "minutes"),
+    [("null", float("inf"), 16.2), ("20", float("inf"), 16.2), ("3", float("inf"), 4.2), ("3", 60.0, 1.0)],
+)
+def test_a_trial_has_a_quarter_of_an_hour_to_start_and_many_times_its_measured_seconds(
+    given: str, most_seconds: float, minutes: float
+) -> None:
+    preset = presets.defaults([f"run.max_minutes={given}"])
+    made = as_trial(preset, 7, 6.0, HERE, most_seconds=most_seconds).options
+    assert made.run.max_minutes == pytest.approx(minutes)
+    assert (made.train.seed, made.train.epochs, made.run.measure_seconds, made.run.profile) == (7, 1, 6.0, "off")
 
 
 # ---- the folder -------------------------------------------------------------------------------------
