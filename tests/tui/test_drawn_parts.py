@@ -142,6 +142,8 @@ def test_the_head_of_a_run(name: str, snapshot: Drawn) -> None:
     assert "\n".join(parts) == snapshot
     rows = head.rows(NAME, "", now, 40, PLAIN, 4)
     assert len(rows) <= 4
+    if now.started.get("versions"):
+        assert text(head.rows(NAME, "", now, 21, PLAIN)[2:3]) == "TensorFlow 2.21.0", "facts without room are left out"
 
 
 def test_a_verdict_is_sure_likely_or_preliminary() -> None:
@@ -355,6 +357,10 @@ def test_a_range_test_of_the_learning_rate(snapshot: Drawn) -> None:
     parts = [text(rate.detail(test, 70, 18, PLAIN)), text(rate.detail(test, 70, 5, PLAIN))]
     early = replace(test, smoothed=[], suggested=None)
     parts.append(text(rate.detail(early, 70, 18, PLAIN)))
+    faint, lowest, suggested = rate.plot(test).curves
+    assert (faint.faint, lowest.raw is faint.line, lowest.value) == (True, True, smoothed[-1])
+    assert list(suggested.line.x) == pytest.approx([-2.69897])
+    assert suggested.value == 2e-3
     assert rate.chart(replace(test, smoothed=[2.3]), 70, 9, PLAIN) == []
     assert len(rate.chart(replace(test, smoothed=[2.3, 2.2]), 70, 9, PLAIN)) == 9
     assert "\n----\n".join(parts) == snapshot

@@ -88,6 +88,9 @@ def test_the_rows_of_a_sweep_fit_into_their_height() -> None:
     assert len(sweep.detail(whole, [], 80, remarks + 1, PLAIN)) == remarks, "no heading without room for a row"
     assert len(sweep.detail(whole, [], 80, remarks + 2, PLAIN)) == remarks + 2
     assert len(sweep.detail(whole, [], 80, 99, PLAIN)) == remarks + 1 + over
+    lucky = swept()
+    lucky.proved = 0.5
+    assert len(sweep.about(lucky, [], 20, PLAIN)) == 3, "a remark has at most three lines"
     nothing = swept(trials=[])
     assert sweep.over_options(nothing, 80, PLAIN) == []
     assert sweep.reference([]) == 0.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import pytest
-from gputui.tui.drawing import host
+from gputui.tui.drawing import host, tune
 from gputui.tui.drawing.live.layout import Demand, Layout, share_out
 from gputui.tui.drawing.plot.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
+from gputui.tui.drawing.rows import differences
 
 
 def drawn(scale: Scale) -> tuple[float, float, list[float]]:
@@ -123,3 +124,18 @@ def test_a_load_is_moderate_or_heavy_from_its_threshold_on() -> None:
         host.memory(9.0, 0.0),
         host.power(9.0, 0.0),
     } == {"value"}
+
+
+def test_changes_of_a_row_with_at_most_four_equal_cells_between_them_are_sent_together() -> None:
+    old, new = [("aaa123bbb45ccccc6", "")], [("aaaxyzbbbxxcccccx", "")]
+    assert differences(old, new) == [(3, 8), (16, 1)]
+    assert differences([("aaa1bbbb2", "")], [("aaaxbbbbx", "")]) == [(3, 6)]
+
+
+def test_the_rows_of_a_search_are_shared_out() -> None:
+    for size, layout in (
+        ((78, 22, 4, 12), (4, 13, 2, 3, 0, 0, False)), ((95, 30, 5, 12), (5, 9, 3, 0, 13, 2, False)),
+        ((118, 40, 5, 12), (5, 13, 3, 0, 19, 2, True)), ((198, 30, 7, 12), (7, 8, 3, 0, 12, 4, True)),
+        ((198, 90, 7, 12), (7, 54, 5, 0, 24, 2, True)), ((60, 9, 7, 12), (5, 4, 0, 0, 0, 0, False)),
+    ):  # fmt: skip
+        assert astuple(tune.share_out(*size)) == layout, size

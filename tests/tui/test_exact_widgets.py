@@ -226,6 +226,7 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         assert screen.reported == [("Switched",)] * 11
         screen.reported.clear()
         heading = screen.query_one(PartHeading)
+        assert heading.group == "compile"
         before = heading.folded
         await pilot.click(heading)
         await pilot.press("right", "right", "left", "left", "enter")

@@ -140,6 +140,7 @@ def test_a_comparison_as_a_table_and_as_csv() -> None:
         ["", "r1", "b"], ["title", "cnn", "cnn: xla"], ["outcome", "ok", "oom"],
         ["throughput", "100 samples/s", "150 samples/s +50.0 %"],
     ]  # fmt: skip
+    assert comparison.table_rows(replace(noisy, figures=alone.figures))[1] == ["id", "20261121-140507-a", "b"]
     assert comparison.as_csv(noisy).splitlines() == [
         "what,unit,20261121-140507-a,b,spread of repeats", "baseline,,first,,", "name,,r1,b,", "title,,cnn,cnn: xla,",
         "outcome,,ok,oom,", "TensorFlow,,2.21,,", "compile.xla,,true,(null),", "input.cache,,none,memory,",

@@ -27,6 +27,7 @@ from gputui.tui.reading import earlier_starts, preset_files, queue_times, sweep_
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.store import Store
+from gputui.tui.reading.run_list import RunList
 from rich.console import Console
 
 from tests.support.typed import typed
@@ -100,6 +101,11 @@ def test_a_cursor_that_was_placed_stays_when_the_mouse_leaves() -> None:
     assert (view.hover(None), view.cursor) == (False, 7.0)
     view.place(700.0)
     assert view.cursor == 100.0
+
+
+def test_before_the_first_reading_a_list_has_no_runs() -> None:
+    known = RunList()
+    assert (known.total, known.closed, dict(known.sweeps), known.measure()) == (0, 0, {}, False)
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
@@ -290,4 +296,18 @@ def test_the_time_that_is_left_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> No
     assert [left(budget_seconds=None), left(budget_seconds=100.0), left(budget_seconds=30.0),
             left(budget_seconds=100.0, kind="tune"), left(budget_seconds=70.0, budget_most_seconds=130.0)] == [
         "", ", about 1:00 left", ", about 0.0 s left", ", at most 1:00 left", ", about 30.0 s to 1:30 left",
+    ]  # fmt: skip
+
+
+def test_the_trials_of_a_proof_have_titles_by_their_side() -> None:
+    def trial(run: str, side: str) -> dict[str, Any]:
+        return {"run": run, "side": side}
+
+    compared = {"changes": {"input.cache": "memory"}, "trials": [trial("05", "a"), trial("06", "b")]}
+    fields = {"kind": "loop", "baseline_trials": [trial("01", "a")], "profile_trial": trial("04", "a"),
+              "ablation": {"trials": [trial("02", "a"), trial("03", "b")]}, "comparisons": [compared]}  # fmt: skip
+    data = typed(Record, fields)
+    assert [(each.run, title) for title, each in proof.trials(data)] == [
+        ("01", "as it is"), ("02", "as it is"), ("03", "one repeated batch"), ("04", "profiled"),
+        ("05", "without cache=memory"), ("06", "with cache=memory"),
     ]  # fmt: skip
