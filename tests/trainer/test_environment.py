@@ -118,3 +118,12 @@ def test_kernels_for_new_chips_are_kept_where_the_drivers_own_folder_cannot_be_w
     assert os.environ["CUDA_CACHE_PATH"] == str(home / "cache" / "cuda")
     prepared({"CUDA_CACHE_PATH": "/mine"})
     assert os.environ["CUDA_CACHE_PATH"] == "/mine"
+
+
+def test_a_folder_can_be_written_if_the_first_that_exists_can(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert environment.writable(tmp_path)
+    assert environment.writable(tmp_path / "a" / "b")
+    assert not environment.writable(tmp_path / "file")
+    assert not environment.writable(tmp_path / "file" / "a")
+    assert not environment.writable(Path("/proc/sys/no such folder"))

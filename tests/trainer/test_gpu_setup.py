@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -10,15 +9,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import pytest
 import tensorflow as tf
 from gputui.engine.interpreter import installed
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.telemetry import resource_limits
 from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.monitor import description
 from gputui.engine.trainer.setup import actual_settings, devices, environment, gpu_identity, machine_query
 from gputui.engine.trainer.setup.devices import Devices
 from gputui.engine.trainer.setup.gpu_identity import Created, LibraryLog, TrainingGpu
@@ -89,8 +85,67 @@ def test_without_nvml_a_gpu_is_known_by_its_address(logical: Callable[..., None]
     (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], nothing, {"GPU:0": Created(0, "0000:09:00.0")})
     expected = TrainingGpu("/device:GPU:0", "0000:09:00.0", None, None, "A chip", (7, 5), 10, None)
     assert (found, uncertain, found.id) == (expected, "", "0000:09:00.0")
-    mig = replace(expected, name="NVIDIA A100 MIG 1g.5gb")
-    assert replace(mig, pci_bus_id=None).id == "/device:GPU:0"
+    assert replace(expected, pci_bus_id=None).id == "/device:GPU:0"
+
+
+def test_an_instance_of_a_gpu_is_known_as_one(logical: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By NVML, or by the name that CUDA gives it."""
+    logical(10)
+    created = {"GPU:0": Created(0, "0000:01:00.0")}
+    for machine in (Machine((gpu(0, mig=True),), "", 1, 1), Machine((), "no NVML", 1, 1)):
+        named = {"device_name": "NVIDIA A100 MIG 1g.5gb"}
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _, named=named: named)
+        assert gpu_identity.identify(["/device:GPU:0"], machine, created)[0][0].mig
+    assert not gpu_identity.identify(["/device:GPU:0"], BOX, created)[0][0].mig
+
+
+def test_if_tensorflow_logs_nothing_devices_are_counted_as_they_were_configured(
+    logical: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first GPU is not opened, and the second one is divided."""
+    logical(10, 20)
+    box = Machine((gpu(0), gpu(1)), "", 1, 1)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["second"])
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda each: ["part", "part"])
+    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: f"0000:0{ordinal + 1}:00.0")
+    found, uncertain = gpu_identity.identify(["/device:GPU:0", "/device:GPU:1"], box, {})
+    assert [(each.uuid, each.memory_limit_bytes) for each in found] == [("GPU-1", 30)]
+    assert uncertain == ""
+
+
+class Driver:
+    """Stands for libcuda: one GPU, of which it tells everything but the number of its multiprocessors."""
+
+    def cuDeviceGet(self, device: Any, ordinal: int) -> int:
+        device._obj.value = ordinal + 7
+        return 0 if ordinal == 0 else 101
+
+    def cuDeviceGetPCIBusId(self, text: Any, length: int, device: Any) -> int:
+        text.value = f"{device.value}:{length}".encode()
+        return 0
+
+    def cuDeviceTotalMem_v2(self, size: Any, device: Any) -> int:
+        size._obj.value = 5 * GIB
+        return 0
+
+    def cuDeviceGetAttribute(self, count: Any, attribute: int, device: Any) -> int:
+        count._obj.value = 80
+        return 0 if attribute == 99 else 1
+
+
+def test_the_driver_is_asked_for_its_device_and_a_refusal_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts(ordinal: int) -> tuple[Any, ...]:
+        asked = gpu_identity.driver_pci_bus_id, gpu_identity.driver_memory_total_bytes
+        return (*(each(ordinal) for each in asked), gpu_identity.driver_multiprocessors(ordinal))
+
+    there: list[Any] = [Driver()]
+    monkeypatch.setattr(gpu_identity, "_driver", lambda: there[0])
+    assert facts(0) == ("7:32", 5 * GIB, None)
+    assert facts(1) == (None, None, None)
+    there[0] = SimpleNamespace(cuDeviceGet=lambda device, ordinal: 0)  # an older one without these functions
+    assert facts(0) == (None, None, None)
+    there[0] = None
+    assert facts(0) == (None, None, None)
 
 
 def test_an_address_that_nvml_does_not_have_is_uncertain_if_there_are_several_gpus(
@@ -103,6 +158,7 @@ def test_an_address_that_nvml_does_not_have_is_uncertain_if_there_are_several_gp
     assert uncertain == (
         "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
     )
+    assert gpu_identity.identify(["/device:GPU:0"], Machine((gpu(0), gpu(1)), "", 1, 1), elsewhere)[1] == uncertain
     (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], Machine((gpu(0),), "", 1, 1), elsewhere)
     assert (found.uuid, found.pci_bus_id, uncertain) == (None, "0000:09:00.0", "")
 
@@ -372,69 +428,3 @@ def test_another_backend_of_keras_is_set_aside_and_warned_of(
     environment.warn_of_backend(told, report)
     message = "KERAS_BACKEND=jax does nothing here: gputui trains with TensorFlow"
     assert report.told == ([("backend", message, "", "KERAS_BACKEND")] if told else [])
-
-
-# ---- the GPUs of a script ----------------------------------------------------------------------
-
-LOOK = description.LOOK
-FAULT = Fault("error", "driver", "the driver is not loaded", "load it")
-
-
-@pytest.mark.parametrize(
-    ("machine", "seen", "told"),
-    [
-        (Machine((), "none", 1, 1), 0, None),
-        (replace(BOX, visible_devices=""), 0, None),
-        (BOX, 0, ("the driver shows 3 GPU(s), and TensorFlow none", LOOK)),
-        (
-            BOX, 2,
-            ("TensorFlow sees 2 GPU(s), but their chips are too old: it has no code for them",
-             "gputui doctor says which chips it supports"),
-        ),
-        (Machine((), "not loaded", 1, 1, fault=FAULT), 0, ("the driver is not loaded", "load it")),
-        (replace(BOX, visible_devices="GPU-9"), 0, ("CUDA shows none of this machine's GPUs", LOOK)),
-    ],
-)  # fmt: skip
-def test_a_script_that_trains_on_the_cpu_is_told_why(
-    machine: Machine, seen: int, told: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model: Any = keras.Sequential()
-    monkeypatch.setattr(this_machine, "read", lambda: machine)
-    physical, logical = ["x"] * seen, [SimpleNamespace(name="/device:CPU:0")]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: physical)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: physical)
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: logical if kind == "CPU" else [])
-    present, fault = description.devices(model)
-    assert present == Devices("CPU", ("/device:CPU:0",), shown=len(machine.shown), seen=seen)
-    assert ((fault.what, fault.remedy) if fault else None) == told
-    report: Any = Warnings()
-    description.warn_of_gpus(report, replace(present, uncertain="perhaps"), fault)
-    uncertain = ("gpus_uncertain", "perhaps", "GPU readings of this run may be of another GPU", "")
-    assert report.told == [*([("no_gpu", f"{told[0]}: the CPU trains", told[1], "")] if told else []), uncertain]
-    if seen:
-        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
-        assert description.devices(model)[1] is None, "the script has hidden them"
-
-
-@pytest.mark.parametrize(
-    ("replicas", "places", "names"),
-    [
-        (1, ["/job:localhost/replica:0/task:0/device:GPU:1"], ("/device:GPU:1",)),
-        (1, [], ("/device:GPU:0",)),
-        (2, ["/device:GPU:2", "/device:GPU:0"], ("/device:GPU:0", "/device:GPU:2")),
-    ],
-)
-def test_the_gpus_of_a_script_are_those_of_its_strategy_or_of_its_variables(
-    replicas: int, places: list[str], names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy = SimpleNamespace(
-        num_replicas_in_sync=replicas, extended=SimpleNamespace(worker_devices=places if replicas > 1 else None)
-    )
-    variables = [SimpleNamespace(value=SimpleNamespace(device=place)) for place in places]
-    model: Any = SimpleNamespace(distribute_strategy=strategy, variables=variables)
-    opened = [SimpleNamespace(name=f"/device:GPU:{number}") for number in range(3)]
-    monkeypatch.setattr(this_machine, "read", lambda: BOX)
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: opened)
-    present, fault = description.devices(model)
-    assert (present.kind, present.names, fault) == ("GPU", names, None)
-    assert json.dumps([each.device for each in present.gpus]) == json.dumps(list(names))

@@ -202,13 +202,14 @@ def test_an_evaluation_of_the_run_takes_its_batches_together_and_one_of_a_callba
     monkeypatch.setattr(evaluation, "time", SimpleNamespace(monotonic=lambda: now[0]))
     model: Any = Evaluated()
     tests = Evaluation(model, 3, model.check, model, model, model, None, 1)
-    tests.begin(7, {"loss": 1.0})
+    tests.begin(13, {"loss": 1.0})
     assert tests.epoch_metrics == {"loss": 1.0}
-    for now[0], model.compiles in ((0.0, True), (4.9, False), (5.0, False)):
+    for now[0], model.compiles in ((0.0, True), (4.9, False), (5.0, False), (9.9, False), (10.0, False)):
         model.test_function(iter(()))
-    assert counts == [3, 3, 1]
+    assert counts == [3, 3, 3, 3, 1]
     assert model.calls == [
-        "begins", True, ("left", 4), "compiled", "ran", True, ("left", 1), "ran", True, ("left", 0), "beat", "ran",
+        "begins", True, ("left", 10), "compiled", "ran", True, ("left", 7), "ran", True, ("left", 4), "beat", "ran",
+        True, ("left", 1), "ran", True, ("left", 0), "beat", "ran",
     ]  # fmt: skip
     model.calls.clear()
     batches = iter(range(10))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine.trainer.own import py_dataset
 from gputui.engine.trainer.own.iterables import kinds, positions
 from gputui.engine.trainer.own.iterables.kinds import Anew, Once, Passes, Repeated
@@ -80,6 +82,7 @@ def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
     assert taken(made, 7, 2) == [1, 2], "the next ones, without beginning again"
     assert passes.begun == [None] * 3
     assert taken(made, 5, 2) == [2, 0]
+    assert passes.begun[3:] == ([2, None] if exact else [None, None]), "at the last place before"
     kept = made.state(5)
     assert kept == ({"batches": 5, "of_pass": 2, "state": 2} if exact else {"batches": 3, "of_pass": 0, "state": None})
     again = places(Numbers(3, exact))
@@ -258,3 +261,53 @@ def test_as_many_batches_are_loaded_at_once_as_the_dataset_and_the_option_allow(
 ) -> None:
     data = Pages(workers=workers, use_multiprocessing=processes)
     assert py_dataset.loads_at_once(data, options(f"parallel_calls={calls}")) == at_once
+
+
+def test_the_type_of_a_datasets_batches_is_as_open_as_the_model_and_its_first_two_batches() -> None:
+    class Texts(Pages):
+        def __getitem__(self, index: int) -> Any:
+            self.seen.append(index)
+            return [np.zeros((4, 7 + index)), np.array([["a"]] * 4), None]
+
+    shape: Any = SimpleNamespace(inputs=[], outputs=[])
+    found = py_dataset.indexed(Texts(), options(), 12, shape)
+    assert found.spec == (tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((None, 1), tf.string))
+    assert (found.batches, found.samples, found.batch_size, found.data.seen) == (3, 12, 4, [0, 1])
+    open_model: Any = SimpleNamespace(
+        inputs=[SimpleNamespace(name="x", shape=(None, None))], outputs=[SimpleNamespace(name="y", shape=(None, None))]
+    )
+    given = (tf.TensorSpec((None, 7), tf.float32), tf.TensorSpec((None, 1), tf.int32))
+    opened = (tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((None, None), tf.int32))
+    assert py_dataset.opened_as(given, open_model) == opened
+    assert py_dataset.opened_as(given[0], open_model) == opened[0]
+    closed: Any = SimpleNamespace(inputs=[SimpleNamespace(name="x", shape=(None, 7))], outputs=None)
+    assert py_dataset.opened_as(given, closed) == given
+    named: Any = SimpleNamespace(
+        inputs=[SimpleNamespace(name="b", shape=(None, None)), SimpleNamespace(name="a", shape=(None, 7))]
+    )
+    by_name = {"a": given[0], "b": given[0]}
+    assert py_dataset.opened_as(by_name, named) == {"a": given[0], "b": opened[0]}
+
+
+@pytest.mark.parametrize("length", [0, None])
+def test_a_dataset_without_batches_or_an_end_is_refused(length: int | None) -> None:
+    class Odd(Pages):
+        @property
+        def num_batches(self) -> int | None:
+            return length
+
+    model: Any = SimpleNamespace()
+    assert refused(lambda: py_dataset.indexed(Odd(), options(), None, model)) == (
+        "the PyDataset has no batches, or no end", "its __len__ must return the number of batches in a pass",
+    )  # fmt: skip
+
+
+def test_batches_of_a_dataset_with_other_axes_are_refused() -> None:
+    class Odd(Pages):
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros((4,) * (index + 1), "float32")
+
+    model: Any = SimpleNamespace()
+    assert refused(lambda: py_dataset.indexed(Odd(), options(), None, model)) == (
+        "batches of the PyDataset have the shapes (4,) and (4, 4)", "give all the same number of axes",
+    )  # fmt: skip
