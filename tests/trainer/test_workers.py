@@ -324,11 +324,10 @@ def servers() -> Iterator[Callable[[bytes | None], str]]:
             server = held.enter_context(socket.create_server(("127.0.0.1", 0)))
 
             def accept() -> None:
-                connection = held.enter_context(server.accept()[0])
-                connection.recv(1)
-                if answer:
-                    connection.sendall(answer)
-                connection.shutdown(socket.SHUT_RDWR)
+                with server.accept()[0] as connection:
+                    connection.recv(99)  # all of it: else the end of the connection would discard the answer
+                    if answer:
+                        connection.sendall(answer)
 
             if answer is not None:
                 threading.Thread(target=accept, daemon=True).start()
