@@ -22,6 +22,7 @@ from gputui.engine.proof import request
 from gputui.engine.runs import ASKED_BY_PERSON, Run
 from gputui.engine.trials.record import Record
 from gputui.tui import cli
+from gputui.tui.base.errors import OutputFault
 from gputui.tui.commands import follow, proof, train
 from gputui.tui.commands.proof import budget
 
@@ -398,3 +399,26 @@ def test_what_a_search_a_range_test_and_a_sweep_cost_is_said(monkeypatch: pytest
     for minutes, words in ((0.5, "30.0 s"), (1.0, "1:00 minutes"), (59.9, "59:54 minutes"), (60.0, "1:00:00")):
         rate = replace(asked("rate", repeats=4), rate=RateSettings(steps=300, minutes=minutes))
         assert budget(rate) == f"a ramp of 300 steps, then 8 trainings on new seeds, at most {words}"
+
+
+def test_a_measurement_goes_on_if_what_is_printed_cannot_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    made, discarded = write_proof(home), list[str]()
+
+    def full(*_given: Any) -> None:
+        raise OutputFault(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", lambda *_: (made, Process()))
+    monkeypatch.setattr(request, "remarks", lambda *_: [])
+    monkeypatch.setattr(proof, "budget", lambda _: "a while")
+    monkeypatch.setattr(proof, "_follow", full)
+    monkeypatch.setattr(proof, "discard_output", lambda: discarded.append("discarded"))
+    assert proof.run_proof(asked("ab"), as_json=False, anyway=True) == 74
+    said = capsys.readouterr()
+    assert said.out == f"proof {made.id}: a while\n"
+    assert said.err == (
+        "standard output cannot be written (No space left on device)\n"
+        f"{made.id} goes on; show it with: gputui proof {made.id}\n"
+    )
+    assert discarded == ["discarded"]
