@@ -17,9 +17,10 @@ from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer.checkpoint.checkpoints import CheckpointSaver, NotWritten
 from gputui.engine.trainer.common.epoch_callbacks import as_keras, flat, floats
 from gputui.engine.trainer.fit import evaluation, train_function
-from gputui.engine.trainer.fit.called_callbacks import CalledCallbacks
+from gputui.engine.trainer.fit.called_callbacks import CalledCallbacks, EndDue
 from gputui.engine.trainer.fit.epoch_end import EpochEnd
 from gputui.engine.trainer.fit.evaluation import Evaluation
+from gputui.engine.trainer.fit.restoring import Restoring
 from gputui.engine.trainer.measure import first_times
 from gputui.engine.trainer.measure.first_times import FirstTimes
 from gputui.engine.trainer.measure.run_report import RunReport
@@ -435,6 +436,34 @@ def test_a_model_checkpoint_is_called_for_batches_only_if_it_saves_by_steps(save
     for batch in range(2):
         callbacks.on_train_batch_end(batch, {})
     assert len(calls) == count
+
+
+@pytest.mark.parametrize(("step", "reset"), [(6, ["reset"]), (7, [])])
+def test_a_checkpoint_is_restored_once_the_model_fits_it_and_callbacks_without_a_state_are_named(
+    step: int, reset: list[str]
+) -> None:
+    callbacks, _, _ = called()
+    done, fits = list[Any](), [False]
+    checkpoints = SimpleNamespace(
+        callbacks_at=lambda step: None, fits=lambda step: fits[0], restore=done.append,
+        state=SimpleNamespace(begins_anew="random numbers begin anew"),
+    )  # fmt: skip
+    health: Any = SimpleNamespace(begin=lambda step: done.append(("health", step)))
+    model, told = SimpleNamespace(reset_metrics=lambda: done.append("reset")), list[Any]()
+    report = SimpleNamespace(warn=lambda *words: told.append(words))
+    built: Any = SimpleNamespace(checkpoints=checkpoints, joined=None, own=None, model=model, report=report)
+    restoring = Restoring(built, health, [], 3)
+    assert restoring.begin(step, callbacks) == EndDue(False, None)
+    restoring.epoch_begins()
+    assert (done, restoring.is_due) == ([], True)
+    fits[0] = True
+    restoring.epoch_begins()
+    restoring.epoch_begins()
+    assert (done, restoring.is_due) == ([step, ("health", step), *reset], False)
+    assert told == [
+        ("begins_anew", "random numbers begin anew"),
+        ("callbacks_not_restored", "Noting starts again: the checkpoint is of an older gputui"),
+    ]
 
 
 # ---- the place of a watched fit ----------------------------------------------------------------
