@@ -358,3 +358,45 @@ def test_a_run_that_waits_is_not_deleted(home: Path, app: Answering) -> None:
     screen = Deleting(two(home), state="waiting")
     act(screen, "delete")
     assert (app.asked, app.told) == ([], ["r1 cnn waits in the queue; x takes it out (information)"])
+
+
+class Told(RunsScreen):
+    """The list of runs, which only counts how often it is read again."""
+
+    readings_begun = 0
+
+    def read_again(self) -> None:
+        self.readings_begun += 1
+
+    def call_later(self, *_: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("count", "for_good", "told", "act_of_it"),
+    [
+        (1, False, "deleted 1 run; u brings it back; quitting frees 1.0 KiB",
+         ("deleted 1 run: 20260921-100000-cnn", "1 run was restored")),
+        (2, False, "deleted 2 runs; u brings them back; quitting frees 2.0 KiB",
+         ("deleted 2 runs: 20260921-100000-cnn and 1 more", "2 runs were restored")),
+        (1, True, "deleted 1 run for good: 1.0 KiB are free", None),
+        (0, False, "", None),
+    ],
+)  # fmt: skip
+def test_what_was_deleted_is_said_with_what_brings_it_back(
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, count: int, for_good: bool, told: str,
+    act_of_it: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Told, "app", app)
+    monkeypatch.setattr(app, "call_from_thread", lambda do, *given, **more: do(*given, **more))
+    chosen = two(home)
+    put = (chosen[:count], ["the last one is in use\x1b"])
+    monkeypatch.setattr(Trash, "put", lambda trash, runs: put)
+    monkeypatch.setattr("gputui.tui.screens.runs.actions.delete_all", lambda runs, reserve: put)
+    screen = Told()
+    Told._delete.__wrapped__(screen, chosen, {run.id: 1024 for run in chosen}, for_good)  # type: ignore[attr-defined]
+    expected = [f"{told} (information)"] if told else []
+    assert app.told == [*expected, "the last one is in use? (error)"]
+    assert screen.readings_begun == 1
+    acts = [(each.what, each.done, each.key) for each in app.acts["runs"].newest_first]
+    assert acts == ([(*act_of_it, chosen[0].id)] if act_of_it else [])

@@ -209,6 +209,18 @@ def test_before_changes_are_lost_the_user_is_asked(change: dict[str, str], what:
     assert not asyncio.run(saving.save_first(app, state)), "what cannot be saved is not lost"
 
 
+def test_what_keeps_a_preset_from_being_saved_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise files.SaveError("the disk is full")
+
+    monkeypatch.setattr(files, "save", refuse)
+    monkeypatch.setattr(files, "save_as", refuse)
+    for save, answers in ((saving.save, ()), (saving.save_as, ("./other.yaml",))):
+        app, state = Answering(*answers), changed()
+        assert not asyncio.run(save(app, state))
+        assert (app.told, state.modified, acts(app)) == (["the disk is full (error)"], True, [])
+
+
 def test_paths_are_written_as_a_user_writes_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project.parent))
     for path, text in (
