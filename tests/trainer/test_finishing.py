@@ -94,7 +94,7 @@ def test_a_global_batch_is_split_into_rows_for_each_replica_whatever_its_kind() 
     ("batch", "count"),
     [
         (lambda: (None, np.zeros((4, 2))), 4),
-        (lambda: tf.sparse.from_dense(np.eye(5)), 5),
+        (lambda: tf.sparse.from_dense(np.eye(5, 3)), 5),
         (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
     ],
 )

@@ -91,9 +91,10 @@ def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
     assert again.passes.begun[0] == (2 if exact else None)  # type: ignore[attr-defined]
     assert made.state(2) is None, "earlier places are dropped"
     assert places(passes).state(0) is None
+    closed = passes.closed
     made.close()
+    assert passes.closed == closed + 1
     assert taken(made, 8, 1) == []
-    assert made.passes is passes
 
 
 def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
