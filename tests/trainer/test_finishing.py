@@ -102,6 +102,13 @@ def test_the_samples_of_a_batch_are_its_rows(batch: Callable[[], Any], count: in
     assert int(finishing.sample_count(batch())) == count
 
 
+def test_rows_are_counted_in_a_graph_that_does_not_know_them() -> None:
+    sparse, ragged = tf.sparse.from_dense(np.eye(5, 3)), tf.ragged.constant([[1], [2, 3], [], [4], [5]])
+    for rows in (tf.zeros((5, 3)), sparse, ragged):
+        batches = tf.data.Dataset.from_tensor_slices(rows).batch(2)
+        assert [int(count) for count in batches.map(finishing.sample_count)] == [2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("spec", "fits"),
     [
