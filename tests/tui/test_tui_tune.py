@@ -98,6 +98,7 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
             "samples/s",
         ):
             assert word in shown, word
+        assert "6:42 of 10:00" not in shown, "the time so far, not the last that was recorded"
         assert ("predicted" in shown) == ("throughput" in shown) == (size[0] > 100)  # the charts
         assert "should fit into 14.6 GiB" in shown or size[0] > 100
         assert "Apply" not in shown
@@ -123,6 +124,14 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
         await wait_for(pilot, "in pairs: the")
         await pilot.resize_terminal(200, 60)
         await wait_for(pilot, "what each option brought")
+
+
+async def test_a_search_that_has_not_been_read_shows_no_result(home: Path) -> None:
+    (home / "proofs" / "x").mkdir(parents=True)
+    async with Tiny(lambda: TuneScreen(Proof(home / "proofs" / "x"))).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "reading the search ...", 30)
+        parts = [pilot.app.screen.query_one(f"#{name}").display for name in ("pairs", "speed", "loss")]
+        assert parts == [False, True, True], "the charts, and not the pairs that decided"
 
 
 async def test_plain_console_and_no_colour(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
