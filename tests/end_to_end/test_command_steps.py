@@ -25,13 +25,14 @@ from gputui.engine.queue import entries, entry_changes, slurm_queue
 from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
-from gputui.tui.commands import proof, train
+from gputui.tui.commands import proof, queue, train
 
 from tests.support import recorded
 from tests.support.queued import no_runner, waiting
 from tests.support.recorded_proof import write_proof
 
 Printed = pytest.CaptureFixture[str]
+assert queue, "it keeps functions that are replaced here, so it is imported before"
 TWO = Machine(tuple(Gpu(number, f"GPU-{number}", "A GPU", (9, 0), 80 * 2**30) for number in (0, 1)), "", 8, 2**34)
 
 
