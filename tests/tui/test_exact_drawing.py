@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import pytest
+from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import host, tune
+from gputui.tui.drawing.interval_bar import Interval, bar, head, scale_of
 from gputui.tui.drawing.live.layout import Demand, Layout, share_out
 from gputui.tui.drawing.plot.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
-from gputui.tui.drawing.rows import differences
+from gputui.tui.drawing.rows import differences, plain
 
 
 def drawn(scale: Scale) -> tuple[float, float, list[float]]:
@@ -139,3 +141,10 @@ def test_the_rows_of_a_search_are_shared_out() -> None:
         ((198, 90, 7, 12), (7, 54, 5, 0, 24, 2, True)), ((60, 9, 7, 12), (5, 4, 0, 0, 0, 0, False)),
     ):  # fmt: skip
         assert astuple(tune.share_out(*size)) == layout, size
+
+
+def test_a_bar_needs_five_cells_and_its_head_six() -> None:
+    interval = Interval(0.05, 0.0, 0.1)
+    scale = scale_of([interval])
+    assert [plain(bar(interval, scale, width, PLAIN)).strip() == "" for width in (4, 5)] == [True, False]
+    assert [head(scale, width) == "" for width in (5, 6)] == [True, False]

@@ -430,6 +430,11 @@ def test_a_moment_of_a_resumed_run_as_a_time_of_the_day() -> None:
     ]  # fmt: skip
 
 
+def test_a_run_whose_training_has_not_begun_has_its_times_from_its_beginning() -> None:
+    assert Pace() == Pace(0.0, None, None) == Snapshot().pace
+    assert Pace().place("time", 7.0, 3.0) == 7.0
+
+
 def over(*x: float, each: int = 1, y: float = 1.0) -> Line:
     return Line(array("d", x), array("d", [y] * len(x)), last=y, each=each, steps=array("d", [10 * at for at in x]))
 

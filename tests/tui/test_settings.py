@@ -62,6 +62,14 @@ def test_both_limits_of_a_number_fit_and_what_is_chosen_again_is_not_written() -
     assert settings.path.read_text() == "# mine\n"
 
 
+def test_a_change_after_the_former_ones_were_written_is_written_too() -> None:
+    settings = Settings()
+    for value in (True, False, True):
+        settings.change("log.wrap", value)
+        settings.flush()
+        assert Settings().log.wrap is value
+
+
 def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
     file = given("# of all my machines\n", tmp_path / "elsewhere" / "settings.yaml")
     places.settings_file().parent.mkdir(parents=True)
