@@ -71,6 +71,9 @@ def test_names_and_keys_are_given_once() -> None:
     keys = [key for entry in catalogue.SCREENS for key in entry.keys.split(",") if key]
     assert len(set(names)) == len(names)
     assert len(set(keys)) == len(keys)
+    shown = [(binding.action, binding.show) for binding in catalogue.key_bindings()]
+    footer, header = ("form", "live", "runs"), ("gpus", "doctor")
+    assert shown == [(f"show('{name}')", name in footer) for name in (*footer, *header)]
 
 
 async def test_the_keys_below_a_screen_change_with_what_they_do_and_are_not_made_anew_otherwise() -> None:
