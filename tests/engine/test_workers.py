@@ -51,7 +51,8 @@ def test_a_worker_takes_its_part_of_the_gpus_that_it_is_shown(monkeypatch: pytes
     seen: dict[str, Machine] = {"": machine(4)}
     monkeypatch.setattr(this_machine, "read", lambda: seen[""])
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # what is set below then ends with the test
+        monkeypatch.delenv(name)
     for kind, visible in (("mirrored", "all"), ("multi_worker", [0]), ("multi_worker", "none")):
         assert start_worker.machine_for(kind, visible) == (seen[""], []), (kind, visible)
         assert "CUDA_VISIBLE_DEVICES" not in os.environ

@@ -183,6 +183,7 @@ def test_the_remarks_below_a_comparison() -> None:
      ((80, 23), "256", [("warning", "80 x 23 characters", "at least 80 x 24 are needed to see everything")]),
      ((80, 24), "256", [("ok", "80 x 24 characters, 256 colours", "from 120 x 36 on, more is shown")]),
      ((119, 50), "true", [("ok", "119 x 50 characters, 16,777,216 colours", "from 120 x 36 on, more is shown")]),
+     ((200, 24), "true", [("ok", "200 x 24 characters, 16,777,216 colours", "from 120 x 36 on, more is shown")]),
      ((120, 36), "256", [("ok", "120 x 36 characters, 256 colours", "")]),
      ((120, 36), "16", [("note", "16 colours", "export TERM=xterm-256color, if the terminal supports it"),
                         ("ok", "120 x 36 characters, 16 colours", "")]),

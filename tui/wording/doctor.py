@@ -34,7 +34,8 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
             "warning", "terminal", what, f"at least {SMALLEST[0]} x {SMALLEST[1]} are needed to see everything"
         )
     else:
-        remedy = "" if size >= COMFORTABLE else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} on, more is shown"
+        roomy = width >= COMFORTABLE[0] and height >= COMFORTABLE[1]
+        remedy = "" if roomy else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} on, more is shown"
         yield Finding("ok", "terminal", f"{width} x {height} characters, {colours:,} colours", remedy)
 
 
