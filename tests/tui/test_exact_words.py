@@ -327,6 +327,19 @@ def test_workers_are_named_if_another_is_the_slowest_and_at_the_end(tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_resume_is_named_if_a_run_left_a_checkpoint_and_was_not_to_end(tmp_path: Path) -> None:
+    def last_line(outcome: Any) -> str:
+        return said(viewed(tmp_path), events.Finished(outcome=outcome, summary={}))[-1]
+
+    ends = ("ok", "oom", "error", "stopped", "timeout", "crashed")
+    assert [last_line(outcome).partition(";")[0] for outcome in ends] == [
+        "done", "out of memory", "failed", "stopped", "ended by its time limit", "crashed",
+    ]  # fmt: skip
+    (tmp_path / "checkpoints" / "step-0000000007").mkdir(parents=True)
+    resume = f"gputui resume {tmp_path.name} continues from the last checkpoint"
+    assert [last_line(outcome) == resume for outcome in ends] == [False, False, False, True, True, True]
+
+
 def test_progress_without_a_terminal_is_a_line_every_10_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:

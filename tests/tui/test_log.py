@@ -124,5 +124,10 @@ async def test_the_log_is_folded_wrapped_and_filtered_and_the_settings_keep_it(h
         slow = next(iter(view.render_line(at - view.scroll_offset.y)))
         assert slow.style is not None
         assert slow.style.color == view.get_component_rich_style("log--warn", partial=True).color
+        await pilot.press("space", "end")
+        await wait_for(pilot, lambda: app.settings.log.fold and view.scroll_offset.y > 0)
+        await pilot.click(LogLines, offset=(4, 0))
+        await pilot.pause()
+        assert app.settings.log.fold, "the folded row is above the first one that is shown"
     app.settings.flush()
     assert "wrap: true" in app.settings.path.read_text()
