@@ -74,6 +74,13 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
     told = ending.summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
     assert told.code_changes == [{"step": 100, "files": ["train.py", "parts/helper.py"]}]
 
+    file_of(run, "train.py").write_text("x = 3\n")
+    cli.run(("resume", run.id, "--code=new"))
+    assert code_files.record_step(run, 250) == ["train.py"]
+    assert code_files.read(run).changes == [
+        {"step": 100, "files": ["train.py", "parts/helper.py"]}, {"step": 250, "files": ["train.py"]},
+    ]  # fmt: skip
+
 
 def test_a_resume_that_fails_before_its_engine_starts_accepts_no_code(
     run: Run, resumed: list[str], monkeypatch: pytest.MonkeyPatch

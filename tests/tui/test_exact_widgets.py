@@ -245,6 +245,14 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         assert (findings.highlighted, findings.option_count) == (0, 1)
         findings.show(remarks[1:])
         assert not findings.has_class("-errors")
+        width = findings.size.width - 2
+        path, remedy = "/srv/jane/envs/train/model.py", "move it"
+        for longer, written in ((0, path), (1, ".../model.py")):
+            spare = width - len(f"warning train.epochs {path} is slow; {remedy}") + longer
+            message = f"{path} is slow{'!' * spare}"
+            findings.show([Remark("warning", ("train.epochs",), message, remedy)])
+            line = findings.get_option_at_index(0).prompt
+            assert str(line) == f"warning train.epochs {written} is slow{'!' * spare}; {remedy}", longer
         findings.show([])
         assert not findings.display
 
