@@ -74,11 +74,12 @@ def test_the_list_has_what_has_begun_first_and_then_the_order_of_the_queue(
     for line in text.splitlines()[1:]:
         assert all(line[at - 2 : at] == "  " for at in starts_of_cells if at < len(line)), line
     widest = max(map(len, text.splitlines()))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for width, is_whole in ((widest, True), (widest - 1, False)):
-        monkeypatch.setattr(shutil, "get_terminal_size", lambda width=width: terminal_size((width, 24)))
-        assert (said("queue") == text) is is_whole
-    folded = said("queue").splitlines()
+    with monkeypatch.context() as patched:  # pytest asks for the size, too
+        patched.setattr(sys.stdout, "isatty", lambda: True)
+        for width, is_whole in ((widest, True), (widest - 1, False)):
+            patched.setattr(shutil, "get_terminal_size", lambda width=width: terminal_size((width, 24)))
+            assert (said("queue") == text) is is_whole
+        folded = said("queue").splitlines()
     reasons = ("the runner has not looked at it yet", "held by you", "all GPUs are in use")
     assert [line for line in folded if line.startswith(" " * 7) and "epochs" not in line] == [
         f"{' ' * 7}{reason}" for reason in reasons
