@@ -211,6 +211,8 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
         (3.1, False, True, "", ""),  # it is silent for another reason
         (1.0, False, True, "no room at x", ""),
         (2.1, False, True, "no room at x", f"no room at x: {event_reading.TRAINS_ON}"),
+        (0.1, True, True, "no room at x", ""),
+        (3.1, False, True, "no room at x", f"no room at x: {event_reading.TRAINS_ON}"),  # full a second time
     ]
     for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
         now[0] += seconds
