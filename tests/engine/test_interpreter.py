@@ -259,6 +259,18 @@ def test_the_variable_is_for_runs_whose_preset_names_none(tmp_path: Path, monkey
     assert interpreter.chosen(None) == python
 
 
+@pytest.mark.parametrize(
+    ("path", "searched"),
+    [("/usr/bin:/bin", "/envs/a/bin:/usr/bin:/bin"), ("", "/envs/a/bin"), ("/bin:/envs/a/bin", "/bin:/envs/a/bin")],
+)
+def test_programs_of_another_interpreter_are_found_first_unless_path_has_them(
+    path: str, searched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", path)
+    assert interpreter.environment("/envs/a/bin/python")["PATH"] == searched
+    assert interpreter.environment(sys.executable)["PATH"] == path
+
+
 def test_a_module_runs_in_another_interpreter_with_nothing_else_of_gputuis_environment(tmp_path: Path) -> None:
     plain = tmp_path / "plain" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(plain.parents[1])], check=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.runs import titles
 
 from tests.support.training import Build
 
 
-def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
+def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from gputui.engine.trainer import session
     from gputui.engine.trainer.assembly import Training
     from gputui.engine.trainer.setup.gpu_identity import TrainingGpu
@@ -23,6 +26,11 @@ def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
     )
     loop = training.loop
     object.__setattr__(loop, "built", replace(loop.built, devices=replace(loop.built.devices, gpus=gpus)))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(titles, "leave_out", full)  # the training starts without a shorter title
     session._announce(Training(loop, {}, 0), loop.built.report, None)
     (started,) = training.events("started")
     assert started["gpus"] == ["GPU-b", "GPU-a", "0000:02:00.0"]
