@@ -57,7 +57,9 @@ def _report(reached: Reached, given: argparse.Namespace, file: str, fault: Fault
     reaching = reached.tests(file, source, fault.line, fault.last_line)
     if given.unreached and reaching:
         return "reached"
-    tests = [*given.also, *reached.chosen(reaching, given.seconds)]
+    # Of a file and tests in it, pytest runs only these tests.
+    others = [test for test in reaching if test.partition("::")[0] not in given.also]
+    tests = [*given.also, *reached.chosen(others, given.seconds)]
     outcome = "unreached"
     if tests:
         limit = 60 + 3 * reached.total_seconds(tests)
