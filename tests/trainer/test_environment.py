@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ from tests.support.training import options
 
 
 @pytest.fixture(autouse=True)
-def as_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_launched() -> Iterator[None]:
     """Nothing of the environment of the tests, and none of what is set here stays."""
-    for name in [*os.environ, *(owned.name for owned in environment._OWNED), VARIABLE, "XLA_FLAGS", "TF_XLA_FLAGS"]:
+    before = dict(os.environ)
+    for name in before:
         if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
-            monkeypatch.setenv(name, "")  # is put back, whatever prepare does
             del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def prepared(given: dict[str, str], *settings: str) -> Prepared:
