@@ -183,6 +183,8 @@ def test_the_tools_of_xla_are_named_if_they_are_missing(
          "are missing", "get all")),
         (2, ["A100"], "1", Finding("note", "TensorFlow", "TensorFlow sees 1 of the driver's 2 GPU(s): "
          "CUDA_VISIBLE_DEVICES is '1'", "unset it to use all of them")),
+        (2, [], "", Finding("note", "TensorFlow", "TensorFlow sees 0 of the driver's 2 GPU(s): "
+         "CUDA_VISIBLE_DEVICES is ''", "unset it to use all of them")),
         (2, [], "1", Finding("error", "TensorFlow", "the driver shows 2 GPU(s), of which TensorFlow should see 1, but "
          "it sees 0: CUDA libraries are missing", "get all")),
     ],

@@ -45,6 +45,7 @@ def machine(count: int, visible: str | None = None, cluster: Cluster | None = BO
 def test_the_gpus_of_a_host_are_divided_among_its_workers(index: int, shown: list[str], part: str | None) -> None:
     assert share_gpus({}, replace(BOTH, index=index), shown) == part
     assert share_gpus({}, Cluster(("a:1", "b:1"), 0, ""), shown) is None, "it is alone on its host"
+    assert share_gpus({}, Cluster(("z:1", "a:1", "a:2"), index + 1, ""), shown) == part, "each host has all of its GPUs"
 
 
 def test_a_worker_takes_its_part_of_the_gpus_that_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
