@@ -421,6 +421,12 @@ def test_the_last_number_of_a_step_is_no_special_one() -> None:
     assert [slurm.in_step({"SLURM_PROCID": text}) for text in ("0", "1")] == [False, True]
 
 
+def test_a_step_on_some_nodes_of_its_job_has_these_nodes() -> None:
+    job = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_NODELIST": "n[1-4]", "SLURM_STEP_NUM_TASKS": "2"}
+    assert slurm.hosts_of_tasks(job | {"SLURM_STEP_NODELIST": "n[2-3]"}) == ["n2", "n3"]
+    assert slurm.hosts_of_tasks(job | {"SLURM_NODELIST": "n5", "SLURM_STEP_NUM_TASKS": "4"}) == ["n1", "n2", "n3", "n4"]
+
+
 def test_what_does_not_agree_is_told_with_its_figures() -> None:
     for text, said in (("2", "4 tasks on 2 nodes and 2"), ("", "3 tasks on 2 nodes and no SLURM_STEP_TASKS_PER_NODE")):
         told = {"SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_NUM_TASKS": said[0], "SLURM_STEP_TASKS_PER_NODE": text}

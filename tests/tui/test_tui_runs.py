@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -399,6 +400,12 @@ async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pyt
         await wait_for(pilot, "1 marked, M clears  6 of 6")
         five[4].file("result.json").write_text('{"outcome": "ok", "samples_per_second": 77777}')
         await wait_for(pilot, "77,777")
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        (gone,) = screen.marked.values()
+        shutil.rmtree(gone.path)
+        await wait_for(pilot, lambda: "5 of 5" in text_of(pilot.app) and "marked" not in text_of(pilot.app))
+        assert screen.marked == {}
 
 
 def test_of_five_hundred_runs_that_have_ended_none_is_read_again(home: Path) -> None:
