@@ -145,7 +145,13 @@ def test_the_number_that_pays_is_named_and_one_more_that_does_not(
     assert proof_sentences.result(record).startswith("2 copies at once on one CPU train 1.50 times as many samples")
     assert "3 copies instead of 2: no difference" in "\n".join(scaling_sentences.remarks(record))
     assert scaling_sentences.in_brief(record) == "copies: 3 at 1.50 times, 2 at 1.50 times"
-    report = as_markdown(record)
+    record.started_t = 1_790_000_000.0
+    with monkeypatch.context() as far_east:
+        far_east.setenv("TZ", "JST-9")
+        time.tzset()
+        report = as_markdown(record)
+    time.tzset()
+    assert "| taken | 2026-09-21 14:13:20 UTC, in " in report
     assert "## Copies" in report
     assert "| copies | batch of each |" in report
 
