@@ -10,33 +10,17 @@ from gputui.engine.doctor import driver
 from gputui.engine.doctor.cuda_library import CudaAnswer
 from gputui.engine.doctor.machine_finding import Finding
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.interpreter import installed
 from gputui.engine.job import allocation, gpu_faults, visible_devices
 from gputui.engine.job.machine_gpus import Fault, Gpu, Instance, is_taken, shown_of
 from gputui.engine.job.visible_devices import Device, Shown
-from gputui.engine.telemetry import resource_limits
 from gputui.engine.telemetry.nvml.connection import NO_GPU
+
+from tests.support.bare_machine import built as built
+from tests.support.bare_machine import tree as tree
 
 GIB = 1024**3
 BUS = ("0000:01:00.0", "0000:02:00.0")
 FASTER = "nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
-
-
-@pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The facts of a TensorFlow 2.21 as its packages have them, whatever is installed here."""
-    info = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9.3.0",
-            "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]}  # fmt: skip
-    monkeypatch.setattr(installed, "build_info", lambda: info)
-    monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.21.0")
 
 
 # ---- the driver ----------------------------------------------------------------------------------
