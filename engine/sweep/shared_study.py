@@ -177,11 +177,14 @@ class SharedStudy(Alone):
         import optuna
 
         mine = definition_of(self._request)
+        direction = "maximize" if self._settings.higher else "minimize"  # for other programs that read the study
         for attempt in range(TRIES):
             try:
                 with storage.faults_of(self.location):
                     opened = storage.opened(self.location)
-                    self._study = optuna.create_study(storage=opened, study_name=self.name, load_if_exists=True)
+                    self._study = optuna.create_study(
+                        storage=opened, study_name=self.name, direction=direction, load_if_exists=True
+                    )
                     break
             except StudyError:
                 if attempt == TRIES - 1:

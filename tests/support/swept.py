@@ -37,6 +37,7 @@ class Simulated:
     def __init__(self, metric: Metric, epochs: int = 1, failing: Mapping[str, str] | None = None) -> None:
         self.metric, self.epochs, self.failing = metric, epochs, dict(failing or {})
         self.trained: dict[str, list[int]] = {}
+        self.given_up: list[str] = []  # the runs that a person may resume on their own
         self.kill_at = -1  # the call at which the process is killed
         self.calls = 0
         self._flying: set[str] = set()
@@ -83,7 +84,7 @@ class Simulated:
         return [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
 
     def let_go(self, trial: SweepTrial) -> None:
-        pass
+        self.given_up.append(trial.run)
 
     def keep_going(self) -> None:
         self._count()

@@ -25,7 +25,8 @@ def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: P
     searched = [trial for trial in sweep.trials if trial.part == SEARCH]
     assert sum(len(trainings.trained[trial.run]) for trial in searched) < 9 * 9 / 2
     assert {trial.state for trial in searched} == {"done", "dropped"}
-    assert sweep.seconds_saved
+    assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
+    assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
     assert "goes on, the others end" in sweep_sentences.saved(sweep)
 
 

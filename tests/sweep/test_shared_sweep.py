@@ -167,6 +167,8 @@ def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(
         assert (a.changes, a.seed, a.state, a.value) == (b.changes, b.seed, b.state, b.value)
         assert bool(a.on) != bool(b.on), "each trial is that of one member"
     assert not second.trained_twice(whole.sweep)
+    given_up = [trial.run for trial in whole.sweep.trials if trial.state == "dropped" and not trial.on]
+    assert second.given_up == given_up, "the other member gives up its own"
     assert whole.sweep.winner == resumed.sweep.winner == {"train.learning_rate": 0.004}
     assert sweep_sentences.result(resumed.sweep) == sweep_sentences.result(whole.sweep)
 
@@ -205,7 +207,8 @@ def test_a_storage_that_is_away_for_a_while_loses_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.needs("optuna")
 @pytest.mark.usefixtures("quick")
-def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("has_begun", "states"), [(False, ["done"]), (True, ["done", "stopped"])])
+def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path, has_begun: bool, states: list[str]) -> None:
     import optuna
 
     stop = Stop()
@@ -218,7 +221,7 @@ def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path) -> No
 
         def stop(self, trial: SweepTrial) -> bool:
             super().stop(trial)
-            if trial.run.endswith("002"):
+            if trial.run.endswith("002") and not has_begun:
                 del self.trained[trial.run]  # it was taken out of the queue
             return True
 
@@ -231,7 +234,7 @@ def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path) -> No
     log = Claims()
     for trial in optuna.load_study(study_name="sweep small", storage=storage.opened(f"{tmp_path}/s.journal")).trials:
         log.take(trial.user_attrs["gputui"])
-    assert sorted(claim.state for claim in log.claims.values()) == ["done"]
+    assert sorted(claim.state for claim in log.claims.values()) == states
 
 
 @pytest.mark.needs("optuna")

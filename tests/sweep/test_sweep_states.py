@@ -244,14 +244,15 @@ def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp
     class Refusing(Simulated):
         def start(self, trial: SweepTrial) -> None:
             if trial.run.endswith("002"):
-                raise PresetError([Problem("--set", None, RATE, "it does not fit")])
+                problems = Problem("--set", None, RATE, "it does not fit"), Problem("p", 7, RATE, "nor here")
+                raise PresetError(problems)
             super().start(trial)
 
     sweep = swept(request_of([RATES], proof_seeds=0), Refusing(loss), tmp_path).sweep
     assert sweep is not None
     refused = sweep.trials[1]
     assert (refused.state, refused.cause, refused.ended_t is not None) == ("failed", "preset", True)
-    assert "it does not fit" in refused.error
+    assert refused.error == f"--set: {RATE}: it does not fit"
 
     class Held(Simulated):
         def look(self, trial: SweepTrial) -> Look:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from gputui.engine.proof.request import Request
 from gputui.engine.trials import sweep_sentences
-from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import PROOF
+from gputui.engine.trials.sweep_record import PROOF, SweepTrial
+from gputui.engine.trials.trial_runner import Stop
 
 from tests.support.swept import Timed, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
@@ -20,13 +22,25 @@ FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
 
 def test_more_minutes_go_on_with_the_search_and_keep_the_proof(tmp_path: Path) -> None:
     """Each training takes 1 min. After 2 of 4 settings only the time of the proof, 6 min, is left."""
-    trainings = Timed(loss)
+
+    class Seen(Timed):
+        seen: ClassVar[list[object]] = []
+
+        def pass_time(self, record: Record) -> None:
+            sweep = record.sweep
+            assert sweep is not None
+            self.seen.append((sweep.best, sweep.winner, sweep.searched, sweep.proved, sweep.rivals))
+            super().pass_time(record)
+
+    trainings = Seen(loss)
     first = swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path).sweep
     assert first is not None
     assert [trial.state for trial in first.trials] == ["done", "done", "not trained", "not trained", *["done"] * 6]
     assert first.winner == {"train.learning_rate": 0.002}
     more = request_of([FOUR], proof_seeds=3, minutes=20)
+    trainings.seen.clear()
     second = swept(more, trainings, tmp_path).sweep
+    assert trainings.seen[0] == (None, None, None, None, []), "what was proved does not count while the search goes on"
     assert second is not None
     assert second.settings.minutes == 20, "the record shows the new time"
     assert second.best == second.winner == {"train.learning_rate": 0.004}
@@ -104,6 +118,66 @@ def test_without_time_for_a_proof_the_search_has_all_of_it(tmp_path: Path) -> No
     assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "done", "not trained"]
     assert "which is no proof" in sweep_sentences.result(data.sweep)
     assert data.ended_because.startswith("the time budget of 65 min left 1 of 4 trials untrained; ")
+
+
+def test_the_expected_time_of_a_sweep_is_that_of_its_ended_trials_and_at_most_its_minutes(tmp_path: Path) -> None:
+    """Each of the 4 trainings of the search and the 6 of the proof takes 100 min."""
+    expected: list[float | None] = []
+
+    class Watched(Timed):
+        def pass_time(self, record: Record) -> None:
+            expected.append(record.budget_seconds)
+            super().pass_time(record)
+
+    swept(request_of([FOUR], proof_seeds=3, minutes=1000.5), Watched(loss, seconds=6000.0), tmp_path)
+    assert expected[0] is None, "no trial has ended"
+    assert expected[1:] == pytest.approx([60_000.0] * 9, rel=1e-3)
+    (tmp_path / "short").mkdir()
+    expected.clear()
+    swept(request_of([FOUR], proof_seeds=3, minutes=700), Watched(loss, seconds=6000.0), tmp_path / "short")
+    assert expected[1:] == [42_000.0] * (len(expected) - 1)
+
+
+def test_finalists_that_more_minutes_replace_are_not_called_untrained(tmp_path: Path) -> None:
+    """The sweep is stopped before the proof of 0.001 and 0.002, whose trials are then left out."""
+    stop = Stop()
+
+    class Asking(Timed):
+        def pass_time(self, record: Record) -> None:
+            if record.doing.startswith("proof"):
+                stop.ask()
+            super().pass_time(record)
+
+    trainings = Asking(loss)
+    with pytest.raises(Stopped):
+        swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path, stop)
+    data = swept(request_of([FOUR], proof_seeds=3, minutes=30), trainings, tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.finalists == [{"train.learning_rate": 0.004}, {"train.learning_rate": 0.003}]
+    assert [trial.state for trial in data.sweep.trials if trial.part == PROOF].count("not trained") == 5
+    assert data.ended_because == ""
+
+
+def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_path: Path) -> None:
+    """They are stopped as the time is over, and go on for a while."""
+    asked: list[int] = []
+    stop = Stop()
+
+    class Slow(Timed):
+        def stop(self, trial: SweepTrial) -> bool:
+            asked.append(stop.count)
+            return True
+
+        def pass_time(self, record: Record) -> None:
+            super().pass_time(record)
+            if asked:
+                stop.ask_by_person()
+            if stop.count == 4:
+                self._queue.clear()
+
+    with pytest.raises(BaselineFailed):
+        swept(request_of([FOUR], epochs=99, proof_seeds=0, minutes=2, ahead=0), Slow(loss, epochs=99), tmp_path, stop)
+    assert asked == [0, 2, 3], "the first request of a person asks no more than the end of the time"
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
