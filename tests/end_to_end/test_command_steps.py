@@ -222,6 +222,15 @@ def test_a_program_waits_for_its_gpus_and_a_signal_that_ends_it_is_told(leased: 
     assert capfd.readouterr().err == "3 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all\n"
 
 
+@pytest.mark.parametrize("name", ["HUP", "TERM"])
+def test_a_signal_for_the_command_is_passed_on_to_the_program(name: str, leased: list[str], capfd: Printed) -> None:
+    number = signal.Signals[f"SIG{name}"]
+    signal.signal(number, lambda *_: None)
+    script = f"trap 'exit 9' {name}; for i in $(seq 500); do kill -{name} $PPID; sleep 0.01; done; exit 3"
+    assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", script]) == 9
+    assert capfd.readouterr().err.splitlines()[1:] == ["on GPU 1, 0", "GPU 1 is still in use"]
+
+
 # ---- stopping -------------------------------------------------------------------------------------
 
 

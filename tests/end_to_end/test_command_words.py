@@ -97,7 +97,7 @@ class Follower:
     """A follower that ends with a code after some looks at it."""
 
     def __init__(self, looks: int, code: int) -> None:
-        self.looks, self.returncode, self.is_terminated = looks, code, False
+        self.looks, self.returncode, self.is_terminated, self.starts = looks, code, False, 0
 
     def poll(self) -> int | None:
         self.looks -= 1
@@ -110,9 +110,14 @@ class Follower:
 @pytest.fixture
 def followers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Follower]:
     made: dict[str, Follower] = {}
+
+    def begin(_folder: Path, target: str) -> Follower:
+        made[target].starts += 1
+        return made[target]
+
     monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(start, "missing", lambda targets: [])
-    monkeypatch.setattr(start, "start", lambda folder, target: made[target])
+    monkeypatch.setattr(start, "start", begin)
     return made
 
 
@@ -132,6 +137,12 @@ def test_the_end_of_each_follower_and_each_change_of_its_problem_is_printed(
         ["prometheus: done, 1 row written to a.prom", "mlflow: follows, 3 rows written"],
         ["mlflow: waits: refused", "mlflow: follows", "mlflow: waits: no route"],
     )
+    assert [each.starts for each in followers.values()] == [1, 1], "also if a target is named twice"
+    followers |= {"mlflow": Follower(1, 1), "prometheus": Follower(3, 0)}
+    ended = {target: FollowerState(target, False, Place(state="done")) for target in followers}
+    with monkeypatch.context() as patched:
+        patched.setattr(start, "state", lambda folder, target: ended[target])
+        assert printed(capsys, "follow", run.id, "--to", "mlflow", "--to", "prometheus")[0] == 1, "the first has failed"
     followers["mlflow"] = Follower(2, 0)
     alive = iter([True, True, True, False])  # another follower of the target goes on after this one has ended
     monkeypatch.setattr(start, "state", lambda folder, target: FollowerState(target, next(alive), Place(state="done")))

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from gputui.engine import presets, runs
+from gputui.engine.files import run_numbers
 from gputui.engine.options import OPTIONS
 from gputui.engine.queue import entries
 from gputui.engine.runs import Run, titles
 from gputui.tui.cli.command import cli
+from gputui.tui.cli.command import run as cli_run
 from gputui.tui.cli.completion import MOST
 
 from tests.support.queued import no_runner, waiting
@@ -68,6 +70,21 @@ def test_a_shell_that_shows_it_gets_the_title_of_each_run(three: list[Run], monk
     assert runs.title(three[0]) == "cnn: epochs=10"
 
 
+def test_short_names_come_before_the_ids_and_have_the_titles_of_their_runs(
+    three: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest, middle, newest = three
+    run_numbers.file_of(oldest.path).write_text(f"gone\n{middle.id}\n{newest.id}\n")
+    ids = [run.id for run in reversed(three)]
+    monkeypatch.setenv("_GPUTUI_COMPLETE", "zsh_complete")
+    items = ShellComplete(cli, {}, "gputui", "_X").get_completions(["logs"], "")
+    titles_of = {run.id: runs.title(run) for run in three} | {"r3": runs.title(newest), "r2": runs.title(middle)}
+    assert [(item.value, item.help) for item in items] == [
+        ("latest", None), *((name, titles_of[name]) for name in ("r3", "r2", *ids))
+    ]  # fmt: skip
+    assert proposed("runs", "rm", "r3", "r") == ["r2"]
+
+
 def test_no_more_than_200_runs_are_proposed(home: Path) -> None:
     for number in range(205):
         (home / "runs" / f"20260101-{number:06}-a").mkdir(parents=True)
@@ -99,6 +116,18 @@ def test_presets_are_proposed_by_name_and_by_their_files_in_this_folder(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert proposed("--preset", "quick") == ["quickstart"]
+
+
+def test_nothing_is_said_while_a_shell_proposes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart.yaml").write_text("train: {epochs: 2}\n")
+    for begun in (["--preset", "quickstart"], ["quickstart"], ["qickstart"], ["ab", "--preset", "quickstart"]):
+        assert proposed(*begun, "--set", "epoc") == ["epochs="], begun
+    assert capsys.readouterr() == ("", "")
+    assert cli_run(["--preset", "quickstart", "--code", "new"]) == 2
+    assert capsys.readouterr().err.startswith("quickstart is the shipped preset; the file in this folder is another")
 
 
 def test_queued_runs_proofs_and_tags_are_proposed(

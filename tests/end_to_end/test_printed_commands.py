@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -80,6 +82,23 @@ def test_the_gpus_and_who_uses_them(
 
 def _nothing_read() -> list[GpuUse]:
     raise NotFree("no NVIDIA driver on this machine")
+
+
+def test_gpus_that_are_shared_divided_or_held_by_an_idle_process(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, snapshot: Snapshot
+) -> None:
+    bob = Holder("GPU-c", "bob", 12, recorded.BEGAN, "resnet", per_gpu=3)
+    idle = GpuUser(12, "ann", "python", memory_bytes=GIB, idle_seconds=7200.4)
+    users = (GpuUser(11, "ann", "python"), idle, GpuUser(13, idle_seconds=7199.6))
+    boxes = [
+        GpuUse(0, "GPU-a", "NVIDIA H100", 31 * GIB, 80 * GIB, 0.97, users),
+        GpuUse(1, "MIG-b", "NVIDIA A100 1g.5gb", instance=2, users=()),
+        GpuUse(2, "GPU-c", "NVIDIA H100", 9 * GIB, 80 * GIB, 0.4, (), replace(bob, sharers=(bob, bob))),
+    ]
+    monkeypatch.setattr("gputui.engine.leases.free_gpus.read", lambda: boxes)
+    monkeypatch.setattr("gputui.tui.commands.gpus.IdleNotes", lambda: SimpleNamespace(of=lambda gpus: gpus))
+    assert printed(capsys, home, "gpus") == snapshot
+    assert printed(capsys, home, "gpus", "--json") == snapshot
 
 
 # ---- while it is measured -------------------------------------------------------------------------

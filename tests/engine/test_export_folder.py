@@ -12,6 +12,7 @@ from gputui.engine.entry import EntryFault
 from gputui.engine.export import export_folder
 from gputui.engine.export.export_folder import Exported, export
 from gputui.engine.export.own_code import stateful_draws
+from gputui.engine.files.writing import ExistsError
 from gputui.engine.interpreter import installed, interpreter
 from gputui.engine.presets import Preset
 
@@ -107,7 +108,8 @@ def test_the_folder_has_no_place_and_no_secret_of_this_machine(tmp_path: Path) -
 
 MODULES = {
     "train.py": "import a.b\nfrom c import d, e\nfrom . import f\nimport json, numpy\nfrom g.h import *\n",
-    "a/__init__.py": "", "a/b.py": "from .x import y\nfrom .. import top\n", "a/x.py": "", "a/unused.py": "",
+    "a/__init__.py": "", "a/b.py": "from .x import y\nfrom .. import top\nfrom . import plain\n", "a/x.py": "",
+    "a/unused.py": "", "a/plain.py": "",
     "c.py": "import train\n", "f.py": "import yaml as other\n", "g/h.py": "from h2 import k\n", "g/h2.py": "",
     "top.py": "", "d.py": "",
 }  # fmt: skip
@@ -122,7 +124,7 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     target = tmp_path / "out"
     export(preset(f"entry={tmp_path}/code/train.py:build", f"workload.folder={tmp_path}/code"), target)
     assert files(target) - ALWAYS == {
-        "train.py", "a/__init__.py", "a/b.py", "a/x.py", "c.py", "f.py", "g/h.py", "g/h2.py", "top.py",
+        "train.py", "a/__init__.py", "a/b.py", "a/x.py", "a/plain.py", "c.py", "f.py", "g/h.py", "g/h2.py", "top.py",
     }  # fmt: skip
     needed = (target / "requirements.txt").read_text().splitlines()
     assert not any("Your code also imports" in line and "numpy" not in line for line in needed), needed
@@ -138,7 +140,7 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
 def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.21.0")
     monkeypatch.setattr(installed, "keras_version", lambda: "")
-    own = {"numpy": ["numpy"], "yaml": ["PyYAML"], "tensorflow": ["tensorflow"]}
+    own = {"numpy": ["numpy"], "yaml": ["PyYAML"], "_yaml": ["PyYAML"], "tensorflow": ["tensorflow"]}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: own)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: {"gputui": "0.1", "PyYAML": "6"}.get(name, "1"))
     version = ".".join(map(str, installed.intended().version))
@@ -153,6 +155,8 @@ def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkey
         "# Your code also imports numpy, odd, other, yaml: add the packages."
     ]
     assert export_folder._requirements(preset().options, set())[4:] == []
+    monkeypatch.setattr(interpreter, "is_own", lambda python: True)
+    assert export_folder._requirements(preset().options, {"yaml", "_yaml"})[4:] == ["PyYAML==6"], "each package once"
 
 
 def test_the_readme_says_how_to_train_elsewhere(tmp_path: Path) -> None:
@@ -179,6 +183,17 @@ Or the same training in plain TensorFlow, without gputui:
     python plain.py
 """
     )
+
+
+def test_the_presets_file_has_a_plain_name_and_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
+    made = export(preset(name="-.a/b  c.-"), tmp_path / "made").folder
+    assert files(made) == ALWAYS - {"my-night.yaml"} | {"a-b-c.yaml", "data/digits.npz"}
+    assert (made / "README.md").read_text().startswith("# -.a/b c.-\n\nExported by gputui. ")
+    before = {name: (made / name).read_bytes() for name in files(made)}
+    with pytest.raises(ExistsError, match="made exists"):
+        export(preset(), made)
+    assert {name: (made / name).read_bytes() for name in files(made)} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 @pytest.mark.parametrize(

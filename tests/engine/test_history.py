@@ -12,6 +12,7 @@ from gputui.engine import presets, runs
 from gputui.engine.options.validation import preset_schema
 from gputui.engine.runs import Run, RunError, folders, history, liveness
 from gputui.engine.runs.event_reading import read_events
+from gputui.tui import cli
 
 from tests.support.front_door import gputui
 
@@ -66,6 +67,37 @@ def test_a_run_without_figures_and_an_unknown_one_are_refused(run: Run) -> None:
         assert done.returncode == 2
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_what_is_written_where_and_why_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(*words: str, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        assert cli.run(["history", *words]) == code, words
+        return capsys.readouterr()
+
+    there, out = tmp_path / "there", f"{tmp_path}/a.csv"
+    there.write_text("mine")
+    table = said(run.id)[0]
+    assert (said("-o", out), Path(out).read_text()) == ((f"{out} written\n", ""), table)
+    for form in ("--csv", "--jsonl", "--tensorboard"):
+        assert said(form, "-o", str(there), code=2)[1].startswith(f"{there} exists"), form
+    assert there.read_text() == "mine"
+    text, err = said("--tensorboard")
+    (file,) = (tmp_path / run.id).iterdir()
+    assert (text, err) == (f"{run.id}/{file.name} written; tensorboard --logdir {run.id} shows it\n", "")
+    run.file("events.jsonl").write_text(f"{json.dumps(EVENTS[0])}\nno JSON\n")
+    damage = f"{run.name}: line 2 of events.jsonl is damaged, left out"
+    assert said(code=2) == ("", f"{damage}\n{run.name} has no figures\n")
+    lines, err = said("--jsonl")
+    assert ([json.loads(line)["t"] for line in lines.splitlines()], err) == ([10.0, 13.0, 13.5], f"{damage}\n")
+    run.file("events.jsonl").write_text("")
+    assert said(code=2) == ("", f"{run.name} has no figures: it ended before its first step\n")
+    run.file("telemetry.jsonl").write_text("")
+    assert said("--tensorboard", "-o", "new", code=2) == ("", f"{run.name} has no figures\n")
 
 
 def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:

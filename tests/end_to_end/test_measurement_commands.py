@@ -1,0 +1,234 @@
+"""What a command that measures does before it follows the measurement, how it ends, and how it resumes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.folder import Proof
+from gputui.engine.queue import entries
+from gputui.tui import cli
+from gputui.tui.base.errors import Refused
+from gputui.tui.commands import proof, queue
+
+from tests.support import recorded
+from tests.support.queued import no_runner
+from tests.support.recorded_proof import trials, write_proof
+
+Printed = pytest.CaptureFixture[str]
+HERE, THERE = Machine((), "no NVIDIA driver", 8, 2**34), Machine((), "no NVIDIA driver", 99, 2**34)
+NOT_NOW = (
+    "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID shows the "
+    "result, and -o FILE there saves the improved preset"
+)
+
+
+class Process:
+    """A measurement's process that has ended."""
+
+    def poll(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is done with a measurement, one entry a step. Nothing is drawn, and nothing waits."""
+    steps: list[Any] = []
+
+    def begin(asked: request.Request, anyway: bool, machine: Machine | None) -> tuple[Proof, Process]:
+        steps.append(("begin", asked.kind, anyway, machine))
+        return folder.find("latest"), Process()
+
+    def presses(stop_signal: str = "none") -> SimpleNamespace:
+        steps.append(f"Ctrl-C and {stop_signal} are the measurement's")
+        return SimpleNamespace(count=0, asked=[], more="")
+
+    def wait(asked: request.Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
+        tell("waiting: GPU 0 is in use")
+        steps.append(("wait", asked.kind, given_up()))
+
+    def show_result(_data: Any, *, was_followed: bool) -> None:
+        print(f"the result, followed: {was_followed}")
+
+    monkeypatch.setattr(this_machine, "read", lambda: HERE)
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", begin)
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.wait", wait)
+    monkeypatch.setattr(proof, "Presses", presses)
+    monkeypatch.setattr(proof, "budget", lambda _: "a while")
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_result", show_result)
+    monkeypatch.setattr(proof, "_view", lambda: SimpleNamespace(show=lambda _: None, close=lambda: None))
+    monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
+    return steps
+
+
+def asked(kind: str = "ab") -> request.Request:
+    return request.of_preset(kind, "quickstart", ["run.stop_signal=SIGUSR1"])
+
+
+def made(home: Path, kind: str = "ab", **fields: Any) -> Proof:
+    """A measurement with its request, which has kept nothing unless `fields` say so."""
+    fields = {"changes_kept": {}, "comparisons": [], "preset_after": None, "kind": kind} | fields
+    written = write_proof(home, **fields)
+    (written.path / "request.json").write_text(asked(kind).to_json())
+    return written
+
+
+def said(capsys: Printed) -> tuple[list[str], list[str]]:
+    out, err = capsys.readouterr()
+    return out.splitlines(), err.splitlines()
+
+
+# ---- begun ----------------------------------------------------------------------------------------
+
+
+def test_a_measurement_is_begun_after_the_wait_and_for_the_machine_of_its_trials(
+    home: Path, done: list[Any], tmp_path: Path, capsys: Printed
+) -> None:
+    written = made(home)
+    ctrl_c = "Ctrl-C and SIGUSR1 are the measurement's"
+    assert proof.run_proof(asked(), as_json=False, anyway=False) == 0
+    assert done == [ctrl_c, ("begin", "ab", False, None)]
+    assert said(capsys) == ([f"proof {written.id}: a while", "the result, followed: True"], ["8 CPUs"])
+    done.clear()
+    assert proof.run_proof(asked("loop"), as_json=False, anyway=True, wait=True, trains_on=THERE) == 0
+    assert done == [ctrl_c, ("wait", "loop", False), ("begin", "loop", True, THERE)]
+    out, err = said(capsys)
+    assert (out[0], err) == ("waiting: GPU 0 is in use", ["99 CPUs"])
+    proof.run_proof(asked(), as_json=True, anyway=True, wait=True)
+    assert said(capsys)[1] == ["waiting: GPU 0 is in use", "8 CPUs"], "standard output has the JSON alone"
+    done.clear()
+    (tmp_path / "there.yaml").write_text("")
+    with pytest.raises(Exception, match=r"there\.yaml exists"):
+        proof.run_proof(asked(), as_json=False, anyway=False, output=str(tmp_path / "there.yaml"))
+    assert done == [], "before anything is measured"
+
+
+def test_a_wait_that_ctrl_c_ends_begins_nothing(home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    written = made(home)
+    monkeypatch.setattr(proof, "Presses", lambda *_: SimpleNamespace(count=1, asked=[(2,)], more=""))
+    assert proof.run_proof(asked(), as_json=False, anyway=False, wait=True) == 130
+    assert proof.go_on(written, pytest.fail, asked, as_json=False, anyway=False, wait=True, output=None) == 130
+    assert done == [("wait", "ab", True)] * 2
+
+
+# ---- resumed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "noun"),
+    [("tune", "search"), ("sweep", "sweep"), ("rate", "range test"), ("scaling", "proof"), ("ab", "proof")],
+)
+def test_a_measurement_that_is_resumed_is_followed_as_a_new_one(
+    kind: str, noun: str, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.setattr(
+        "gputui.tui.commands.proof.search_tables.show_next", lambda data, saved: print(f"next, {saved}")
+    )
+    written = made(home, kind)
+
+    def start() -> Any:
+        done.append("started")
+        return Process()
+
+    def go_on(**given: Any) -> int:
+        usual: dict[str, Any] = {"anyway": False, "as_json": False, "wait": False, "output": None}
+        return proof.go_on(written, start, asked, **(usual | given))
+
+    go_on()
+    following = ["next, False"] if kind == "tune" else []
+    assert said(capsys) == ([f"{noun} {written.id} goes on", "the result, followed: True", *following], [])
+    assert done == ["Ctrl-C and SIGUSR1 are the measurement's", "started"]
+    done.clear()
+    go_on(wait=True)
+    assert done[1:] == [("wait", kind, False), "started"]
+
+
+def test_a_resumed_measurement_is_queued_only_alone(
+    home: Path, done: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    written = made(home, "tune")
+    queued: list[Any] = []
+
+    def add(*given: Any) -> int:
+        queued.append(given)
+        return 9
+
+    def go_on(**given: Any) -> int:
+        usual: dict[str, Any] = {"anyway": False, "as_json": False, "wait": False, "output": None}
+        return proof.go_on(written, pytest.fail, asked, **(usual | given))
+
+    monkeypatch.setattr(queue, "add_resumed_proof", add)
+    assert go_on(queue=True, after="r1") == 9
+    assert queued == [(written, asked(), "r1")]
+    for given in ({"anyway": True}, {"as_json": True}, {"report": True}, {"wait": True}, {"output": "a.yaml"}):
+        with pytest.raises(Refused) as refused:
+            go_on(queue=True, **given)
+        assert str(refused.value) == NOT_NOW, given
+    with pytest.raises(Refused, match=r"^--after RUN needs --queue$"):
+        go_on(after="r1")
+    (tmp_path / "there.yaml").write_text("")
+    with pytest.raises(Exception, match=r"there\.yaml exists"):
+        go_on(output=str(tmp_path / "there.yaml"))
+    assert (done, len(queued)) == ([], 1)
+
+
+def test_a_queued_measurement_waits_for_the_one_before_it(
+    home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    no_runner(monkeypatch)
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
+    words = ("ab", "--preset", "quickstart", "--set", "steps_per_execution=4", "--queue")
+    for after, first in ((["--after", "latest"], run.id), ([], None)):
+        assert cli.run([*words, *after]) == 0
+        (name,), (remark, place) = said(capsys)
+        entry = entries.read(name)
+        assert entry is not None
+        assert (entry.after, remark) == (first, "8 CPUs")
+        assert place.startswith(f"{name}: ") is (entry.name != name)
+    assert cli.run([*words, "--after", "nobody"]) == 2
+    assert said(capsys) == ([], ["no run called 'nobody'; gputui runs lists them"])
+    assert cli.run([*words, "--after", name]) == 0, "a measurement may come first, too"
+    (third,), _ = said(capsys)
+    entry = entries.read(third)
+    assert entry is not None
+    assert entry.after == name
+
+
+# ---- exit codes -----------------------------------------------------------------------------------
+
+OOM, DAMAGED = trials(("a", 400.0), ("b", None), outcome="oom"), trials(("a", None), ("b", None), outcome="failed")
+FAILED = {"decision": "failed", "gain": None, "spread": None, "changes": {"input.batch_size": 256}, "learning": None,
+          "reason": "", "expected_gain": None, "step": "device", "verdict_before": "", "why": ""}  # fmt: skip
+KEPT = FAILED | {"decision": "kept", "changes": {"compile.xla": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "presses", "code"),
+    [
+        ({}, 0, 0),
+        ({}, 1, 130),
+        ({"state": "stopped"}, 0, 130),
+        ({"state": "failed"}, 0, 1),
+        ({"state": "failed", "baseline_trials": OOM}, 0, 3),
+        ({"state": "failed", "baseline_trials": OOM[::-1]}, 0, 1),  # the last one decides
+        ({"comparisons": [FAILED | {"trials": OOM}]}, 0, 3),
+        ({"comparisons": [FAILED | {"trials": DAMAGED}]}, 0, 1),
+        ({"comparisons": [KEPT | {"trials": OOM[:1]}, FAILED | {"trials": OOM[1:]}]}, 0, 0),
+        ({"kind": "loop", "comparisons": [FAILED | {"trials": OOM}]}, 0, 0),  # another remedy may have helped
+        ({"kind": "scaling", "gain_total": 0.0}, 0, 0),
+        ({"kind": "scaling", "gain_total": None}, 0, 1),
+        ({"gain_total": None}, 0, 0),
+    ],
+)
+def test_the_exit_code_of_a_measurement(
+    fields: dict[str, Any], presses: int, code: int, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(home, **fields)
+    monkeypatch.setattr(proof, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more=""))
+    assert proof.run_proof(asked(), as_json=False, anyway=True) == code
