@@ -45,11 +45,11 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def fixed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Dates and times in UTC, and folders of one size, on any machine."""
+    """Dates and times of a place that is not at UTC, and folders of one size, on any machine."""
     for module in (writing, proof_command, runs_command):  # the commands may have been imported before
         monkeypatch.setattr(module, "used_bytes", lambda *folders: 1_900_000)
     with monkeypatch.context() as zone:
-        zone.setenv("TZ", "UTC")
+        zone.setenv("TZ", "IST-5:30")
         time.tzset()
         yield
     time.tzset()

@@ -12,15 +12,19 @@ from os import terminal_size
 from typing import Any
 
 import pytest
-from gputui.engine.queue import entries, entry_changes
+from gputui.engine.files.places import runs_folder
+from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.process import resuming
+from gputui.engine.queue import adding, entries, entry_changes
 from gputui.engine.runs import Run, RunError, titles
+from gputui.engine.runs.launched_with import options_of
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
 from gputui.tui.reading import queue, queue_times
 
 from tests.support.queued import Said, no_runner, waiting
 
-BEGAN = 1_790_000_000.0  # 14:13 in UTC
+BEGAN = 1_790_000_000.0  # 19:43 in India
 
 
 def starts(listed: Any, _news: Any) -> dict[str, float | None]:
@@ -43,7 +47,7 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
     entry_changes.hold(made[1].id)
     entries.write_news({"why": {made[3].id: "all GPUs are in use"}})
     with monkeypatch.context() as zone:
-        zone.setenv("TZ", "UTC")
+        zone.setenv("TZ", "IST-5:30")
         time.tzset()
         yield made
     time.tzset()
@@ -57,7 +61,7 @@ def named(text: str, made: list[Run]) -> str:
 
 LISTED = """\
 place  run                     state    needs           when            why
-       run-three (epochs=100)  running  a GPU           since 14:13
+       run-three (epochs=100)  running  a GPU           since 19:43
 1      run-one (epochs=1)      waiting  a GPU           in about 1:30   the runner has not looked at it yet
 2      run-two (epochs=10)     held     2 GPUs                           held by you
 3      run-four (epochs=1000)  waiting  a GPU           unknown         all GPUs are in use
@@ -100,7 +104,7 @@ def test_programs_get_all_of_it(four: list[Run], said: Said) -> None:
     ]  # fmt: skip
     assert rows[0] == {
         "place": None, "run": three.id, "name": three.name, "kind": "run", "state": "running",
-        "needs": rows[1]["needs"], "when": "since 14:13", "starts_in_seconds": None, "why": "", "group": "cnn",
+        "needs": rows[1]["needs"], "when": "since 19:43", "starts_in_seconds": None, "why": "", "group": "cnn",
         "after": None, "tries": 1, "slurm_job": None, "queued_t": BEGAN + 2, "started_t": BEGAN,
     }  # fmt: skip
     assert rows[1] == rows[0] | {
@@ -158,6 +162,45 @@ def test_a_pause_and_its_end(four: list[Run], said: Said) -> None:
     assert said("queue", "start") == empty
     assert said("queue") == empty
     assert said("queue", "--json") == ""
+
+
+def test_what_is_found_about_a_queued_run_is_said(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    monkeypatch.setattr(adding, "machine", lambda: Machine((), "no NVIDIA driver", 8, 2**34))
+    name, *lines = said("--preset", "quickstart", "--queue", "--set", "memory_limit_mb=64").splitlines()
+    entry = entries.read(name)
+    assert entry is not None
+    assert lines == [
+        "note: device.memory_limit_mb: does nothing without a GPU; training continues without it",
+        f"{entry.name}: place 1 in the queue, needs the CPU: it starts as soon as that is free",
+    ]
+    assert options_of(Run(runs_folder() / name))["device.memory_limit_mb"] == 64
+    wrong = said("--preset", "quickstart", "--queue", "--set", "optimizer=adam", "--set", "momentum=0.9", code=WRONG)
+    assert wrong.startswith("--set momentum=0.9: train.momentum, train.optimizer: adam takes no momentum; ")
+    assert len(entries.all_entries()) == 1
+
+
+def test_a_resumed_run_is_queued_with_its_code_and_after_another(
+    four: list[Run], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None, str]] = []
+    one, two, *_ = four
+
+    def queue_resume(run: Run, after: str | None, code: str) -> entries.Entry:
+        asked.append((run.id, after, code))
+        entry = entries.read(two.id)
+        assert entry is not None
+        return entry
+
+    monkeypatch.setattr(adding, "queue_resume", queue_resume)
+    monkeypatch.setattr(resuming, "latest", lambda: two)
+    place = f"{two.name}: " if two.name != two.id else ""
+    for words, run, after, code in (
+        (("one",), one, None, ""), (("--latest", "--code", "new"), two, None, "new"),
+        (("one", "--code", "copy", "--after", "two"), one, two.id, "copy"),
+    ):  # fmt: skip
+        assert said("resume", *words, "--queue").startswith(f"{two.id}\n{place}"), words
+        assert asked.pop() == (run.id, after, code)
 
 
 def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(
