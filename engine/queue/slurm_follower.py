@@ -79,6 +79,7 @@ class SlurmFollower:
         if job.state in ENDED:
             self._after_end(entry, job.state)
             return f"Slurm job {entry.slurm_job} has ended ({job.state})"
+        self._ended_at.pop(entry.run, None)  # Slurm has started it again since it ended
         if job.state in WAITS:
             self._wait(entry, job)
             return _reason(entry, job)

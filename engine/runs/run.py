@@ -105,15 +105,17 @@ class Run:
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """Return the summary in the last event if that is a `finished` event of the latest launch, else None.
+        """Return the summary in the newest `finished` event if it is of the latest launch, else None.
 
-        An event that is older than the preset belongs to an earlier launch.
+        The trainer's counts only if it is the last of its events. An event that is older than the preset belongs to an
+        earlier launch.
         """
-        last = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
-        last += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
-        if not last or last[-1].t < self._created() - 10**-T_DIGITS:
+        ends = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
+        ends += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
+        last = max(reversed(ends), key=lambda event: event.t, default=None)
+        if last is None or last.t < self._created() - 10**-T_DIGITS:
             return None
-        return {**last[-1].summary, "outcome": last[-1].outcome}
+        return {**last.summary, "outcome": last.outcome}
 
     def _status(self) -> Object:
         return read_object(self.file("status.json"), _STATUS)

@@ -81,6 +81,14 @@ def test_a_number_stays_after_a_deletion_and_a_new_name(home: Path) -> None:
     assert (runs.find("R3"), made().number) == (third, 4)
 
 
+def test_a_whole_id_is_that_of_its_run_though_other_ids_have_it_in_them(home: Path) -> None:
+    ids = ("20200101-120000-a", "20200101-120000-a-2", "my-20200101-120000-a")
+    made = [runs.create_at(home / "runs" / name, "schema: 1\n") for name in ids]
+    assert [runs.find(name) for name in ids] == made
+    with pytest.raises(RunError, match="matches 3 runs"):
+        runs.find("120000-a")
+
+
 def test_runs_of_an_older_version_and_of_another_home_are_called_by_their_ids(home: Path, tmp_path: Path) -> None:
     older = runs.create_at(home / "runs" / "20200101-120000-older", "schema: 1\n")
     assert (older.number, older.name) == (None, older.id)

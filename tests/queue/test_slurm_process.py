@@ -54,7 +54,7 @@ class Job:
         no_runner(monkeypatch)
         self.run, self.now, self.lasts = waiting("one"), 100.0, lasts
         add(self.run)
-        self.is_now(slurm_job="7", most_tries=3)
+        self.is_now(slurm_job="7", most_tries=3, hold_reason="held in Slurm", code="new")
         self.asked: list[tuple[float, Sequence[int]]] = []
         self.refusals = 0
         self.outcome = "ok"
@@ -80,12 +80,14 @@ class Job:
 
     def start(self, entry: Entry) -> Any:
         assert (entry.state, entry.tries, entry.started_at, entry.slurm_job) == ("starting", 1, 5.0, "7")
+        assert (entry.hold_reason, entry.code) == ("", "new")
+        assert entries.all_entries() == (entry,), "so that all see it"
         return SimpleNamespace(poll=self.poll)
 
     def poll(self) -> int | None:
         if self.now - 100.0 < self.lasts and not self.asked:
             (entry,) = entries.all_entries()
-            assert entry.state == "running"
+            assert (entry.state, entry.code, entry.hold_reason) == ("running", "", "")
             return None
         self.run.file("result.json").write_text(json.dumps({"outcome": self.outcome}))
         return 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +49,13 @@ class Followed:
         with entries.locked():
             entries.write(changed)
         return changed
+
+    def is_queued_again(self) -> Entry:
+        """It was resumed, which writes its preset again."""
+        self.run.file("result.json").unlink()
+        os.utime(self.run.file("preset.yaml"), (time.time() + 60,) * 2)
+        add(self.run)
+        return self.is_now(state="running")
 
     def look(self, job: SlurmJob | None = None, passed: float = 10.0) -> str:
         """So much time passes, Slurm answers, and the reason why the run waits is returned."""
@@ -148,6 +158,32 @@ def test_the_result_of_a_run_is_waited_for_a_minute_after_its_job(followed: Foll
     followed.look()
     assert (followed.run.result or {})["error"]["message"] == "Slurm job 7 has ended as TIMEOUT"
     assert followed.state is None
+
+
+def test_the_result_of_a_job_that_was_requeued_is_waited_for_a_minute_as_well(followed: Followed) -> None:
+    followed.is_now(state="running")
+    followed.look(SlurmJob("NODE_FAIL"))
+    followed.look(SlurmJob("PENDING", "BeginTime"), passed=30.0)
+    assert followed.state == ("waiting", "")
+    followed.is_now(state="running")
+    assert followed.look(SlurmJob("RUNNING", nodes="node2"), passed=900.0) == ""
+    followed.look(SlurmJob("TIMEOUT"))
+    assert followed.state == ("running", ""), "its node may not have written the result yet"
+    followed.look(passed=59.0)
+    assert followed.state == ("running", "")
+    followed.look()
+    assert followed.state is None
+    again = followed.is_queued_again()
+    followed.look(SlurmJob("TIMEOUT"))
+    assert followed.state == (again.state, ""), "a run that is resumed later begins at zero"
+
+
+def test_of_a_long_output_the_last_line_is_told(followed: Followed) -> None:
+    followed.is_now()
+    followed.run.file("slurm.log").write_text("first\n" + "x" * 9000 + "\n  last line\n")
+    followed.look(SlurmJob("FAILED"))
+    message = (followed.run.result or {})["error"]["message"]
+    assert message == "Slurm job 7 has ended as FAILED before the run began: last line"
 
 
 def test_a_run_that_has_a_result_leaves_the_queue_at_once(followed: Followed) -> None:
@@ -253,6 +289,19 @@ def test_what_slurm_cannot_follow_is_refused_and_leaves_nothing(
         slurm_queue.submit(entries.entry_of(waiting("one", visible=visible, **more)))
     assert str(refusal.value) == words.format(queue_settings.path())
     assert (submitted, entries.all_entries()) == ([], ())
+
+
+def test_a_sign_of_percent_in_the_home_is_none_of_slurms_patterns(
+    submitted: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUTUI_HOME", str(tmp_path / "100%j of 'it'"))
+    settings("engine: slurm\n")
+    run = waiting("one", visible="none")
+    slurm_queue.submit(entries.entry_of(run))
+    ((*_, output, _, _, wrap),) = submitted
+    assert output == f"--output={str(run.path).replace('%', '%%')}/slurm.log"
+    command = shlex.split(wrap.removeprefix("--wrap="))
+    assert command[:3] == ["exec", "env", f"GPUTUI_HOME={tmp_path}/100%j of 'it'"]
 
 
 def test_a_job_waits_for_another_job_and_not_for_what_is_none(submitted: list[list[str]]) -> None:
