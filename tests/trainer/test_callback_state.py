@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,151 @@ def test_what_a_checkpoint_lacks_or_does_not_find_is_named(tmp_path: Path) -> No
     states = callback_state.state_of([log, best], arrays)  # of a file that is missing for a while
     path.write_text("another run\n")
     assert again()[0] == [changed, missing]
+
+
+def test_each_of_several_callbacks_of_a_class_gets_its_own_state_back() -> None:
+    first, second, other = Gives({"n": 1}), Gives({"n": 2}), keras.callbacks.EarlyStopping(patience=9)
+    other.wait = 5
+    arrays = Arrays()
+    states = callback_state.state_of([first, other, second], arrays)
+    new: list[Any] = [keras.callbacks.EarlyStopping(), Gives({}), Gives({}), Gives({"kept": True})]
+    assert callback_state.restore(new, states, arrays) == ["Gives starts again: the checkpoint has no state of it"]
+    assert [each.state for each in new[1:]] == [{"n": 1}, {"n": 2}, {"kept": True}]
+    assert (new[0].wait, new[0].patience) == (5, 0), "what it counts, and not what it was made with"
+
+
+# All that these classes count; a class of the user's that extends one counts the same.
+COUNTS: dict[str, Any] = {
+    "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
+    "ReduceLROnPlateau": ("wait", "cooldown_counter", "best"),
+    "ModelCheckpoint": ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+    "History": ("epoch", "history"),
+    "TensorBoard": ("_global_train_batch", "_global_test_batch"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_a_callback_of_keras_counts_goes_on(name: str) -> None:
+    kind = getattr(keras.callbacks, name)
+    given = {"ModelCheckpoint": ["x.keras"], "SwapEMAWeights": [True]}.get(name, [])
+    theirs, new = type("Theirs", (kind,), {})(*given), type("Theirs", (kind,), {})(*given)
+    values = {attribute: [number, 2.5] for number, attribute in enumerate(COUNTS[name])}
+    vars(theirs).update(values, _their_own=3)
+    arrays = Arrays()
+    states = json.loads(json.dumps(callback_state.state_of([theirs], arrays)))
+    callback_state.restore([new], states, arrays)
+    assert {attribute: getattr(new, attribute) for attribute in values} == values
+    assert not hasattr(new, "_their_own")
+
+
+def test_a_best_model_is_missed_only_if_one_was_saved_in_a_file_of_its_own(tmp_path: Path) -> None:
+    there = tmp_path / "there.keras"
+    there.touch()
+
+    def texts(path: str, best: float | None = 0.5, best_only: bool = True) -> list[str]:
+        arrays = Arrays()
+        saving = keras.callbacks.ModelCheckpoint(path, save_best_only=best_only)
+        saving.best = best
+        return callback_state.restore([saving], callback_state.state_of([saving], arrays), arrays)
+
+    gone = str(tmp_path / "gone.keras")
+    assert texts(gone) == [f"{gone}, in which ModelCheckpoint has saved the best model, is missing"]
+    assert texts(str(there)) == texts(gone, best=None) == texts(gone, best_only=False) == []
+    assert texts("gs://bucket/best.keras") == texts("best-{epoch}.keras") == []
+
+
+def test_a_log_goes_on_with_its_columns_and_has_one_header(tmp_path: Path) -> None:
+    """Also if the checkpoint was written before its first row, or if the log has none in the checkpoint."""
+    path = tmp_path / "log.csv"
+
+    def logger(append: bool = False) -> Any:
+        return keras.callbacks.CSVLogger(str(path), append=append)
+
+    def goes_on(log: Any, states: Any, resumed: bool = True) -> tuple[list[str], str]:
+        given = log.append
+        callback_state.begin_training(log, {}, resumed)
+        assert log.append is given
+        texts = callback_state.restore([log], states, Arrays()) if resumed else []
+        log.on_epoch_end(1, {"acc": 3.0, "val_loss": 2.0})
+        log.on_train_end()
+        return texts, path.read_text()
+
+    early = logger()
+    early.on_train_begin()
+    before = callback_state.state_of([early], Arrays())
+    early.on_epoch_end(0, {"val_loss": 1.0})
+    early.on_train_end()
+    assert goes_on(logger(), before) == ([], "epoch,acc,val_loss\n1,3.0,2.0\n")
+    path.write_text("epoch,val_loss\n0,1.0\n")
+    whole = logger(append=True)
+    whole.on_train_begin()
+    whole.on_epoch_end(0, {"val_loss": 1.0})
+    states = callback_state.state_of([whole], Arrays())
+    rows = path.read_text()
+    assert rows == "epoch,val_loss\n0,1.0\n0,1.0\n"
+    for append in (False, True):
+        whole.on_epoch_end(1, {"val_loss": 8.0})
+        whole.csv_file.flush()
+        assert goes_on(logger(append), states) == ([], f"{rows}1,2.0\n")
+    path.write_text(rows.replace("1.0", "7.0"))  # as long, but another one
+    changed = f"{path} has changed since the checkpoint: rows are appended to it"
+    assert goes_on(logger(), states) == ([changed], rows.replace("1.0", "7.0") + "1,2.0\n")
+    path.unlink()
+    assert goes_on(logger(), states) == ([changed], "epoch,val_loss\n1,2.0\n")
+    starts = "CSVLogger starts again: the checkpoint has no state of it"
+    assert goes_on(logger(append=True), []) == ([starts], "epoch,val_loss\n1,2.0\n1,3.0,2.0\n")
+    assert goes_on(logger(), []) == ([starts], "epoch,acc,val_loss\n1,3.0,2.0\n")
+    assert goes_on(logger(), None, resumed=False) == ([], "epoch,acc,val_loss\n1,3.0,2.0\n")
+    whole.on_train_end()
+    elsewhere = keras.callbacks.CSVLogger("log.csv")
+    elsewhere.filename = "gs://bucket/log.csv"
+    (text,) = callback_state.restore([elsewhere], states, Arrays())
+    assert text == "gs://bucket/log.csv is not a local file: rows of epochs that are trained again are in it twice"
+
+
+def test_a_callback_needs_both_methods_for_its_state() -> None:
+    class Sets(keras.callbacks.Callback):  # type: ignore[misc]
+        def set_state(self, state: Any) -> None: ...
+
+    plain = keras.callbacks.Callback()
+    callback_state.require_pair([plain, Gives({})])
+    with pytest.raises(TrainerError) as raised:
+        callback_state.require_pair([plain, Gives({}), Sets()])
+    fault = raised.value
+    told = ("user_code", "the callback Sets has set_state, but no get_state", "give it get_state too")
+    assert (fault.kind, fault.message, fault.hint) == told
+    assert [callback_state.gives_state(each) for each in (plain, Sets(), Gives({}))] == [False, False, True]
+
+
+def test_values_of_every_type_are_kept_apart() -> None:
+    """Arrays with the same bytes but another type or shape are others, and a number of NumPy is no array."""
+    values = [
+        np.zeros(4, "float32"), np.zeros((2, 2), "float32"), np.zeros(4, "int32"), np.array(1.5), np.float64(1.5),
+        np.array(["2026-01-02"], "datetime64[D]"), np.array([3 + 4j]), np.array([b"ab", b"c"]), np.bool_(True),
+        np.array([5], ">i4"), np.array([1.5], tf.dtypes.experimental.float8_e5m2.as_numpy_dtype), (), [], {}, "", 0,
+    ]  # fmt: skip
+    arrays = Arrays()
+    workers = [arrays.pack({"all": values}), arrays.pack(None)]
+    (first, second), read = packed.read(b"".join(packed.pieces(workers, arrays)))
+    got = read.unpack(first)["all"]
+    assert read.unpack(second) is None
+    assert len(got) == len(values)
+    for ours, given in zip(got, values, strict=True):
+        assert type(ours) is type(given)
+        if isinstance(given, np.ndarray | np.generic):
+            assert (ours.dtype, ours.shape) == (given.dtype, given.shape)
+        assert np.array_equal(ours, given)
+    for odd, message in (
+        ({"a": ({"b": [set()]},)}, "a value of type set in state['a'][0]['b'][0]"),
+        ({"a": np.zeros(1, [("x", "f4")])}, "an array of [('x', '<f4')] in state['a']"),
+        ({"a": ([True, {None: 1}],)}, "the key None in state['a'][0][1]"),
+    ):
+        with pytest.raises(packed.NotPackable) as raised:
+            arrays.pack(odd, "state")
+        assert str(raised.value) == message
+    with pytest.raises(packed.NotPackable, match="^a value of type set$"):
+        arrays.pack(set())
 
 
 class Counting(keras.callbacks.Callback):  # type: ignore[misc]

@@ -87,7 +87,8 @@ def _has_name(kind: np.dtype[Any]) -> bool:
 
 
 def _type_of(array: np.ndarray[Any, Any]) -> str:
-    return array.dtype.str if array.dtype.kind in _KINDS else array.dtype.name
+    own = array.dtype.kind in _KINDS and array.dtype.isbuiltin != 2  # 2: of a library, as float8_e5m2 of ml_dtypes
+    return array.dtype.str if own else array.dtype.name
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
