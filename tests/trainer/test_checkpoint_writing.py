@@ -228,7 +228,9 @@ def test_the_chief_writes_what_each_worker_has_of_its_own_and_all_get_theirs_bac
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
-        kept.callbacks = lambda arrays: arrays.pack({"n": mine.index, "same": np.ones(5), "mine": np.arange(mine.index)})
+        kept.callbacks = lambda arrays: arrays.pack(
+            {"n": mine.index, "same": np.ones(5), "mine": np.arange(mine.index)}
+        )
         kept.place_in_data = lambda step: [step, mine.index]
         assert kept.latest_step() is None
         kept.save(3)

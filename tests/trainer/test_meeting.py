@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from gputui.engine.runs.run_cluster import Cluster, port_of
@@ -124,6 +128,8 @@ def test_a_worker_that_ends_and_does_not_come_again_is_named(clock: Clock) -> No
     assert chief.fault.kind == "peer_missing"
     told = f"worker 1 ({workers[1]})"
     assert chief.fault.message == f"{told} did not come within 300 s (a test); was there and has ended: {told}"
+    hint = "start all workers, and see that their ports can be reached; GPUTUI_PEER_SECONDS sets another limit"
+    assert chief.fault.hint == hint
     last.end()
 
 
@@ -161,3 +167,128 @@ def test_a_host_that_is_not_known_yet_is_waited_for_and_named(clock: Clock) -> N
     assert chief.fault is not None
     assert "did not come within 300 s" in str(chief.fault)
     assert "not known on this machine: no-such-host.invalid" in str(chief.fault)
+
+
+def test_the_wait_is_named_again_after_half_a_minute_and_a_host_that_is_found_no_more(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = free_ports(2)
+    known, real = threading.Event(), socket.getaddrinfo
+
+    def find(host: str, *more: Any, **named: Any) -> Any:
+        if host == "later.invalid":
+            if not known.is_set():
+                raise socket.gaierror(-2, "Name or service not known")
+            host = "127.0.0.1"
+        return real(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    chief = Worker((f"localhost:{first}", f"later.invalid:{second}"), 0, "a")
+    waiting = f"waiting for worker 1 (later.invalid:{second})"
+    until(lambda: chief.waits_for == f"{waiting}; not known on this machine: later.invalid")
+    known.set()
+    until(lambda: chief.waits_for == waiting)
+    told = len(chief.told)
+    clock.forward += 25
+    chief.again()
+    assert len(chief.told) == told
+    clock.forward += 6
+    until(lambda: len(chief.told) > told)
+    chief.again()
+    assert chief.told[told:] == [waiting]
+    chief.end()
+    assert chief.fault is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (OSError(errno.EADDRINUSE, "in use"), "another program uses port 4321 of worker 0 (a:4321)"),
+        (OSError(errno.EACCES, "x"), "port 4321 of worker 0 (a:4321) cannot be used: Permission denied"),
+        (OSError("odd"), "port 4321 of worker 0 (a:4321) cannot be used: odd"),
+    ],
+)
+def test_a_port_that_cannot_be_used_is_named(fault: OSError, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(TrainerError) as raised:
+        Meeting(Cluster(("a:4321", "b:1"), 0, "a test"), {}).hold(print, print)
+    hint = "perhaps two workers were given the same number; otherwise end that program, or give another port"
+    assert (raised.value.kind, raised.value.message, raised.value.hint) == ("peer", message, hint)
+
+
+def _serve(address: str, hello: dict[str, Any]) -> Callable[[], None]:
+    """One that listens at the address of a worker and says this of itself. Returns the function that ends it."""
+    server = socket.create_server(("127.0.0.1", port_of(address)))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with server.accept()[0] as line, line.makefile("rwb") as file:
+                    file.readline()
+                    file.write(json.dumps(hello).encode() + b"\n")
+                    file.flush()
+                    file.readline()
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("changed", "message", "hint"),
+    [
+        ({"index": 2}, "worker 1 ({1}) says that it is worker 2", "give each worker its own number in the list of workers"),
+        ({"workers": ["x:1"]}, "worker 1 ({1}) was started with other workers: x:1",
+         "give every worker the same list of workers"),
+        ({"workers": None}, "worker 1 ({1}) was started with other workers: ", "give every worker the same list of workers"),
+    ],
+)  # fmt: skip
+def test_what_a_worker_says_of_itself_must_be_that_of_its_address(
+    changed: dict[str, Any], message: str, hint: str, clock: Clock
+) -> None:
+    workers = addresses()
+    end = _serve(workers[1], {"index": 1, "workers": list(workers), "process": "p"} | changed)
+    chief = Worker(workers, 0, "chief")
+    chief.join()
+    end()
+    assert chief.fault is not None
+    assert (chief.fault.kind, chief.fault.message, chief.fault.hint) == ("peer", message.format(*workers), hint)
+
+
+def test_other_programs_that_call_a_worker_are_sent_away_and_the_wait_goes_on(clock: Clock) -> None:
+    workers = addresses()
+    chief = Worker(workers, 0, "chief")
+    until(lambda: len(chief.told) > 1)
+    mine = {"workers": list(workers), "process": "p"}
+    for said in ([], "GET / HTTP/1.1", mine, mine | {"index": 0}, mine | {"index": 3}, mine | {"index": "x"}):
+        with socket.create_connection(("127.0.0.1", port_of(workers[0]))) as line, line.makefile("rwb") as file:
+            text = said if isinstance(said, str) else json.dumps(said)
+            with contextlib.suppress(OSError):
+                file.write(text.encode() + b"\n{}\n")
+                file.flush()
+                assert file.readlines()[1:] == [], "nothing but the message of the chief"
+    chief.again()
+    assert chief.fault is None
+    assert chief.waits_for == f"waiting for worker 1 ({workers[1]}), worker 2 ({workers[2]})"
+    chief.end()
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(None, 300.0), ("", 300.0), ("soon", 300.0), ("0", 300.0), ("12.5", 12.5), ("900", 900.0)]
+)
+def test_how_long_workers_wait_is_set_by_a_variable(
+    given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPUTUI_PEER_SECONDS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("GPUTUI_PEER_SECONDS", given)
+    assert rendezvous.seconds() == seconds

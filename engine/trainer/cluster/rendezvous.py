@@ -186,6 +186,9 @@ class Meeting:
         except socket.gaierror:
             self._unknown.add(index)
             raise
+        except OSError:
+            self._unknown.discard(index)  # it has an address now, at which no worker listens yet
+            raise
         self._unknown.discard(index)
         self._introduce(index, connection)
 

@@ -48,7 +48,6 @@ def npz(options: Options, seed: int) -> Source:
         raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
     except _NO_NPZ as fault:
         raise DataError(f"{path} is not a .npz file of plain arrays ({type(fault).__name__})") from None
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     classes = check_arrays(x, y, os.path.basename(path))
     if test:
         classes = check_test_part(x, test, classes, os.path.basename(path))
