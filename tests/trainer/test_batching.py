@@ -152,8 +152,12 @@ def test_arrays_of_a_user_are_shuffled_whole_whatever_the_buffer_also_from_a_cac
 def test_only_what_is_done_once_is_kept_in_a_cache_and_samples_vary_after_it(tmp_path: Any) -> None:
     calls: list[int] = []
 
+    def noted(number: Any) -> Any:
+        calls.append(int(number))
+        return number * 10
+
     def load(number: Any) -> Any:
-        return tf.numpy_function(lambda n: calls.append(int(n)) or n * 10, [number], tf.int64)
+        return tf.numpy_function(noted, [number], tf.int64)
 
     def vary(number: Any) -> Any:
         return number + 1
@@ -179,7 +183,7 @@ def test_arrays_become_floats_once_if_the_memory_allows_it_and_else_batch_by_bat
     x, y = np.full((10, 2, 3), 51, "uint8"), np.arange(10) % 2
     monkeypatch.setattr(source, "MAX_FLOAT_BYTES", 4 * 60)
 
-    def made(test: Any = None, keeps_bytes: bool = False) -> tuple[Any, float, bool]:
+    def made(test: Any = None, keeps_bytes: bool = False) -> tuple[Any, Any, bool]:
         found = source.from_arrays(x, y, 0.3, 1, 1 / 255, 2, test, keeps_bytes)
         kinds = {part.elements.element_spec[0].dtype for part in (found.train, found.validation)}
         assert found.shape == (2, 3, 1)
@@ -230,8 +234,8 @@ def test_the_first_image_of_each_class_is_looked_at_before_the_next_class_is_lis
     found = file_sources.listed_images(options(f"data=images:{tmp_path}", "shape=[2, 2, 3]"), 1, seen.append)
     assert (found.classes, found.shape, found.scale, found.bytes) == (3, (2, 2, 3), 1 / 255, True)
     assert found.train.samples + found.validation.samples == 4
+    asked = options(f"data=tfrecord:{tmp_path}/*/*.gif", "shape=[2, 2]", "tfrecord_encoding=encoded")
     with pytest.raises(DataError, match=r"^workload\.shape is \[2, 2\]; images need \[height, width, 1 or 3\]$"):
-        asked = options(f"data=tfrecord:{tmp_path}/*/*.gif", "shape=[2, 2]", "tfrecord_encoding=encoded")
         file_sources.tfrecord(asked, 1)
 
 

@@ -312,8 +312,9 @@ COUNTS: dict[str, Any] = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_what_a_callback_of_keras_counts_goes_on(name: str) -> None:
     kind = getattr(keras.callbacks, name)
-    given = {"ModelCheckpoint": ["x.keras"], "SwapEMAWeights": [True]}.get(name, [])
-    theirs, new = type("Theirs", (kind,), {})(*given), type("Theirs", (kind,), {})(*given)
+    given: Any = {"ModelCheckpoint": ["x.keras"], "SwapEMAWeights": [True]}.get(name, [])
+    own: Any = type("Theirs", (kind,), {})
+    theirs, new = own(*given), own(*given)
     values = {attribute: [number, 2.5] for number, attribute in enumerate(COUNTS[name])}
     vars(theirs).update(values, _their_own=3)
     arrays = Arrays()
@@ -404,7 +405,7 @@ def test_a_callback_needs_both_methods_for_its_state() -> None:
 
 def test_values_of_every_type_are_kept_apart() -> None:
     """Arrays with the same bytes but another type or shape are others, and a number of NumPy is no array."""
-    values = [
+    values: list[Any] = [
         np.zeros(4, "float32"), np.zeros((2, 2), "float32"), np.zeros(4, "int32"), np.array(1.5), np.float64(1.5),
         np.array(["2026-01-02"], "datetime64[D]"), np.array([3 + 4j]), np.array([b"ab", b"c"]), np.bool_(True),
         np.array([5], ">i4"), np.array([1.5], tf.dtypes.experimental.float8_e5m2.as_numpy_dtype), (), [], {}, "", 0,
@@ -428,7 +429,7 @@ def test_values_of_every_type_are_kept_apart() -> None:
         with pytest.raises(packed.NotPackable) as raised:
             arrays.pack(odd, "state")
         assert str(raised.value) == message
-    with pytest.raises(packed.NotPackable, match="^a value of type set$"):
+    with pytest.raises(packed.NotPackable, match=r"^a value of type set$"):
         arrays.pack(set())
 
 
