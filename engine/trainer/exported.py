@@ -96,6 +96,7 @@ def has_variables(model: keras.Model, data: Any) -> bool:
             model(tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), x))
         except Exception as fault:  # noqa: BLE001 - the user's code
             print(f"{type(model).__name__} gets its variables in the first step: {fault}")
+            return False  # although Keras says of it that it is built
     return bool(model.built)
 
 
