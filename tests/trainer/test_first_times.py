@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.trainer.common.stopping import ENGINE_GONE, StopRequested, StopSwitch
+from gputui.engine.trainer.measure import first_times
+from gputui.engine.trainer.measure.first_times import FirstEvaluation, FirstTimes
+from gputui.engine.trainer.measure.run_figures import FirstSeconds
 
 from tests.support.judged import OPTIONS, measured, waits
 from tests.support.training import Build
@@ -67,6 +71,70 @@ def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build, mo
     assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
     assert training.loop.built.report.speed.clock.step_seconds_total < 3600
     assert read(training.run).pauses_counted == 6
+
+
+class Phases:
+    """Stands for the report of a run."""
+
+    def __init__(self) -> None:
+        self.first_seconds, self.told = FirstSeconds(), list[tuple[str, ...]]()
+
+    def phase(self, *words: str) -> None:
+        self.told.append(words)
+
+
+def test_an_evaluation_that_ended_before_it_ran_takes_no_time_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, report = [100.0], Phases()
+    monkeypatch.setattr(first_times, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    evaluation = FirstEvaluation(report)  # type: ignore[arg-type]
+    evaluation.begins()
+    now[0] = 500.0
+    evaluation.begins()
+    now[0] = 501.0
+    evaluation.compile()  # it has begun already
+    now[0] = 503.0
+    assert not evaluation.done
+    evaluation.compiled()
+    assert (evaluation.done, report.first_seconds.evaluation) == (True, 3.0)
+    compiling, evaluating = ("compiling", "evaluation"), ("evaluating",)
+    assert report.told == [compiling, compiling, evaluating]
+    evaluation.begins()
+    now[0] = 510.0
+    evaluation.compiled()
+    assert report.first_seconds.evaluation == 3.0
+    evaluation.compile()  # of a smaller last batch
+    now[0] = 512.0
+    evaluation.compiled()
+    assert report.first_seconds.evaluation == 5.0
+    assert report.told[3:] == [evaluating, evaluating, compiling, evaluating]
+
+
+@pytest.mark.parametrize(
+    ("xla", "smaller", "replicas", "samples", "train", "test"),
+    [
+        (True, True, 1, 25, True, True), (True, False, 1, 20, False, False), (True, True, 2, 25, True, False),
+        (True, True, 1, None, True, True), (False, True, 1, 25, False, False),
+    ],
+)  # fmt: skip
+def test_xla_compiles_once_more_for_a_smaller_last_batch(
+    xla: bool, smaller: bool, replicas: int, samples: int | None, train: bool, test: bool
+) -> None:
+    pipeline: Any = SimpleNamespace(
+        batches_per_pass=5, smaller_last_batch=smaller, validation_samples=samples, global_batch_size=10,
+        replicas=replicas,
+    )  # fmt: skip
+    report = Phases()
+    times = FirstTimes(report, pipeline, xla)  # type: ignore[arg-type]
+    assert [times.meets_smaller_batch(*steps) for steps in ((0, 4), (3, 1), (4, 1), (9, 1))] == [
+        False,
+        False,
+        train,
+        False,
+    ]
+    assert times.test_begins(1), "the first one is traced"
+    times.evaluation.compiled()
+    assert [times.test_begins(left) for left in (1, 0, 1, 0)] == [False, test, False, False]
+    assert report.told.count(("compiling", "evaluation")) == 1 + test
 
 
 # ---- what the diagnosis makes of it ------------------------------------------------------------

@@ -265,8 +265,16 @@ def test_the_copy_of_a_batch_is_the_median_without_the_time_of_reading_it_back(
     monkeypatch.setattr(communication, "time", Readings(*first, *others, *[0.0] * 18))
     assert transfer_seconds(spec, 6, ["/CPU:0", "/CPU:0"]) == pytest.approx(0.012 - 0.003)
     assert sorted(sizes) == [6, 6 * 4 * 2 * 4]
+    monkeypatch.setattr(communication, "time", Readings(*[0.0] * 18, *first, *others))
+    assert transfer_seconds(spec, 6, ["/CPU:0", "/CPU:0"]) == pytest.approx(0.012 - 0.003), "of the slower one"
     monkeypatch.setattr(communication, "time", Readings(*[0.0, 0.001, 0.5] * 6))
     assert transfer_seconds(spec, 6, ["/CPU:0"]) == 0.0, "clocks are not exact"
+
+    def refuse(*_: Any) -> None:
+        raise tf.errors.InternalError(None, None, "Dst tensor is not initialized.")
+
+    monkeypatch.setattr(tf, "identity", refuse)
+    assert transfer_seconds(spec, 6, ["/CPU:0"]) is None, "without memory for a copy the training goes on"
 
 
 @pytest.mark.parametrize("shape", [None, (), (None, None), (None, 3, None)])

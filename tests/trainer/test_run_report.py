@@ -157,6 +157,7 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     report.writer.clock = RunClock(100.0, steady() - 50)
     speed = report.speed
     speed.plan, speed.step_at_peak_ms, speed.transfer_seconds, speed.exchange_ms = Plan(3, 60, 8), 50.0, 0.02, 1.5
+    speed.begin(2, on_gpu=False)  # of the warm-up only the first step, which compiles, is no time of steps
     for number in range(1, 8):
         speed.clock.mark(0.2 * number, 1)
         if number == 2:
@@ -186,8 +187,8 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
             "restores": False}  # fmt: skip
     assert {name: value for name, value in result.items() if value not in (None, [])} == {
         "outcome": "ok", "trainer_returncode": 0, "samples_per_second": pytest.approx(40.0),
-        "step_ms": {"p50": pytest.approx(200.0), "p95": pytest.approx(200.0)}, "measured_steps": 5,
-        "measured_seconds": pytest.approx(1.0), "global_batch_size": 8, "first_step_seconds": 0.7,
+        "step_ms": {"p50": pytest.approx(200.0), "p95": pytest.approx(200.0)}, "measured_steps": 4,
+        "measured_seconds": pytest.approx(0.8), "global_batch_size": 8, "first_step_seconds": 0.7,
         "first_evaluation_seconds": 0.8, "first_checkpoint_seconds": 0.9, "input_wait": pytest.approx(0.1),
         "python_share": pytest.approx(0.2), "transfer": pytest.approx(0.1), "exchange_ms": 1.5, "traces": 2,
         "peak_memory_bytes": 90, "mfu": pytest.approx(0.25), "epochs": 2, "steps": 20, "skipped_steps": 1,
@@ -253,13 +254,19 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
             report.pulse(Moment(epoch=1, step=before + number, spent=Spent(float(number)), metrics={}))
     speed.clock.mark(119.0, 1)  # the step that fails
     codes: list[int] = []
-    report.when_finished = codes.append
+    report.when_finished, report.ended_by = codes.append, "early_stop"
+    error = {"kind": "crash", "message": "it fails", "hint": "look"}
     for _ in range(2):
-        report.finish("crashed", 1)
+        report.finish("crashed", 1, error)
     assert codes == [1], "once, and then the process ends within a time limit"
     result = run.result or {}
     assert result["measured_steps"] == 117, "the first step, which compiles, is not measured"
     assert result["steps"] == before + 118
+    assert (result["error"], result["ended_by"]) == (error, None), "what failed has not ended early"
+    last = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()][-3:]
+    assert [each["type"] for each in last] == ["error", "phase", "finished"]
+    assert {key: last[0][key] for key in error} == error
+    assert last[2]["outcome"] == "crashed"
 
 
 def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(tmp_path: Path) -> None:

@@ -85,10 +85,16 @@ class Played:
         self.parts.after(1, {})
 
     def input_seconds(self) -> float:
+        return self._totals()[0]
+
+    def graph_seconds(self) -> float:
+        return self._totals()[1]
+
+    def _totals(self) -> tuple[float, float]:
         seconds, graph = self.parts.totals()
         assert seconds is not None
         assert graph is not None
-        return seconds
+        return seconds, graph
 
 
 @pytest.fixture
@@ -114,9 +120,19 @@ def test_what_steps_wait_for_is_that_of_the_last_sample(played: Played) -> None:
         played.execution(pulse=True)
     for _ in range(SAMPLE_AFTER + 1):
         played.execution(waits=0.1, pulse=True)
-    before = played.input_seconds()
+    before, ran = played.input_seconds(), played.graph_seconds()
     played.execution(waits=0.1, pulse=True)
     assert played.input_seconds() - before == pytest.approx(0.1)
+    assert played.graph_seconds() - ran == pytest.approx(0.1 + STEP_SECONDS), "without the dispatch of the call"
+    before, ran = played.input_seconds(), played.graph_seconds()
+    played.parts.begins()
+    played.time.now += 6.0
+    played.parts.after(3, {})
+    assert played.input_seconds() - before == pytest.approx(3 * 0.1), "of each of its three steps"
+    assert played.graph_seconds() - ran == pytest.approx(6.0 - CALL_SECONDS)
+    with played.parts.not_python():
+        played.time.now += 5.0
+    assert played.graph_seconds() - ran == pytest.approx(11.0 - CALL_SECONDS)
 
 
 def test_an_execution_apart_is_no_sample_and_the_next_one_comes_as_long_after_it(played: Played) -> None:
