@@ -87,8 +87,7 @@ class LogLines(ScrollRequests, can_focus=True):
         rows = log_rows.only(rows, self.sought) if filtered else rows
         self.rows = log_rows.wrapped(rows, self.size.width) if kept.wrap else rows
         self.virtual_size = Size(max((cell_len(row.text) for row in self.rows), default=0), len(self.rows))
-        if self.sought:
-            self._search()
+        self._search()
         self.call_after_refresh(self._keep_end)
         self.refresh()
 
@@ -141,7 +140,7 @@ class LogLines(ScrollRequests, can_focus=True):
 
     def _search(self) -> None:
         sought = self.sought.casefold()
-        self.matches = [i for i, row in enumerate(self.rows) if sought in row.text.casefold()]
+        self.matches = [i for i, row in enumerate(self.rows) if sought and sought in row.text.casefold()]
         self.at = min(self.at, len(self.matches) - 1)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
