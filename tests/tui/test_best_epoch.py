@@ -31,6 +31,11 @@ def test_the_result_says_why_it_ended_which_epoch_was_best_and_where_it_is_kept(
             ],
         ),
         (None, [EARLY, KEPT], ["best val_loss 0.312 in epoch 7, kept in best/epoch-0007.keras"]),  # it crashed
+        (
+            "last_step",
+            [ELSEWHERE | {"files": [{"file": ""}, *ELSEWHERE["files"]]}],  # the file of one is not there
+            ["best val_accuracy 0.9 in epoch 8, kept in best/epoch-0008.keras and 1 more"],
+        ),
         ("last_step", [], []),
     ):
         assert list(sentences({"epochs": 12, "ended_by": ended_by, "best": best})) == expected

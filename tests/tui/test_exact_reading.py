@@ -198,7 +198,7 @@ def record(state: str = "done", proved: float | None = None, seeds: tuple[int, .
 
 
 def test_a_sweep_is_one_row_at_the_place_of_its_newest_trial() -> None:
-    trials = [entry("s-2", "running", sweep="sw", when=9.0, size=5, notes=Notes("", ("a", "b"))),
+    trials = [entry("s-2", "running", sweep="sw", when=9.0, size=5, notes=Notes("", ("a", "d", "b"))),
               entry("s-1", "ok", sweep="sw", when=11.0, size=3, notes=Notes("", ("b", "c", "a")))]  # fmt: skip
     rows = [entry("x"), trials[0], entry("y"), trials[1], entry("z")]
     names = ["x", "sw", "y", "z"]

@@ -352,6 +352,12 @@ def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypat
         "its last size until it is measured again"
     )
     assert len(reads) == 4
+    queued = folder.Proof(path).queue_file
+    queued.parent.mkdir(parents=True, exist_ok=True)
+    queued.write_text("{}")
+    listed.read()
+    listed.read()
+    assert len(reads) == 5, "it is in the queue now"
     other = home / "proofs" / "two"
     other.mkdir()
     (other / "proof.json").write_text("{}")
