@@ -285,6 +285,8 @@ def test_the_table_of_stages_marks_the_same_stage(capsys: pytest.CaptureFixture[
     show_stages([*PARALLEL, {"name": "batch", "op": "BatchV2", "ms_per_batch": None}])
     marked = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.rstrip().endswith("slowest")]
     assert marked == ["load"]
+    show_stages([{"name": name, "op": name, "ms_per_batch": None} for name in ("map", "batch")])
+    assert "slowest" not in capsys.readouterr().out, "no stage was measured"
 
 
 def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:

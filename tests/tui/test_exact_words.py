@@ -352,6 +352,19 @@ def test_progress_without_a_terminal_is_a_line_every_10_seconds(
     assert shown == ["", "", "3,000 of 9,000 samples, 1 of 2 files", "", "5 of 9,000 samples, 1 of 2 files, 1 broken"]
 
 
+@pytest.mark.parametrize(
+    ("terminal", "cell", "view"),
+    [(False, False, prepare.LineView), (True, True, prepare.LineView), (True, False, prepare.BarView)],
+)
+def test_a_preparation_has_a_bar_on_a_terminal_but_not_in_the_cell_of_a_notebook(
+    terminal: bool, cell: bool, view: type, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(prepare, "in_cell", lambda: cell)
+    with prepare.progress_view() as shown:
+        assert type(shown) is view
+
+
 # ---- printed tables ------------------------------------------------------------------------------------------
 
 
@@ -359,6 +372,7 @@ def test_lines_are_broken_between_words_and_indented() -> None:
     assert plain_tables.broken("a bb ccc\n\ndddddddddddd e", 8) == "a bb ccc\n\ndddddddddddd\n    e"
     assert plain_tables.broken("a bb cccc", 8) == "a bb\n    cccc"
     assert plain_tables.broken("well-known words", 12) == "well-known\n    words"
+    assert plain_tables.broken("a well-known word", 8) == "a\n    well-known\n    word"
 
 
 @pytest.mark.parametrize(
@@ -430,7 +444,8 @@ def test_the_columns_of_listed_runs_that_fit(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_a_profile_in_lines() -> None:
-    layers = tuple(LayerTime(f"layer{n}", 2.0, 1.0, 0.05) for n in range(14))
+    names = ("n" * 61, *(f"layer{n}" for n in range(1, 14)))
+    layers = tuple(LayerTime(name, 2.0, 1.0, 0.05) for name in names)
     shares = Shares(**dict.fromkeys(Shares.__dataclass_fields__))
     report = ProfileReport(
         Path("/p"), "GPU", 20, 12.5, shares, 0.25, "GPU kernels",
@@ -444,7 +459,8 @@ def test_a_profile_in_lines() -> None:
         "kernels on the GPU that take most, over the whole profile:",
         f"        3 ms  50 %  {'k' * 57}...  MatMul", f"        2 ms  25 %  {'k' * 60}",
         "layers that take most, as shares of all kernels on the GPU (ms forward, ms backward):",
-        *(f"    5 %         2        1  layer{n}" for n in range(12)), "   10 %         4        2  2 more layers",
+        f"    5 %         2        1  ...{'n' * 57}", *(f"    5 %         2        1  layer{n}" for n in range(1, 12)),
+        "   10 %         4        2  2 more layers",
         "   30 %                     outside of layers: optimizer, loss, metrics",
         "25 % of the device's computing in 16 bits", "3.0 GiB of tensors at most", "for TensorBoard and XProf: /p",
     ]  # fmt: skip
