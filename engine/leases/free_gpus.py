@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -368,11 +368,6 @@ def idle_seconds() -> float:
 
 def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
     return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.uuid in names)
-
-
-def with_names(gpus: Sequence[GpuUse], names: Sequence[str]) -> Iterator[GpuUse]:
-    """Yield the GPUs with these names (UUIDs or indices), in the order of `gpus`."""
-    return (gpu for gpu in gpus if gpu.uuid in names or str(gpu.index) in names)
 
 
 # ---- giving back ----------------------------------------------------------------------------------

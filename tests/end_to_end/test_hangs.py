@@ -103,9 +103,11 @@ def test_without_completed_steps_a_training_hangs_whatever_its_cpu_does(watched:
             one = watched().begun().works(60).phase("training").works(1100)
             assert one.hung == ""
             assert one.works(110).hung
+            one = watched().begun().works(60).phase("training").works(4).phase("evaluating").works(1100)
+            assert one.hung == "", "a short gap does not take back a long one"
         with cases.case("3 times the first step"):
-            one = watched().begun(first_step_seconds=400).works(1150)
-            assert one.hung == ""
+            one = watched().begun(first_step_seconds=400).begun(first_step_seconds=20).works(1150)
+            assert one.hung == "", "the longer of two"
             assert one.works(60).hung
 
 
@@ -172,8 +174,12 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
             one = watched().begun()
             one.suspended, one.cores = True, 0.0
             assert one.works(9000).hung == ""
+            assert one.activity.suspended_seconds == 9000
             one.suspended = False
             assert one.works(290).hung == ""
+            assert one.activity.suspended_seconds == 0
+            one.suspended = True
+            assert one.works(8).activity.suspended_seconds == 8, "from the second time on"
         with cases.case("the machine slept"):
             one = watched().begun()
             assert one.works(90_000, between_looks=90_000).works(250).hung == ""

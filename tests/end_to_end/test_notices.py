@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,18 @@ def test_a_command_that_leaves_a_child_behind_is_not_waited_for() -> None:
     begun = time.monotonic()
     assert sent(command="sleep 20 & exit 1") == ["the notice was not sent by notify.command: it ended with code 1"]
     assert time.monotonic() - begun < 5
+
+
+def test_a_command_runs_in_the_folder_of_its_run_with_the_notice_on_its_standard_input(tmp_path: Path) -> None:
+    where = tmp_path / "run of mine"
+    where.mkdir()
+    command = f"pwd > {tmp_path}/pwd; cat > {tmp_path}/json; echo $GPUTUI_NOTICE_TITLE > {tmp_path}/title"
+    for given, place in ((str(where), where), (str(tmp_path / "gone"), Path("/")), ("", Path("/"))):
+        made = replace(DONE, folder=given)
+        assert sending.send(Targets(command, "", "text", "end"), made) == []
+        assert (tmp_path / "pwd").read_text() == f"{place}\n"
+        assert json.loads((tmp_path / "json").read_text()) == made.as_dict()
+        assert (tmp_path / "title").read_text() == "a: xla\n"
 
 
 def test_the_examples_of_the_document_reach_ntfy_slack_and_a_mailbox(

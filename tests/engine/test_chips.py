@@ -35,13 +35,36 @@ NVIDIA RTX 6000 Ada Generation              91.1  364.2  364.2  182.1
 NVIDIA RTX A6000                            38.7  154.8  154.8  77.4
 NVIDIA RTX A5000                            27.8  111.1  111.1  55.6
 NVIDIA RTX A4000                            19.2  76.7   76.7   38.3
-NVIDIA GeForce RTX 4090                     82.6  165.2  165.2  82.6
-NVIDIA GeForce RTX 3060                     12.7  25.4   25.4   12.7
+NVIDIA RTX PRO 6000 Blackwell Workstation   126   503.8  503.8  251.9
+NVIDIA A800-SXM4-80GB                       19.5  312    312    156
 Tesla V100S-PCIE-32GB                       16.4  130    -      16.4
 Tesla V100-PCIE-16GB                        14    112    -      14
 Tesla V100-SXM2-16GB                        15.7  125    -      15.7
 Tesla T4                                    8.1   65     -      8.1
 """
+# float32 of GeForce cards; their tensor cores do twice that in 16 bits and as much in TF32.
+GEFORCE = {
+    "RTX 5090": 104.8, "RTX 5080": 56.3, "RTX 5070 Ti": 43.9, "RTX 5070": 30.9, "RTX 5060 Ti": 23.7, "RTX 5060": 19.2,
+    "RTX 4090": 82.6, "RTX 4080 SUPER": 52.2, "RTX 4080": 48.7, "RTX 4070 Ti SUPER": 44.1, "RTX 4070 Ti": 40.1,
+    "RTX 4070 SUPER": 35.5, "RTX 4070": 29.1, "RTX 4060 Ti": 22.1, "RTX 4060": 15.1, "RTX 3090 Ti": 40.0,
+    "RTX 3090": 35.6, "RTX 3080 Ti": 34.1, "RTX 3080": 29.8, "RTX 3070 Ti": 21.7, "RTX 3070": 20.3,
+    "RTX 3060 Ti": 16.2, "RTX 3060": 12.7,
+}  # fmt: skip
+NO_CHIPS = (
+    None, "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 2080 Ti", "A model",
+    "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "GRID A100-10C", "NVIDIA A40-48Q", "NVIDIA A100-1-5CME", "NVIDIA A10-24A",
+)  # fmt: skip
+
+
+def test_a_geforce_card_has_the_peaks_that_follow_from_its_float32() -> None:
+    for card, rate in GEFORCE.items():
+        known = [chips.peak_flops(f"NVIDIA GeForce {card}", number_format) for number_format in FORMATS]
+        assert known == pytest.approx([1e12 * rate, 2e12 * rate, 2e12 * rate, 1e12 * rate]), card
+
+
+def test_a_part_of_a_chip_and_a_chip_that_is_not_known_have_no_peak() -> None:
+    for name in NO_CHIPS:
+        assert [chips.peak_flops(name, number_format) for number_format in FORMATS] == [None] * 4, name
 
 
 def test_the_peaks_are_those_of_the_data_sheets() -> None:

@@ -14,7 +14,7 @@ import psutil
 import pynvml
 import pytest
 from gputui.engine.telemetry import gpu_processes
-from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, described
+from gputui.engine.telemetry.gpu_processes import HIDDEN, NOT_HERE, Branch, described
 from gputui.engine.telemetry.nvml.gpu_reader import Work
 from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import machine
@@ -147,3 +147,64 @@ def test_users_are_told_with_all_their_gpus(family: list[int]) -> None:
     assert (lines["user not visible"].gpus, lines["process 7"].text) == ((1,), HIDDEN)
     assert users.unknown == "GPU 5: no permission"
     assert numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"
+
+
+# ---- whole trees ---------------------------------------------------------------------------------
+
+# Each process with its parent, its user, its command and its start.
+PROCESSES: dict[int, tuple[int, str | None, str, float | None]] = {
+    1: (0, "root", "init", 1.0), 10: (1, "root", "sshd", 2.0), 20: (10, "bob", "bash", 3.0),
+    21: (20, "bob", "make", 4.0), 22: (21, "bob", "train", 6.0), 23: (22, "bob", "load", 9.0),
+    24: (22, "bob", "load", 8.0), 25: (22, "bob", "log", 7.0), 26: (20, "bob", "vim", 5.0),
+    30: (1, "ann", "train", 4.0), 31: (30, "ann", "sh", 5.0),
+    32: (31, "ann", "train", 6.0), 40: (1, None, "hidden", None), 50: (1, "eve", "gone", 5.0),
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    def branch(pid: int, uses_gpu: bool) -> Branch | None:
+        _, user, command, started = PROCESSES[pid]
+        return None if command == "gone" else Branch(pid, user, command, started, uses_gpu)
+
+    listed = [SimpleNamespace(pid=pid, info={"ppid": about[0]}) for pid, about in PROCESSES.items()]
+    monkeypatch.setattr(psutil, "process_iter", lambda _names: iter(listed))
+    monkeypatch.setattr(gpu_processes, "_branch", branch)
+
+
+@pytest.mark.usefixtures("machine_of_three")
+def test_trees_have_the_processes_of_one_user_above_and_all_below_by_user_and_start() -> None:
+    assert gpu_processes.trees([22, 32, 40, 50, 4_194_304]) == [
+        Branch(30, "ann", "train", 4.0, False),
+        Branch(31, "ann", "sh", 5.0, False, (False,)),
+        Branch(32, "ann", "train", 6.0, True, (False, False)),
+        Branch(20, "bob", "bash", 3.0, False),
+        Branch(21, "bob", "make", 4.0, False, (False,)),
+        Branch(22, "bob", "train", 6.0, True, (False, False)),
+        Branch(25, "bob", "log", 7.0, False, (False, False, True)),
+        Branch(24, "bob", "load", 8.0, False, (False, False, False), alike=2),
+        Branch(40, None, "hidden", None, True),
+    ], "not init, which adopts all, nor sshd of another user, nor vim, which stands next to it"
+    assert gpu_processes.trees([]) == []
+    both = gpu_processes.trees([23, 24])
+    assert [(branch.pid, branch.alike, branch.edges) for branch in both] == [
+        (20, 1, ()), (21, 1, (False,)), (22, 1, (False, False)), (24, 1, (False, False, True)),
+        (23, 1, (False, False, False)),
+    ], "each of those that use a GPU"  # fmt: skip
+
+
+@pytest.mark.usefixtures("machine_of_three")
+def test_of_a_machine_with_very_many_processes_some_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_processes, "MOST", 4)
+    assert [branch.pid for branch in gpu_processes.trees([22])] == [20, 21, 22, 23]
+    monkeypatch.setattr(gpu_processes, "MOST", 2)
+    assert [branch.pid for branch in gpu_processes.trees([22])] == [21, 22]
+
+
+def test_a_command_is_shown_without_its_folder_as_a_shell_takes_it_and_not_without_end() -> None:
+    def command(*words: str) -> str | None:
+        return gpu_processes.command_of(SimpleNamespace(cmdline=lambda: list(words)))  # type: ignore[arg-type]
+
+    assert command("/usr/bin/python3", "my train.py", "--a=$b") == "python3 'my train.py' '--a=$b'"
+    assert command() is None
+    assert command("a", "x" * 3000) == "a " + "x" * 1998

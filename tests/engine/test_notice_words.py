@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from gputui.engine import runs
 from gputui.engine.notify import notice, sending, targets
 from gputui.engine.notify.notice import Notice
 from gputui.engine.notify.targets import TargetFault, Targets
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, titles
 from gputui.engine.runs.events import EVENTS_FILE, EpochEnd
 from gputui.engine.runs.parsing import EventWriter
 
@@ -114,6 +115,29 @@ def test_the_notice_of_a_run_names_its_best_epoch_by_the_validation_if_there_is_
     assert (followed.best_metric, followed.best, followed.best_epoch) == ("auc", 0.9, 4)
     none = ended({"outcome": "error", "error": {"kind": "data", "message": "no file", "hint": ""}})
     assert (none.best_metric, none.best, none.best_epoch, none.failed, none.error) == ("", None, None, True, "no file")
+
+
+def test_the_notice_of_a_run_has_all_that_its_files_say() -> None:
+    best = [
+        {"figure": "auc", "value": 0.9, "epoch": 4, "option": "run.keep_best"},
+        {"figure": "loss", "value": 0.1, "epoch": 2, "option": "train.early_stop"},
+    ]
+    run = runs.create("two", "schema: 1\n", titles.record("fast", "", {"train.epochs": (2, 3)}))
+    run.file("result-1.json").write_text(json.dumps({"outcome": "stopped", "seconds": 60.0}))
+    result = {"outcome": "error", "seconds": 15.0, "metrics": {"loss": 0.2, "auc": None}, "best": best,
+              "error": {"kind": "data", "message": "no file", "hint": "look"}}  # fmt: skip
+    run.file("result.json").write_text(json.dumps(result))
+    assert notice.of_run(run).as_dict() == {
+        "kind": "run", "outcome": "error", "failed": True, "id": run.id, "name": "r1", "title": "fast: epochs=3",
+        "seconds": 75.0, "metrics": {"loss": 0.2, "auc": None}, "best_metric": "auc", "best": 0.9, "best_epoch": 4,
+        "result": "", "error": "no file", "folder": str(run.path), "host": socket.gethostname(),
+        "subject": "gputui: run r1 fast: epochs=3: failed",
+        "text": "gputui: run r1 fast: epochs=3: failed\nafter 1:15, loss 0.2\nbest auc 0.9 in epoch 4\nno file\n"
+        f"{run.id} on {socket.gethostname()}",
+    }  # fmt: skip
+    run.file("result.json").unlink()
+    lost = notice.of_run(run)
+    assert (lost.outcome, lost.failed, lost.seconds, lost.best_metric) == ("crashed", True, None, "")
 
 
 @pytest.mark.parametrize(

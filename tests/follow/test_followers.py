@@ -95,6 +95,30 @@ def test_a_follower_that_waits_for_ten_seconds_is_told_once_until_it_goes_on(
     assert engine.look("mlflow", "waiting", 980.0) == ["mlflow waits: refused"]
 
 
+def test_each_follower_is_told_by_itself(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputui.engine.process.followers.time", SimpleNamespace(time=lambda: 1000.0))
+    engine = Engine(written.run, monkeypatch, "mlflow", "wandb")
+    engine.states = {name: FollowerState(name, True, Place(state="following")) for name in ("mlflow", "wandb")}
+    assert engine.look("mlflow", "waiting") == ["mlflow waits: refused"]
+    assert engine.look("wandb", "waiting") == ["wandb waits: refused"]
+    assert engine.look("mlflow", "following") == []
+    assert engine.look("mlflow", "waiting") == ["mlflow waits: refused"], "once more, and not of the other"
+    engine.returncodes["wandb"] = -9
+    for again in (", and is started again",) * 3 + ("",):
+        assert engine.look("wandb", "following", is_alive=False) == [f"the follower for wandb has ended{again}"]
+        engine.returncodes["wandb"] = -9
+    engine.returncodes["mlflow"] = -9
+    assert engine.look("mlflow", "following", is_alive=False) == [
+        "the follower for mlflow has ended, and is started again"
+    ]
+    assert engine.started == ["mlflow", *["wandb"] * 4, "mlflow"]
+    (warning,) = Engine(written.run, monkeypatch, "broken").followers.start()
+    assert (warning.kind, warning.option, warning.hint) == (
+        "follow", "run.follow", "the training goes on, and its figures wait in the run folder; gputui follow "
+        f"{written.run.id} shows how far each follower is",
+    )  # fmt: skip
+
+
 def test_a_follower_that_has_died_is_started_again_three_times(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
