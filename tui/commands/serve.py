@@ -79,7 +79,7 @@ def _server(port: int, token: str) -> Any:
         if request.path == "/" and secrets.compare_digest(given.encode(), token.encode()):
             entered = web.HTTPFound("/")
             entered.set_cookie(cookie, session, httponly=True, samesite="Lax")  # strict: no link elsewhere leads here
-            return entered
+            raise entered
         foreign = request.headers.get("Origin", _address(port)) != _address(port)
         if foreign or not secrets.compare_digest(request.cookies.get(cookie, "").encode(), session.encode()):
             return web.Response(text=FORBIDDEN, status=403)
