@@ -148,6 +148,16 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert "No run matches" in said(capsys, "runs", "--tag", "none")[0]
 
 
+def test_the_first_damaged_run_is_named_and_the_others_are_counted(
+    three: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count, run in enumerate(reversed(three), 1):
+        run.file("result.json").write_text("{")
+        _, err = said(capsys, "runs")
+        more = f" (and {count - 1} more such runs)" if count > 1 else ""
+        assert err == f"{three[-1].name}: result.json is damaged, left out{more}\n"
+
+
 def test_runs_are_deleted_and_a_running_one_is_not(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     cnn, vit, mlp = three
     for words, why in (
@@ -208,8 +218,8 @@ def test_the_log_is_shown_and_followed(
     three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cnn, vit, _ = three
-    vit.file("engine.log").write_bytes("one\r50 %\rtwo\n\x1b[2Jthree\nvier: ä\n".encode())
-    assert said(capsys, "logs", "vit")[0] == "one\n50 %\ntwo\n?[2Jthree\nvier: ä\n"
+    vit.file("engine.log").write_bytes("one\r50 %\rtwo\n\x1b[2Jthree\ta\nvier: ä\n".encode())
+    assert said(capsys, "logs", "vit")[0] == "one\n50 %\ntwo\n?[2Jthree       a\nvier: ä\n"
     assert said(capsys, "logs", "vit", "-n", "1")[0] == "vier: ä\n"
     assert said(capsys, "logs", "vit", "-n", "0")[0] == ""
     said(capsys, "logs", "vit", "-f", code=INTERRUPTED)  # as its training ended: it was stopped
@@ -304,6 +314,7 @@ def test_the_end_of_a_long_log_has_its_epochs_at_their_times(
     whole = said(capsys, "logs", run.id)[0].splitlines()
     assert [line.partition("  ")[0] for line in whole[-5:]] == shown
     assert len([line for line in whole if line == "x" * 99]) == 700
+    assert said(capsys, "logs", run.id, "-n", "690")[0].splitlines() == whole[-690:], "of more than a block"
 
 
 def test_a_log_is_waited_for_while_its_run_starts(

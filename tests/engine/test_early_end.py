@@ -51,6 +51,8 @@ def test_runs_of_other_presets_settings_and_machines_say_nothing(home: str, pres
     assert early_end.expected_seconds(preset) is None
     ran(settings=(*SETTINGS, "learning_rate=0.5", "warmup_steps=3", "schedule=step", "max_minutes=7"))
     assert early_end.expected_seconds(preset) == 3004.0, "the time of an epoch does not depend on these"
+    ran(seconds=12.0, settings=(*SETTINGS, "schedule=reduce_on_plateau", "plateau_patience=3", "early_stop=loss"))
+    assert early_end.expected_seconds(preset) == 4004.0, "nor on these"
 
 
 def test_only_the_newest_twenty_runs_are_read(home: str, preset: Preset) -> None:
@@ -68,7 +70,8 @@ def test_only_the_newest_twenty_runs_are_read(home: str, preset: Preset) -> None
         ("epochs=200", "200 epochs, about 10 min, no checkpoint: a run that ends early cannot be resumed"),
         ("epochs=198", ""),
         ("epochs=1000 max_minutes=11", "1,000 epochs, about 11 min, no checkpoint"),
-        ("epochs=1000 max_minutes=9", ""),
+        ("epochs=1000 max_minutes=10", "1,000 epochs, about 10 min, no checkpoint"),
+        ("epochs=1000 max_minutes=9.99", ""),
         ("epochs=1000 checkpoint=epoch", ""),
         ("epochs=100 batch_size=8", "100 epochs, no checkpoint: a run that ends early cannot be resumed"),
         ("epochs=99 batch_size=8", ""),

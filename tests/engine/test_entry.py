@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gputui.engine import entry as entries
+from gputui.engine.checks import file_rules
 from gputui.engine.entry import Entry, EntryFault, examine, parse, source_file
+from gputui.engine.interpreter import installed
+
+from tests.support.checked import NONE
+from tests.support.training import options
 
 NO_MODULE = "modules are searched in workload.folder, which defaults to the folder of the preset's file"
 
@@ -92,6 +99,20 @@ def test_code_for_a_newer_python_is_left_to_that_python(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_bytes(b"x = 1\0\n")
     with pytest.raises(EntryFault, match=r"train\.py"):
         examine("train.py:build", tmp_path)
+
+
+@pytest.mark.parametrize(("minor", "is_refused"), [(-1, True), (0, True), (1, False)])
+def test_what_is_no_python_for_this_one_is_refused_unless_a_newer_one_trains(
+    minor: int, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("def build(c) -> ...:\n    retrun 1\n")
+    described = installed.intended()
+    trains = replace(described, version=(sys.version_info[0], sys.version_info[1] + minor, 99))
+    monkeypatch.setattr(installed, "intended", lambda: trains)
+    found = list(file_rules.entry(options("entry=train.py:build", f"workload.folder={tmp_path}"), NONE))
+    assert [(finding.options, finding.message) for finding in found] == (
+        [(("workload.entry",), f"{tmp_path}/train.py:2: invalid syntax: retrun 1")] if is_refused else []
+    )
 
 
 @pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])

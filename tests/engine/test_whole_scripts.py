@@ -27,7 +27,8 @@ MODULE = CODE.rpartition("    tf.")[0]
 SCRIPTS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "mnist on all devices": (
-        "data=mnist", "validation=test", "strategy.kind=mirrored", "strategy.devices=0,1", "communication=nccl",
+        "data=mnist", "validation=test", "strategy.kind=mirrored", "strategy.devices=0,1",
+        "communication=reduction_to_one_device",
         "xla=true", "steps_per_execution=4", "drop_remainder=true", "micro_batches=3", "logical_devices=2",
         "memory_limit_mb=512", "learning_rate_scaling=sqrt", "max_minutes=1.5", "run.profile=5-9", "checkpoint=10",
         "save_model=true", "seed=5", *FIGURES,
@@ -68,7 +69,8 @@ OWN_CODE: dict[str, tuple[str, ...]] = {
         "checkpoint=epoch", "augment=light", "xla=true", "parallel_calls=3", "cache=/tmp/cache", "seed=5",
     ),
     "on all devices": (
-        "entry=train.py:build", "strategy.kind=mirrored", "parallel_calls=off", "drop_remainder=true",
+        "entry=train.py:build", "strategy.kind=mirrored", "communication=hierarchical_copy", "parallel_calls=off",
+        "drop_remainder=true",
         "prefetch_to_device=3", "steps_per_execution=3", "run.keep=3", "batch_size=48", "xla=false",
     ),
 }  # fmt: skip
@@ -98,6 +100,13 @@ def test_the_whole_script_of_own_code(
     (tmp_path / "module.py").write_text(MODULE)
     text = without_the_trainers_functions(to_script(presets.defaults(OWN_CODE[name])))
     assert text.replace(str(tmp_path), "HERE") == snapshot
+
+
+def test_the_devices_exchange_by_nccl_or_by_what_tensorflow_chooses() -> None:
+    for communication, way in (("nccl", ", cross_device_ops=tf.distribute.NcclAllReduce()"), ("auto", "")):
+        lines = to_script(presets.defaults(["strategy.kind=mirrored", f"communication={communication}"])).splitlines()
+        keys = "strategy.kind, strategy.communication" if way else "strategy.kind"
+        assert f"strategy = EqualParts(names{way})  # {keys}" in lines
 
 
 def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named(tmp_path: Path) -> None:

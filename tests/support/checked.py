@@ -219,6 +219,26 @@ LIMIT_TRIGGERS = [
     ("strategy", NONE, "strategy.kind=mirrored", "warning", "no faster than single"),
     ("precision", machine(gpu(0, (6, 2))), "policy=mixed_float16", "warning", "6.2) has no tensor cores"),
     ("precision", machine(gpu(0, (7, 5))), "policy=mixed_bfloat16", "error", "8.0, but GPU 0 has 7.5"),
+    # several findings of one rule, and what one of two causes leaves
+    ("allocator", ONE, "allocator=cuda_malloc_async memory_limit_mb=512 logical_devices=2", "error", "neither a"),
+    ("memory_modes", ONE, "memory_growth=on memory_limit_mb=512 logical_devices=2", "error", "ignores memory growth"),
+    ("plateau", NONE, "schedule=reduce_on_plateau warmup_steps=9 decay_steps=9", "error", "cannot follow a warm-up"),
+    ("plateau", NONE, "plateau_patience=3 plateau_min_rate=0.1", "error", "no effect while train.schedule is constant"),
+    ("clipping", TWO, "clip_norm=1 clip_value=1 strategy.kind=mirrored", "error", "one kind of clipping"),
+    ("determinism", NONE, "xla=on deterministic=on deterministic_order=off checkpoint=9", "error", "Keras turns XLA"),
+    ("without_effect", NONE, "separable=false model=mlp", "error", "mlp has no convolutions"),
+    ("without_effect", NONE, "kernel_size=3 model=mlp blocks=2", "error", "mlp has a fixed depth"),
+    ("shuffle", NONE, "shuffle=1 batch_size=2", "warning", "smaller than one batch"),
+    ("strategy", TWO, "strategy.kind=one_device communication=nccl", "warning", "exchanges no gradients"),
+    ("strategy", NONE, "communication=nccl strategy.devices=0", "error", "between GPUs only"),
+    ("devices", NONE, "strategy.kind=multi_worker logical_devices=2 strategy.devices=0", "error", "takes all visible"),
+    ("missing_gpus", TWO, "visible=5,5,GPU-9", "error", "there is no GPU 5"),
+    ("micro_batches", TWO, "micro_batches=9 batch_size=8 on_oom=accumulate strategy.kind=mirrored xla=true", "error",
+     "over several replicas"),
+    ("optimizer", NONE, "optimizer=adam momentum=0.9 nesterov=true hold_steps=2", "error", "adam takes no momentum"),
+    ("data_and_cache", NONE, "data=npz:/no/a.npz cache=of", "error", "no file /no/a.npz"),
+    ("early_stop", NONE, "early_stop_patience=2 early_stop_min_delta=0.1", "error", "while train.early_stop is off"),
+    ("keep_best", NONE, "keep_best=val_loss keep_best_count=3 validation_split=0", "error", "of the validation"),
 ]  # fmt: skip
 LIMIT_FINE = [
     ("partitions", VOLTA, "memory_growth=off memory_limit_mb=16384"),
@@ -246,6 +266,7 @@ LIMIT_FINE = [
     ("gpu_only", TWO, "visible=free:1 memory_limit_mb=1024"),
     ("communication", TWO, "strategy.kind=mirrored communication=reduction_to_one_device"),
     ("devices", TWO, "strategy.kind=mirrored strategy.devices=0,1 logical_devices=2"),
+    ("strategy", TWO, "strategy.kind=multi_worker communication=nccl logical_devices=2"),
 ]
 OTHER_TRIGGERS = [*LIMIT_TRIGGERS, *GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
 OTHERS_FINE = [*LIMIT_FINE, *GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]

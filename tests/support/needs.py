@@ -44,6 +44,7 @@ NEEDS = {
     "setpriv": Need(_command("setpriv"), "install the package util-linux"),
     "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
+    "aiohttp": Need(_module("aiohttp"), "pip install aiohttp"),
     **{
         name: Need(_module(name), "run these tests by `make test-extras`")
         for name in ("grain", "keras_hub", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
@@ -52,8 +53,9 @@ NEEDS = {
     "mount": Need(lambda: os.geteuid() == 0, _MAY_MOUNT),
     "slurm": Need(_command("slurmctld"), f"install the packages slurm-wlm, munge and iproute2; {_MAY_MOUNT}"),
 }
-# A wheel of xprof for another kind of processor needs a newer glibc than TensorFlow's: pyproject.toml leaves it out.
-NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof"}
+# A wheel of xprof for another kind of processor needs a newer glibc than TensorFlow's: pyproject.toml leaves it out,
+# and with it aiohttp.
+NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof", "aiohttp"}
 
 
 def require(name: str) -> None:

@@ -178,7 +178,12 @@ async def test_in_the_runs_a_sweep_is_one_row_that_opens(
     assert cli.run(["runs"]) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     assert ["sweep 16 of 16" in line and "#sweep-20261126-120000" in line for line in lines] == [True, False]
-    for words, count in ((("--last", "1"), 1), (("--tag", "sweep-20261126-120000"), 3), (("--state", "failed"), 1)):
+    assert cli.run(["runs", "--last", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split() == lines[0].split(), "with the size of all its trials"
+    for words, count in (
+        (("--tag", "sweep-20261126-120000"), 3), (("--state", "failed"), 1), (("--state", "done"), 3)
+    ):  # fmt: skip
         assert cli.run(["runs", *words]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 1 + count, words
     assert cli.run(["runs", "--json"]) == 0
