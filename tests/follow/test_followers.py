@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.follow import batches, following, process, start, targets, tfevents
-from gputui.engine.follow.place import Place, State, file_of
+from gputui.engine.follow import batches, following, process, start, targets, tfevents, to_tensorboard
+from gputui.engine.follow.place import Place, State, file_of, read_place
 from gputui.engine.follow.points import Point, PointMaker, result_figures
 from gputui.engine.follow.start import FollowerState
-from gputui.engine.follow.target import about_run
+from gputui.engine.follow.target import AboutRun, about_run
 from gputui.engine.follow.targets import TargetKind
 from gputui.engine.follow.to_prometheus import Prometheus, exposition
 from gputui.engine.follow.to_tensorboard import TensorBoard
@@ -240,6 +240,35 @@ def test_a_target_is_tried_again_after_1_to_60_seconds_and_given_up_after_ten_mi
     assert target.outcomes == ["ok", "ok"]
 
 
+def test_each_new_reason_to_wait_is_told_without_addresses_and_objects(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _seconds: None))
+    faults = iter([
+        "refused at https://me:word@host/api", "<urllib3.Connection object at 0x7f1>: timed out",
+        "<urllib3.Connection object at 0x8e2>:  timed\n out", "", "refused at https://me:word@host/api",
+    ])  # fmt: skip
+
+    class Changing(Kept):
+        def open(self, *arguments: Any) -> int | None:
+            if (fault := next(faults, None)) is not None:
+                raise OSError(fault)
+            return super().open(*arguments)
+
+    written.train([1])
+    written.finish("ok", 1)
+    lines: list[str] = []
+    assert follow(written.run, Changing([], counts=True), say=lines.append) == "done"
+    waits = "waits, and tries again: "
+    assert lines == [
+        f"{waits}refused at https://host/api", f"{waits}timed out", f"{waits}OSError",
+        f"{waits}refused at https://host/api", f"follows {written.run.name} to memory, from row 0 on", "goes on",
+        "done: 2 rows written to memory",
+    ]  # fmt: skip
+    place = Place(**vars(read_place(file_of(written.run.path, "tensorboard"))))
+    assert (place.state, place.problem, place.where, place.number) == ("done", "", "memory", 2)
+
+
 def test_a_run_without_a_result_has_crashed_at_its_target(written: Written) -> None:
     written.train([1])
     assert follow(written.run, target := Kept([], counts=True)) == "done"
@@ -378,6 +407,46 @@ def test_a_figure_is_described_in_its_first_record_alone() -> None:
     assert b"scalars" not in second
     (low,) = struct.unpack("<f", tfevents.scalars(0.0, 1, {"loss": -1e39}, {"loss"})[-8:-4])
     assert low == pytest.approx(-3.4028234e38)
+
+
+def test_the_file_for_prometheus_keeps_the_figures_of_before_and_forgets_the_end_when_the_run_goes_on(
+    written: Written, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GPUTUI_PROMETHEUS_FOLDER", raising=False)
+    about = about_run(written.run)
+    target = Prometheus({})
+    assert target.open(about, "0123456789") is None
+    file = written.run.file("follow/gputui.prom")
+    file.parent.mkdir()
+    assert target.where == str(file)
+
+    def samples() -> list[str]:
+        return [line.replace(f'run="{about.id}"', "") for line in file.read_text().splitlines() if line[0] != "#"]
+
+    target.write([Point(0, 5.0, 10, {"loss": 0.5, "accuracy": 0.1}), Point(1, 6.0, 20, {"loss": 0.25})])
+    first = ["gputui_step{} 20", "gputui_timestamp_seconds{} 6.0", "gputui_loss{} 0.25",
+             'gputui_metric{,metric="accuracy"} 0.1']  # fmt: skip
+    assert samples() == [*first, 'gputui_ended{,outcome=""} 0']
+    assert file.stat().st_mode & 0o777 == 0o644, "node_exporter is another user"
+    target.end(about, "stopped")
+    assert samples() == [*first, 'gputui_ended{,outcome="stopped"} 1']
+    again = Prometheus(dict(target.remote))
+    again.open(about, "0123456789")
+    again.write([Point(2, 7.0, 30, {"loss": 0.125})])
+    assert samples() == [
+        "gputui_step{} 30", "gputui_timestamp_seconds{} 7.0", "gputui_loss{} 0.125", first[3],
+        'gputui_ended{,outcome=""} 0',
+    ]  # fmt: skip
+    monkeypatch.setenv("GPUTUI_PROMETHEUS_FOLDER", str(tmp_path))
+    again.open(about, "0123456789")
+    assert again.where == f"{tmp_path}/gputui-{about.id}-012345.prom"
+
+
+def test_the_table_for_tensorboard_has_title_tags_note_and_options() -> None:
+    about = AboutRun(Path("/r"), "r", "fast: xla", "fast", {"a.b": 3, "c.d": "x|y"}, ("best", "new"), "after the fix")
+    assert to_tensorboard._table(about) == (
+        "**fast: xla** #best #new\n\nafter the fix\n\n| option | value |\n| --- | --- |\n| a.b | 3 |\n| c.d | x/y |"
+    )
 
 
 def test_the_text_for_prometheus_is_whole() -> None:
