@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gputui.engine.runs import Run
 from gputui.tui.form.form_state import FormState
+from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.runs.queue_actions import QueueActions
 from textual.screen import Screen
 
 from tests.support.tiny import Tiny
@@ -49,3 +53,36 @@ class Answering(Tiny):
 
     def show_in_form(self, state: Any) -> None:
         self.opened.append(("shown", state))
+
+
+class Shown(QueueActions):
+    """A screen of some runs, which is not run. `seen` are those that it has shown again."""
+
+    def __init__(self, *meant: Run) -> None:
+        super().__init__()
+        self.meant = list(meant)
+        self.seen: list[Run] = []
+        self.resumed: list[Run] = []
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        return self.meant
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        return None
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        (self.resumed if resumed else self.seen).append(run)
+
+    def refresh_bindings(self) -> None:
+        """There is no footer."""
+
+    def call_later(self, *_: Any) -> bool:
+        return True
+
+
+def act(screen: Any, action: str, *given: Any) -> None:
+    """Do what the key of the action does."""
+    method = getattr(type(screen), f"action_{action}")
+    asyncio.run(method.__wrapped__(screen, *given))

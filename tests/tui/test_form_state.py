@@ -149,6 +149,11 @@ def test_an_emptied_field_and_the_folder_of_own_code_stand_in_the_command(tmp_pa
         str(tmp_path / "mine.yaml"), "--set", "workload.entry=other.py:build", "--set", "train.seed=null",
         "--set", f"workload.folder={tmp_path}",
     ]  # fmt: skip
+    shipped = FormState.first()
+    shipped.set("workload.entry", "mine.text:build")
+    assert shipped.command() == "gputui --preset quickstart \\\n  --set workload.entry=mine.text:build", (
+        "it has no folder"
+    )
 
 
 def test_a_saved_form_notices_a_change_of_its_new_file(state: FormState, tmp_path: Path) -> None:

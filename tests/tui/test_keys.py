@@ -16,8 +16,12 @@ from gputui.tui import screens, widgets
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import keys
 from gputui.tui.base.keys import GRAMMAR, VERBS, remapped
+from gputui.tui.screens.base import FollowingScreen
 from gputui.tui.screens.catalogue import offers_all
-from gputui.tui.screens.help import HelpScreen, working
+from gputui.tui.screens.help import REST, HelpScreen, working
+from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.widgets.key_footer import KeyFooter
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.containers import ScrollableContainer
@@ -34,6 +38,9 @@ from tests.support.tiny import wait_for
 # Keys without a verb: of Textual's focus, which nobody can change.
 WITHOUT = {("Ask", "left"), ("Ask", "right")}
 LISTS = (OptionList, DataTable, ScrollableContainer, TextArea)
+COMMON = (keys.PLACES, keys.ALWAYS, REST)  # sections of the help that are not of one screen
+OF_THE_MACHINE = ("gpus", "processes")  # screens whose keys depend on its GPUs
+Written = Any  # the text of `__snapshots__`
 PLACED = {keys.FIELD, keys.FORM, keys.CHART, "Diagnosis"}
 
 
@@ -104,21 +111,27 @@ def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
         assert said in problem
 
 
-async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_palette(home: Path) -> None:
+async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_palette(
+    home: Path, snapshot: Written
+) -> None:
     run = recorded.write(home, name="20260921-100000-cnn", gpus=2, seconds=40)
     other = recorded.write(home, name="20260921-110000-cnn", gpus=2, seconds=40, settings=("batch_size=256",))
     proof, search = write_proof(home), write_search(home)
     meant: dict[str, str] = {}
+    written: list[str] = []
     async with opened((120, 40)) as pilot:
         app = pilot.app
         assert isinstance(app, GputuiApp)
+        app.theme = "gputui"  # whatever suits the terminal of the tests
         ways: dict[str, Callable[[], Any]] = {
             "form": lambda: app.action_show("form"), "live": lambda: app.open_run(run),
             "diagnosis": lambda: app.screen.run_action("screen.diagnosis"),
+            "chart": lambda: app.screen.source.open_chart("loss"),  # type: ignore[attr-defined]
             "runs": lambda: app.action_show("runs"), "compare": lambda: app.open_compare([run, other]),
             "proofs": lambda: app.action_show("proofs"), "proof": lambda: app.open_proof(proof),
             "tune": lambda: app.open_proof(search),
-            "gpus": lambda: app.action_show("gpus"), "doctor": lambda: app.action_show("doctor"),
+            "gpus": lambda: app.action_show("gpus"), "processes": lambda: app.screen.run_action("screen.processes"),
+            "settings": lambda: app.action_show("settings"), "doctor": lambda: app.action_show("doctor"),
             "presets": lambda: app.form.action_presets(),
             "text": lambda: app.form.action_text("yaml"), "changes": lambda: app.form.action_changes(),
         }  # fmt: skip
@@ -130,6 +143,8 @@ async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_pa
             await settled(pilot)
             screen = app.screen
             keeps_to_the_grammar(screen, meant)
+            if name not in OF_THE_MACHINE:
+                written += [f"==== {name}", *offered(app)]
             said = [line for lines in working(screen).values() for _, line in lines]
             assert len(said) == len(set(said)), f"{name}: {said}"
             titles = [command.title for command in app.get_system_commands(screen)]
@@ -138,10 +153,35 @@ async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_pa
             assert isinstance(app.screen, HelpScreen)
             await pilot.press("q")
             assert app.screen is screen
+    assert "\n".join(written) == snapshot
+
+
+def offered(app: GputuiApp) -> Iterator[str]:
+    """Yield what a screen offers: its footer, the sections of its help, and the commands of the palette."""
+    screen = app.screen
+    footer = screen.query_one(KeyFooter).chosen_keys()
+    yield f"footer: {', '.join(f'{keys.shown(key.binding.key)} {key.binding.description}' for key in footer)}"
+    for title, lines in (*working(screen).items(), *getattr(screen, "HELP_SECTIONS", ())):
+        if title not in COMMON:
+            yield f"-- {title}"
+            yield from (f"{names}: {about}" for names, about in lines)
+    yield "-- palette"
+    listed = [each for each in app.get_system_commands(screen) if each.discover]  # without the themes of Textual
+    if screen is app.form:
+        yield from (f"{each.title}: {each.help}" for each in listed)
+    else:
+        yield ", ".join(each.title for each in listed if not each.title.startswith("Theme "))
 
 
 def opens(app: GputuiApp, name: str) -> bool:
-    return type(app.screen).__name__.lower().startswith(name)
+    """Return True if the screen is open and has read what its keys depend on."""
+    screen = app.screen
+    is_read = screen.latest is not None if isinstance(screen, FollowingScreen) else True
+    if isinstance(screen, LiveScreen):
+        is_read = screen.now.outcome is not None
+    if isinstance(screen, RunsScreen):
+        is_read = screen.current is not None
+    return type(screen).__name__.lower().startswith(name) and is_read
 
 
 def keeps_to_the_grammar(screen: Screen[Any], meant: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -15,41 +14,12 @@ from gputui.engine.queue import entries, entry_changes
 from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.runs.trash import Trash
-from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run_list import Entry
-from gputui.tui.screens.runs.actions import AskNote, AskTags
-from gputui.tui.screens.runs.queue_actions import QueueActions
+from gputui.tui.screens.runs.actions import AskNote, AskTags, ended
 from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support import queued, recorded
-from tests.support.answering import Answering
-
-
-class Shown(QueueActions):
-    """A screen of some runs, which is not run. `seen` are those that it has shown again."""
-
-    def __init__(self, *meant: Run) -> None:
-        super().__init__()
-        self.meant = list(meant)
-        self.seen: list[Run] = []
-
-    @property
-    def runs_meant(self) -> list[Run]:
-        return self.meant
-
-    @property
-    def waiting_now(self) -> Waiting | None:
-        return None
-
-    def acted(self, run: Run, resumed: bool = False) -> None:
-        assert not resumed
-        self.seen.append(run)
-
-    def refresh_bindings(self) -> None:
-        """There is no footer."""
-
-    def call_later(self, *_: Any) -> bool:
-        return True
+from tests.support.answering import Answering, Shown, act
 
 
 @pytest.fixture
@@ -58,12 +28,6 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Answering:
     for kind in (Shown, RunsScreen):
         monkeypatch.setattr(kind, "app", made, raising=False)
     return made
-
-
-def act(screen: Any, action: str, *given: Any) -> None:
-    """Do what the key of the action does."""
-    method = getattr(type(screen), f"action_{action}")
-    asyncio.run(method.__wrapped__(screen, *given))
 
 
 # ---- stopping -------------------------------------------------------------------------------------------
@@ -125,6 +89,21 @@ def test_a_stop_that_is_refused_says_why_and_the_next_one_asks_nothing_more(
     assert (app.told, app.stopping_runs, screen.seen) == ([f"{run.name} is not running (information)"], {}, [run])
     act(Shown(), "stop")
     assert len(app.told) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("ok", "done"),
+        ("stopped", "stopped"),
+        ("timeout", "ended by its time limit"),
+        ("crashed", "crashed"),
+        (None, ""),
+    ],
+)
+def test_a_question_about_a_run_that_has_ended_meanwhile_says_how(home: Path, outcome: Any, words: str) -> None:
+    run = recorded.write(home, gpus=0, seconds=20, outcome=outcome, engine_pid=None if outcome else os.getpid())
+    assert ended(run) == (f"{run.id} has ended meanwhile: {words}" if words else "")
 
 
 # ---- notes and tags -------------------------------------------------------------------------------------
@@ -241,6 +220,23 @@ def test_a_move_in_the_queue_can_be_taken_back(
     assert order() == ["one", "two", "three"]
     act(Shown(waiting[0]), "move_waiting", "up")
     assert len(app.acts["runs"].newest_first) == 1, "nothing was moved"
+
+
+def test_a_run_that_has_left_the_queue_during_a_move_is_not_put_back(
+    waiting: list[Run], app: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = entry_changes.move
+
+    def move_and_start(run: str, where: Any) -> None:
+        move(run, where)
+        entry_changes.remove(waiting[2].id)
+
+    monkeypatch.setattr(entry_changes, "move", move_and_start)
+    restored: list[Any] = []
+    monkeypatch.setattr(entry_changes, "restore_places", restored.append)
+    act(Shown(waiting[1]), "move_waiting", "up")
+    app.acts["runs"].newest_first[0].take_back()
+    assert [set(places) for places in restored] == [{waiting[0].id, waiting[1].id}]
 
 
 def test_a_run_is_held_and_released_and_what_is_refused_is_said(waiting: list[Run], app: Answering) -> None:

@@ -151,8 +151,24 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
     async with opened() as pilot:
         screen = form(pilot)
         texts = screen.state.texts
-        await pilot.press("m")
-        await wait_for(pilot, lambda: "no errors or warnings" in told(pilot))
+        for key in ("m", "f", "F"):
+            await pilot.press(key)
+            await wait_for(pilot, lambda: told(pilot) == "no errors or warnings")
+            pilot.app.clear_notifications()
+        screen.put({"input.batch_size": "0", "train.epochs": "0", "train.seed": "x"}, "three wrong ones")
+        at = ["input.batch_size", "train.epochs", "train.seed"]
+        assert [remark.keys[0] for remark in screen.remarks] == at
+        for begin, key, to in (
+            ("device.visible", "f", 0), (at[0], "f", 1), (at[2], "f", 0), ("device.visible", "F", 2), (at[0], "F", 2),
+            (at[2], "F", 1),
+        ):  # fmt: skip
+            await go(pilot, begin)
+            await pilot.press(key)
+            assert screen.options.last_key == at[to], (begin, key)
+        await pilot.press("u")
+        await wait_for(pilot, lambda: not screen.state.modified)
+        pilot.app.clear_notifications()
+        await go(pilot, "precision.policy")
         await pilot.press("c")
         assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
         await pilot.press("escape")
@@ -184,7 +200,12 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await pilot.press("space", "d")
         await wait_for(pilot, "2 not saved  * 8 not the default")
         assert texts["input.batch_size"] == "64"
-        await pilot.press("u", "down", "enter")
+        await pilot.press("u", "down", "space")
+        shown = await wait_for(pilot, "1 not saved  * 8 not the default")
+        assert "strategy.kind " in shown, "it stays in its place, though it is the default and that of the file"
+        await pilot.press("d")
+        assert "1 not saved" in seen(pilot), "it is the default"
+        await pilot.press("space", "enter")
         assert texts["input.batch_size"] == "128"
         await wait_for(pilot, lambda: screen.options.rows["strategy.kind"].has_focus)
 

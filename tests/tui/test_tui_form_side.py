@@ -112,9 +112,15 @@ async def test_the_presets_file_follows_each_change() -> None:
         assert (settings.form.file_view, Settings(settings.path).form.file_view) == (False, False)
         await pilot.press("right", "Y")
         await wait_for(pilot, SAVED)
-        await pilot.resize_terminal(120, 40)
-        await pilot.press("Y")
-        await wait_for(pilot, lambda: "the file has room from 172 columns" in told(pilot))
+        room = "the file has room from 172 columns and 30 rows on; y shows the preset as YAML"
+        for size in ((171, 40), (172, 29)):
+            await pilot.resize_terminal(*size)
+            pilot.app.clear_notifications()
+            await pilot.press("Y")
+            await wait_for(pilot, lambda: told(pilot) == room)
+            assert settings.form.file_view
+        await pilot.resize_terminal(172, 30)
+        await wait_for(pilot, SAVED)
         await settled(pilot)
 
 

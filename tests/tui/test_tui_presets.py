@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -170,8 +171,11 @@ async def save_over_an_own_preset_keeps_its_comments(pilot: Pilot[None]) -> None
     assert "not saved" not in seen(pilot)
     await pilot.press("o")
     await calm(pilot)
+    await wait_for(pilot, lambda: re.search(r"train\.epochs +5 ", seen(pilot)))
     await pilot.press("tab", "u")
     await wait_for(pilot, lambda: "mine is as it was before it was saved" in told(pilot))
+    pilot.app.clear_notifications()
+    await wait_for(pilot, lambda: re.search(r"train\.epochs +3 ", seen(pilot)))
     assert own.read_text() == "# mine\ntrain:\n  epochs: 3  # few\n"
     await pilot.press("escape")
     await wait_for(pilot, "+ 1 not saved")  # the form differs from its file again

@@ -38,6 +38,9 @@ class _Findings(Table):
 
     ROW_HEIGHT = None
 
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "select_cursor"
+
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
     """Shows the findings about this machine. The key `D` examines the machine again, and then also imports

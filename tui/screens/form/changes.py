@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
@@ -202,10 +202,15 @@ TITLES = {
 }
 
 
-class Reading(TextArea):
-    """A text area that cannot be edited: keys scroll it, and the mouse selects text."""
+class Reading(TextArea, inherit_bindings=False):
+    """A text area that cannot be edited: keys scroll it, and the mouse selects text. It has no other keys of TextArea,
+    of which one is that of the doctor.
+    """
 
-    BINDINGS = keys.scrolls()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *keys.scrolls(),
+        Binding("ctrl+c", "copy", "Copy", show=False),
+    ]
 
 
 class TextScreen(Screen[None]):

@@ -365,11 +365,10 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
             self.say(f"{waiting[0].named} waits in the queue; {self.app.key('stop')} takes it out")
             return
         others = self._workers_of(chosen)
-        hidden = [name for name in self._hidden if name in self.marked and name not in others]
         chosen = [*chosen, *others.values()]
         named = {entry.run.id: entry.named for entry in self.entries}
         names, hidden, of_workers = (
-            [named.get(id_, id_) for id_ in ids] for ids in ([run.id for run in chosen], hidden, others)
+            [named.get(id_, id_) for id_ in ids] for ids in ([run.id for run in chosen], self._hidden, others)
         )
         undo = self.app.key("undo")
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, of_workers, used, undo))
