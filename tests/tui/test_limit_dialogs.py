@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.presets import PresetError
+from gputui.engine.presets.preset import Problem
 from gputui.engine.runs import RunError
 from gputui.engine.telemetry import chips
 from gputui.tui.form.form_state import FormState
@@ -108,7 +109,12 @@ async def test_the_dialog_of_a_search_says_what_its_time_buys_and_starts_it_with
         assert said(dialog) == "the largest batch must be a whole number from 1 on, not 'many'"
         assert dialog.focused is dialog.query_one("#largest_batch")
         dialog.query_one("#largest_batch", Input).value = "64"
-        for fault in (PresetError("no such option"), RunError("no GPU"), OSError("no disk"), ValueError("no batch")):
+        for fault in (
+            PresetError([Problem("mine.yaml", 3, "", "no such option")]),
+            RunError("no GPU"),
+            OSError("no disk"),
+            ValueError("no batch"),
+        ):
             starts.fault = fault
             await pilot.press("enter")
             await wait_for(pilot, lambda fault=fault: said(dialog) == str(fault), 30)  # type: ignore[misc]
@@ -195,7 +201,7 @@ class Leaving(Answering):
 
     waits = False
 
-    async def push_screen_wait(self, screen: Any) -> Any:
+    async def push_screen_wait(self, screen: Any) -> Any:  # type: ignore[override]
         if isinstance(screen, TuneDialog):
             screen.texts.minutes = "99"
             screen.texts.only.add("nothing")
