@@ -6,6 +6,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.compare import baseline
@@ -19,7 +20,7 @@ from textual.widgets import DataTable
 
 from tests.support import recorded
 from tests.support.deleting import deleted
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, text_of, tiny, wait_for
 
 
 @pytest.fixture
@@ -143,10 +144,12 @@ async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: li
         assert shown_runs(pilot) == ["vit", "cnn", "mlp"]
 
 
-async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> None:
+async def test_all_that_is_said_stands_there_at_any_size(three: list[Run], snapshot: Any) -> None:
     async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 60), notifications=True) as pilot:
         await wait_for(pilot, "‹ 1/")
         shown = await wait_for(pilot, "they do not show which learns better")
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
         rows = [row.strip() for row in shown.split("\n")]
         assert rows[next(at for at, row in enumerate(rows) if row.startswith("differences are from")) - 1]
         scale, repeat, other = rows[next(at for at, row in enumerate(rows) if row.startswith("samples/s, diff")) :][:3]
@@ -157,6 +160,8 @@ async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> No
         shown = await wait_for(pilot, "a step is \n")  # broken in two
         assert shown.rstrip().splitlines()[-2].strip() == "35,840): they do not show which learns better"
         assert "options that differ" in shown
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
 
 
 async def test_a_deleted_baseline_is_said_and_left_out(three: list[Run]) -> None:

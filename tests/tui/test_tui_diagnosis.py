@@ -26,7 +26,7 @@ from tests.support import queued, recorded
 from tests.support.form_pilot import settled, told
 from tests.support.judged import PARALLEL
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
-from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -128,7 +128,7 @@ def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
 # ---- the screen -------------------------------------------------------------------------------------
 
 
-async def test_w_in_the_live_view_shows_it_all(home: Path) -> None:
+async def test_w_in_the_live_view_shows_it_all(home: Path, snapshot: Any) -> None:
     run = diagnosed(home)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
         for size in SIZES:
@@ -138,6 +138,8 @@ async def test_w_in_the_live_view_shows_it_all(home: Path) -> None:
             shown = await wait_for(pilot, "sure, from 812 measured steps")
             for word in ("diagnosis", run.id, "Prove", "cache=memory", "parallel_calls=auto", "1 to 3 put one into"):
                 assert word in shown, f"{word}, without scrolling"
+            await pilot.pause()
+            assert lines_of(pilot.app) == snapshot
             await pilot.press("end")
             shown = await wait_for(pilot, "slowest")
             assert "input wait" in shown

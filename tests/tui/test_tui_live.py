@@ -26,7 +26,7 @@ from textual.widgets._footer import FooterKey
 
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import told
-from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 OTHER_SIZES = [(120, 40), (80, 24)]  # of an application that has been opened in the first of SIZES, and back again
@@ -49,7 +49,7 @@ async def resized(pilot: Pilot[None], size: tuple[int, int], what: str) -> str:
     return await wait_for(pilot, what)
 
 
-async def test_a_finished_run_with_its_summary(home: Path) -> None:
+async def test_a_finished_run_with_its_summary(home: Path, snapshot: Any) -> None:
     run = recorded.write(home, gpus=2, seconds=100)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
         for size in SIZES:
@@ -59,6 +59,8 @@ async def test_a_finished_run_with_its_summary(home: Path) -> None:
             assert "TF" in shown or size[0] < 100
             assert "Run again" in shown
             assert "Stop" not in shown
+            await still(pilot)
+            assert lines_of(pilot.app) == snapshot
 
 
 async def test_a_running_run_and_the_verdict_in_its_head(home: Path) -> None:
@@ -194,7 +196,7 @@ ENDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 )
 
 
-async def test_how_a_run_ended_is_said(home: Path) -> None:
+async def test_how_a_run_ended_is_said(home: Path, snapshot: Any) -> None:
     runs = [recorded.write(home, gpus=1, seconds=40, outcome=outcome, name=f"as-{outcome}") for outcome, _ in ENDS]
     async with Tiny(lambda: LiveScreen(runs[0])).run_test(size=(80, 24), notifications=True) as pilot:
         for run, (outcome, words) in zip(runs, ENDS, strict=True):
@@ -203,6 +205,8 @@ async def test_how_a_run_ended_is_said(home: Path) -> None:
             await wait_for(pilot, run.id)
             shown = await wait_for(pilot, words[0])
             assert all(word in shown for word in words), outcome
+            await still(pilot)
+            assert lines_of(pilot.app) == snapshot
             assert "R Resume" not in shown, outcome  # there is no checkpoint
         run.file("checkpoints/step-0000000100").mkdir(parents=True)
         screen = pilot.app.screen

@@ -28,6 +28,7 @@ from gputui.tui.drawing import proof_comparisons
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.proof import proofs
 from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.scaling import ScalingScreen
 from gputui.tui.screens.proof.screen import ProofScreen
@@ -37,7 +38,7 @@ from textual.pilot import Pilot
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import SIZES
 from tests.support.recorded_proof import PROOF, rewrite, running, write_proof
-from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
 from tests.support.typed import as_read, typed
 
 
@@ -128,7 +129,7 @@ def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
 # ---- the screen -----------------------------------------------------------------------------------------
 
 
-async def test_a_proof_that_is_done(home: Path) -> None:
+async def test_a_proof_that_is_done(home: Path, snapshot: Any) -> None:
     proof = write_proof(home)
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=SIZES[0], notifications=True) as pilot:
         for size in SIZES:
@@ -157,8 +158,12 @@ async def test_a_proof_that_is_done(home: Path) -> None:
             assert re.search(r"\+257 % ±  3\.7 % +│ .*•.* ✓ kept", shown)
             assert re.search(r" - +│ +.* ✗ failed", shown), "no bar without a gain, but the line at zero"
             assert shown.count("with ") >= 3
+            await pilot.pause()
+            assert lines_of(pilot.app) == snapshot
             await pilot.press("up")
             shown = await wait_for(pilot, "oom: out of memory at batch size 256")
+            await pilot.pause()
+            assert lines_of(pilot.app) == snapshot
             assert "\x1b" not in shown
             await pilot.press("down")
 
@@ -294,7 +299,9 @@ async def test_trial_and_preset_are_opened_and_the_report_is_saved_and_never_ove
 # ---- the list ---------------------------------------------------------------------------------------------
 
 
-async def test_all_proofs_in_a_table(home: Path) -> None:
+async def test_all_proofs_in_a_table(home: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any) -> None:
+    monkeypatch.setattr(proofs, "when_text", lambda then: "Sep 21")
+    monkeypatch.setattr(proofs, "size", lambda count: "9.9 KiB")
     first = write_proof(home)
     write_proof(home, "20260921-140000-go", **running(), preset_name="quick[red]\x1b")
     odd = write_proof(home, "20260921-150000-odd")
@@ -309,6 +316,10 @@ async def test_all_proofs_in_a_table(home: Path) -> None:
                 assert word in shown, word
             assert "undecided" in shown
             assert "193 %" not in shown
+            if size[0] > 100:
+                await wait_for(pilot, lambda: text_of(pilot.app).count("9.9 KiB") == 4)
+            await pilot.pause()
+            assert lines_of(pilot.app) == snapshot
         rewrite(Proof(home / "proofs" / "20260921-140000-go"), PROOF)
         await wait_for(pilot, lambda: "measuring" not in text_of(pilot.app))
         await pilot.press("down", "down", "enter")
@@ -388,7 +399,7 @@ def point(replicas: int, speed: float, efficiency: float, first: int) -> dict[st
     }  # fmt: skip
 
 
-async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None:
+async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path, snapshot: Any) -> None:
     points = [point(1, 1000.0, 1.0, 1), point(2, 1840.0, 0.92, 4), point(4, 2400.0, 0.6, 7)]
     scaling = {"keep": "per-replica", "shared": "", "rounds": 3, "points": points}
     proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], gain_total=2.4, changes_kept={},
@@ -418,6 +429,10 @@ async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None
                 assert re.search(r"60 % +80 % +100 %", shown), "the scale of the bars"
                 for trial in points[2]["trials"]:
                     assert scaling_sentences.trial(typed(Trial, trial)) in " ".join(shown.split())
+            for key in ("home", "end"):
+                await pilot.press(key)
+                await pilot.pause()
+                assert lines_of(app) == snapshot
             await pilot.press("enter")
             await wait_for(pilot, lambda: not isinstance(app.screen, ScalingScreen))
             await pilot.press("f2")

@@ -26,7 +26,7 @@ from gputui.tui.screens.runs.screen import RunsScreen
 from tests.support import recorded
 from tests.support.form_pilot import TWO_GPUS, form, opened
 from tests.support.swept import Simulated, request_of, swept
-from tests.support.tiny import Tiny, text_of, wait_for
+from tests.support.tiny import Tiny, lines_of, text_of, wait_for
 
 
 def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
@@ -49,7 +49,7 @@ def proof(home: Path) -> Proof:
 
 
 async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
-    proof: Proof, home: Path, monkeypatch: pytest.MonkeyPatch
+    proof: Proof, home: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any
 ) -> None:
     async with Tiny(lambda: SweepScreen(proof)).run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, "learning_rate=0.003 beats learning_rate=0.001")
@@ -58,8 +58,12 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         assert rows == ["learning_rate=0.003", "learning_rate=0.001", "learning_rate=0.01"], "the best one first"
         assert any("failed" in line for line in lines if line.startswith(" learning_rate=0.01 "))
         assert sum(" proof " in line for line in lines) == 5
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
         await pilot.resize_terminal(120, 40)
         shown = await wait_for(pilot, "mean val_loss over each swept option")
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
         assert re.search(r"learning_rate=0\.003 .* [├─•┤]+ +┊? .*\n learning_rate=0\.001 .* │ .*•.*\n", shown), "bars"
         assert re.search(r"learning_rate=0\.01 .* │ [┊ ]* failed", shown)
         await pilot.press("down", "down")

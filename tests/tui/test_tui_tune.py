@@ -39,7 +39,7 @@ from tests.support.bursts import ENTER, ESCAPE, answered, burst
 from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
 from tests.support.recorded_proof import rewrite
 from tests.support.recorded_search import ENDED, KEPT, POLICY, candidate, running, write_search, write_trial
-from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
 
 GIB = recorded.GIB
 # ---- the screen -----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ async def test_the_table_stays_where_it_is_while_candidates_and_their_bars_come_
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int]) -> None:
+async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int], snapshot: Any) -> None:
     proof = write_search(home, **running())
     trial = write_trial(proof, "07-b", seconds=40, outcome=None)
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
@@ -120,10 +120,14 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
             assert word in shown, word
         assert "x Stop" not in shown
         assert "policy=mixed_bfloat16  with batch_size=256" in shown  # the cursor stays on its candidate
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
         await pilot.resize_terminal(50, 12)
         await wait_for(pilot, "in pairs: the")
         await pilot.resize_terminal(200, 60)
         await wait_for(pilot, "what each option brought")
+        await pilot.pause()
+        assert lines_of(pilot.app) == snapshot
 
 
 async def test_a_search_that_has_not_been_read_shows_no_result(home: Path) -> None:
