@@ -172,7 +172,11 @@ REFUSED = {
             "a resumed measurement keeps its preset and replicas: leave them out with --resume"
         for words in ("--preset quickstart", "--replicas 1,2", "--repeats 3", "--seconds 3", "--copies 2", "-o a")
     },
-    "scaling --resume": "there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one",
+    **{
+        f"scaling --resume{words}":
+            "there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one"
+        for words in ("", " --json --wait --anyway", " --markdown", " --queue --after RUN")
+    },
     "scaling --preset quickstart --copies 2 --keep global":
         "--copies trains several copies of one training on one device: leave out --replicas and --keep",
     "scaling --preset quickstart --copies 2 --replicas 2":
@@ -192,8 +196,40 @@ REFUSED = {
         f"sweep --resume {words}": "a resumed sweep keeps its preset and settings, but for --minutes: leave them out"
         for words in ("--preset quickstart", "--over epochs=1,2", "--seeds 2", "--metric loss")
     },
-    "sweep --resume": "there is no sweep to go on with; gputui sweep --preset NAME --over KEY=VALUES starts one",
-    "tune --resume": "there is no search to go on with; gputui tune --preset NAME starts one",
+    **{
+        f"sweep --resume{words}":
+            "there is no sweep to go on with; gputui sweep --preset NAME --over KEY=VALUES starts one"
+        for words in ("", " --minutes 3 -o a.yaml --json", " --markdown")
+    },
+    **{
+        f"{words}": "there is no search to go on with; gputui tune --preset NAME starts one"
+        for words in ("tune --resume", "fit-batch --resume --minutes 3 -o a.yaml --json --wait --anyway",
+                      "tune --resume --queue --after RUN")
+    },
+    **{
+        f"tune --resume {words}": "a resumed search keeps its preset and limits, but for --minutes: leave them out"
+        for words in ("--preset quickstart", "--only xla", "--leave input.shuffle", "--repeats 4", "--seconds 2",
+                      "--precision float32", "--dry-run", "--largest-batch 8", "--memory-gb 1", "--set xla=true")
+    },
+    "tune": "name what to tune: gputui tune --preset NAME, or --resume for the latest search",
+    "fit-batch --minutes 3": "name what to tune: gputui tune --preset NAME, or --resume for the latest search",
+    "tune --preset quickstart --rates 1e-5:1": "--rates and --ramp-steps go with --learning-rate-test",
+    "tune --preset quickstart --ramp-steps 9": "--rates and --ramp-steps go with --learning-rate-test",
+    "tune --preset quickstart --dry-run -o a.yaml":
+        "--dry-run only predicts the memory: there is nothing to save with -o",
+    "tune --learning-rate-test": "name what to test: gputui tune --preset NAME --learning-rate-test",
+    **{
+        f"tune --preset quickstart --learning-rate-test {words} {value}".strip():
+            f"{words} does not go with --learning-rate-test"
+        for words, value in (("--largest-batch", "4"), ("--seconds", "2"), ("--dry-run", ""), ("--resume", ""),
+                             ("--leave", "input.shuffle"), ("--allow-worse-loss", ""), ("--wide", ""))
+    },
+    **{
+        f"tune --preset quickstart --learning-rate-test --rates {words}":
+            f"--rates takes two rates such as 1e-6:10, not {words!r}"
+        for words in ("1e-6", "1e-6:", "a:1", "1:2:3")
+    },
+    **{f"proof {words}": "name a proof; gputui proof lists them" for words in ("--markdown", "-o a.yaml", "--stop")},
     "proof rm --json a": "rm goes only with --yes",
     "proof rm --stop a": "rm goes only with --yes",
     "proof rm -o a.yaml a": "rm goes only with --yes",

@@ -374,7 +374,7 @@ def test_each_press_is_passed_on_once_and_again_until_the_measurement_can_be_ask
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     made = write_proof(home)
-    presses = SimpleNamespace(count=0, asked=[(2,), (2,)], more="; again")
+    presses = SimpleNamespace(count=0, asked=[(15,), (2,)], more="; again")
     steps = iter([0, 1, 1, 1, 2, 2, None])
     sent: list[Any] = []
     can = iter([False, True, True])
@@ -392,8 +392,30 @@ def test_each_press_is_passed_on_once_and_again_until_the_measurement_can_be_ask
     monkeypatch.setattr(proof, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(proof, "_ask_to_stop", ask)
     proof._follow(made, Going(), presses, True)  # type: ignore[arg-type]
-    assert sent == [(2,), (2,), (2,)], "the first was not taken at once"
+    assert sent == [(15,), (15,), (2,)], "the first was not taken at once"
     assert capsys.readouterr().err == "stopping; again\nstopping; again\n"
+
+
+def test_a_measurement_is_shown_as_it_is_read_and_once_more_at_its_end(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, shown = write_proof(home, state="running"), list[str]()
+    steps = iter(["failed", "{", "stopped", None])
+
+    class Going:
+        def poll(self) -> int | None:
+            step = next(steps)
+            (made.path / "proof.json").write_text(
+                json.dumps(made_of | {"state": step or "done"}) if step != "{" else "{"
+            )
+            return None if step else 0
+
+    made_of = made.data
+    view = SimpleNamespace(show=lambda record: shown.append(record.state), close=lambda: shown.append("closed"))
+    monkeypatch.setattr(proof, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(proof, "_view", lambda: view)
+    proof._follow(made, Going(), SimpleNamespace(count=0), False)  # type: ignore[arg-type]
+    assert shown == ["failed", "stopped", "done", "closed"], "nothing of a record that cannot be read"
 
 
 def test_what_a_search_a_range_test_and_a_sweep_cost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,49 @@ def test_a_resumed_measurement_is_queued_only_alone(
     assert (done, len(queued)) == ([], 1)
 
 
+RESUMED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {  # module.function that starts it, its arguments
+    "tune ID": ("tune.tune_request", (False, None), {}),
+    "tune latest --minutes 5 --json --wait -o a.yaml":
+        ("tune.tune_request", (False, 5.0), {"as_json": True, "wait": True, "output": "a.yaml"}),
+    "fit-batch ID --anyway --queue --after r1":
+        ("tune.tune_request", (True, None), {"anyway": True, "queue": True, "after": "r1"}),
+    "scaling ID --markdown --anyway": ("scaling.scaling_request", (True,), {"report": True, "anyway": True}),
+    "scaling latest --json --wait --queue --after r1":
+        ("scaling.scaling_request", (False,), {"as_json": True, "wait": True, "queue": True, "after": "r1"}),
+    "sweep ID --minutes 2 -o a.yaml":
+        ("sweep.sweep_request", (2.0,), {"anyway": True, "output": "a.yaml"}),
+    "sweep latest --json": ("sweep.sweep_request", (None,), {"anyway": True, "as_json": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", RESUMED)
+def test_what_is_given_reaches_the_measurement_that_is_resumed(
+    words: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, name, *more = words.split()
+    module, arguments, following = RESUMED[words]
+    kind = command.replace("fit-batch", "tune")
+    written = made(home, kind, state="stopped")
+    followed, started = list[Any](), list[Any]()
+
+    def go_on(proof: Proof, start: Callable[[], Any], resumed: Callable[[], Any], **given: Any) -> int:
+        followed.append((proof, {name: value for name, value in given.items() if value}))
+        start()
+        resumed()
+        return 8
+
+    monkeypatch.setattr(proof, "go_on", go_on)
+    for step in ("resume", "resumed"):
+        monkeypatch.setattr(
+            f"gputui.tui.commands.{module}.{step}", lambda *given, step=step: started.append((step, *given))
+        )
+    name = written.id if name == "ID" else name
+    assert cli.run([command, f"--resume={name}", *more]) == 8
+    assert followed == [(written, following)]
+    of_queue = arguments[1:] if kind == "tune" else () if kind == "scaling" else arguments
+    assert started == [("resume", written, *arguments), ("resumed", written, *of_queue)]
+
+
 def test_a_queued_measurement_waits_for_the_one_before_it(
     home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:

@@ -143,7 +143,8 @@ def test_the_result_of_a_measurement_that_goes_on(home: Path, capsys: Printed, s
 def test_the_question_before_deleting(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, snapshot: Snapshot
 ) -> None:
-    made = [recorded.write(home, name=f"run-{number}", gpus=0, seconds=13) for number in range(12)]
+    made = [recorded.write(home, name=f"run-{number}", gpus=0, seconds=13) for number in range(14)]
+    proofs = [recorded_proof.write_proof(home, name, kind=kind) for name, kind in (("p1", "ab"), ("p2", "tune"))]
     asked: list[str] = []
     monkeypatch.setattr(runs, "used_bytes", lambda *folders: 1024**2 * len(folders))
     with pytest.raises(Exception, match="which needs a terminal"):
@@ -156,10 +157,15 @@ def test_the_question_before_deleting(
         return False
 
     monkeypatch.setattr(click, "confirm", refuse)
-    for chosen in (made[:1], made):
+    for chosen in (made[:1], made[:12], made):
         assert cli.run(["runs", "rm", *(run.id for run in chosen)]) == INTERRUPTED
-        assert all(run.path.is_dir() for run in made)
+    for names in (["p1"], ["p2", "p1", "p2"]):
+        assert cli.run(["proof", "rm", *names]) == INTERRUPTED
+    assert all(path.is_dir() for path in [*(run.path for run in made), *(proof.path for proof in proofs)])
     assert capsys.readouterr().out + "\n".join(asked) == snapshot
     monkeypatch.setattr(click, "confirm", lambda text: True)
     assert cli.run(["runs", "rm", made[0].id]) == 0
-    assert [run.path.is_dir() for run in made] == [False] + [True] * 11
+    assert [run.path.is_dir() for run in made] == [False] + [True] * 13
+    assert cli.run(["proof", "rm", "p1", "p1"]) == 0
+    assert capsys.readouterr().out.endswith("deleted 1 proof: 1.0 MiB are free\n")
+    assert [proof.path.is_dir() for proof in proofs] == [False, True]

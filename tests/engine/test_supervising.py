@@ -37,7 +37,7 @@ from gputui.engine.runs.events import (
 )
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.system import stop_signals
+from gputui.engine.system import locks, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
@@ -340,6 +340,15 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     run.file("result.json").write_text("{")
     engine_failure.leave(str(tmp_path), None, ValueError())
     assert ended[-1] == 0
+
+
+def test_a_run_has_one_engine_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text("{}")
+    with locks.take(tmp_path / locks.ENGINE_LOCK):
+        command = [sys.executable, "-P", "-m", "gputui.engine", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{tmp_path} has an engine already\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([locks.ENGINE_LOCK, "result.json"])
 
 
 def test_a_result_is_put_aside_beside_the_earlier_ones(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "gradient_accumulation=4", "kernel_size=5", "stride=2", "separable=true", "xla=true", "steps_per_execution=3",
         "visible=MIG-1",
     ),
-    "several machines": ("strategy.kind=multi_worker", "data=synthetic", "communication=ring", "seed=null"),
+    "several machines": (
+        "strategy.kind=multi_worker", "data=synthetic", "communication=ring", "seed=null", "hold_steps=4",
+    ),
 }  # fmt: skip
 OWN_CODE: dict[str, tuple[str, ...]] = {
     "a file": ("entry=train.py:build", *FIGURES, "checkpoint=epoch", "micro_batches=2", "save_model=true"),

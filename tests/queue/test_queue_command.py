@@ -148,6 +148,15 @@ def test_a_name_must_mean_one_queued_run(four: list[Run], said: Said) -> None:
         )
 
 
+def test_a_run_that_waits_is_not_deleted_but_taken_out_first(four: list[Run], said: Said) -> None:
+    one = four[0]
+    out = f"{one.name} is not deleted: it is waiting; gputui stop {one.name} takes it out of the queue\n"
+    assert said("runs", "rm", one.id, "--yes", code=WRONG) == out
+    assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
+    assert said("runs", "rm", one.id, "--yes").startswith("deleted 1 run: ")
+    assert not one.path.exists()
+
+
 def test_a_pause_and_its_end(four: list[Run], said: Said) -> None:
     paused = "The queue is paused: no run is started. gputui queue start goes on.\n"
     assert said("queue", "pause") == paused

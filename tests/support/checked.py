@@ -239,6 +239,8 @@ LIMIT_TRIGGERS = [
     ("data_and_cache", NONE, "data=npz:/no/a.npz cache=of", "error", "no file /no/a.npz"),
     ("early_stop", NONE, "early_stop_patience=2 early_stop_min_delta=0.1", "error", "while train.early_stop is off"),
     ("keep_best", NONE, "keep_best=val_loss keep_best_count=3 validation_split=0", "error", "of the validation"),
+    ("gpu_only", SILENT, "visible=none memory_limit_mb=1024", "note", "nothing without a GPU"),
+    ("too_old", machine(gpu(0), gpu(1, (5, 2))), "visible=1", "error", "the chip is too old"),
 ]  # fmt: skip
 LIMIT_FINE = [
     ("partitions", VOLTA, "memory_growth=off memory_limit_mb=16384"),
