@@ -55,8 +55,8 @@ def called(*theirs: Any, **more: Any) -> tuple[CalledCallbacks, Any]:
 
 def test_callbacks_that_a_fit_adds_come_after_the_others_and_those_of_its_first_call_go_on() -> None:
     calls: list[Any] = []
-    given, first, second, other = (kind(name, calls) for kind, name in
-                                   ((Counts, "given"), (Counts, "first"), (Counts, "second"), (Other, "other")))  # fmt: skip
+    given, first, second = (Counts(name, calls) for name in ("given", "first", "second"))
+    other = Other("other", calls)
     callbacks, _ = called(given)
     for handed, expected in (
         ([given, first], ["given", "first"]),
@@ -190,7 +190,9 @@ def test_the_checkpoint_is_restored_again_only_if_a_callback_may_have_changed_th
 )  # fmt: skip
 def test_a_callback_is_called_for_batches_by_the_methods_that_it_has(method: str, called_for: str) -> None:
     calls: list[Any] = []
-    theirs: Any = type("Theirs", (keras.callbacks.Callback,), {method: lambda self, batch, logs=None: calls.append(batch)})
+    theirs: Any = type(
+        "Theirs", (keras.callbacks.Callback,), {method: lambda self, batch, logs=None: calls.append(batch)}
+    )
     callbacks, _ = called(theirs(), keras.callbacks.ModelCheckpoint("x.keras"))
     found = []
     for name in ("train", "test"):
@@ -218,7 +220,7 @@ def test_a_call_of_a_callback_is_no_hang() -> None:
 
         on_test_begin = on_train_begin
 
-    callbacks, loop = called(Looks(), heartbeat=Heartbeat())
+    callbacks, _ = called(Looks(), heartbeat=Heartbeat())
     callbacks.on_train_begin()
     callbacks.on_test_begin()
     assert (inside, beating) == ([1, 1], [0])

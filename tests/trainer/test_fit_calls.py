@@ -195,7 +195,7 @@ def test_a_training_of_gputui_is_fitted_by_keras_and_may_not_be_compiled_again_i
     data = of_fit(ON_CPU)[0]
     ModelFit(model, None, data, nothing)(train, None, Compiles(), epochs=2)
     assert (stock.calls[0][1]["x"], stock.calls[0][1]["epochs"]) == (train, 2)
-    with pytest.raises(RuntimeError, match="^compile cannot be called while the model trains, here as in Keras' fit"):
+    with pytest.raises(RuntimeError, match=r"^compile cannot be called while the model trains, here as in Keras' fit"):
         ModelFit(model, own, data, nothing)(train, None, Compiles(), epochs=2)
     assert keras.Model.compile is compiled
     other = keras.Sequential([keras.layers.Dense(1)])
