@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -109,7 +111,8 @@ LAST = [("tf32", True), ("jit", False), ("seed", 7)]
     ("settings", "calls", "opened", "positions", "available", "train"),
     [
         ((), [("visible", ["gpu0"]), ("growth", "gpu0", True)], ["GPU:0"], (0,), 2, ["GPU:0"]),
-        (("strategy.kind=one_device",), [("visible", ["gpu0"]), ("growth", "gpu0", True)], ["GPU:0"], (0,), 2, ["GPU:0"]),
+        (("strategy.kind=one_device",), [("visible", ["gpu0"]), ("growth", "gpu0", True)], ["GPU:0"], (0,), 2,
+         ["GPU:0"]),
         (("strategy.kind=one_device", "strategy.devices=[1]", "memory_growth=false"),
          [("visible", ["gpu1"]), ("growth", "gpu1", False)], ["GPU:0"], (1,), 2, ["GPU:0"]),
         (("strategy.kind=mirrored",),
@@ -223,7 +226,7 @@ def test_a_worker_has_its_own_devices_and_the_strategy_over_all(
         ]  # fmt: skip
 
     joined = SimpleNamespace(cluster=SimpleNamespace(index=1))
-    found, config = configured("strategy.kind=multi_worker", change=several, joined=joined)
+    found, _ = configured("strategy.kind=multi_worker", change=several, joined=joined)
     assert (found.connected, short(found.names), alike) == ("over 1", ["GPU:0", "GPU:1"], [("GPU", 2)])
     assert all("task:1/" in name for name in found.names)
     assert configured()[0].connected is None
@@ -298,7 +301,8 @@ def test_the_reason_is_looked_for_on_the_machine_or_in_the_log_alone(monkeypatch
         ("all", 0, ("machine",), "the driver shows 2 GPU(s), but TensorFlow can use none of them"),
         ("0,1", 1, ("log", "570.1"), "device.visible asks for 2 GPU(s), but TensorFlow can use 1"),
     ):
-        found = refused(lambda: devices.require_gpus(options(f"visible={visible}"), box, seen, [0][:seen], log))
+        given = options(f"visible={visible}"), box, seen, [0][:seen], log
+        found = refused(functools.partial(devices.require_gpus, *given))
         assert found == ("device", f"{message}: the library is missing", f"install it; {ON_CPU}")
         assert asked.pop() == (("doctor.no_gpu", *where), "the log")
 
@@ -321,7 +325,7 @@ def test_a_driver_that_cannot_be_asked_is_missed_where_there_are_signs_of_gpus(m
 
     def answers(*, nodes: bool = False, loads: bool = True, ask: Any = None) -> Machine:
         machine_query._answers.cache_clear()
-        monkeypatch.setattr(machine_query.ctypes, "CDLL", (lambda name: None) if loads else load)
+        monkeypatch.setattr(ctypes, "CDLL", (lambda name: None) if loads else load)
         monkeypatch.setattr(chips, "has_device_nodes", lambda: nodes)
         monkeypatch.setattr(machine_query, "ask", ask)
         try:

@@ -15,6 +15,7 @@ from gputui.engine.runs import Run
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.fit import built_training, model_fit
 from gputui.engine.trainer.fit.model_fit import FitData, ModelFit, more_to_come
+from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.training import options
@@ -234,7 +235,7 @@ class Saved:
         self.stop = SimpleNamespace(reason="")
         monkeypatch.setattr(built_training, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
         monkeypatch.setattr(built_training, "sync", lambda path: self.synced.append(path.name))
-        monkeypatch.setattr(built_training.models, "save", self.save)
+        monkeypatch.setattr(models, "save", self.save)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine.trainer.checkpoint import object_graph
 from gputui.engine.trainer.checkpoint.object_graph import Module, draws, walk, written
+from gputui.engine.trainer.common import versions
 
 
 class Theirs:
@@ -61,6 +62,33 @@ def test_variables_are_found_wherever_a_users_object_keeps_them_each_once() -> N
     assert found(Theirs) == ([3], 0)
     Theirs.of_class = None
     assert found(keras.Variable(7.0), "text", 3, None, np.ones(3), tf.constant(1.0), random) == ([7], 0)
+
+
+def test_a_function_that_has_not_captured_its_variable_yet_and_values_in_rings_are_searched_once() -> None:
+    def early() -> Any:
+        return later, other
+
+    other = variable(2.0)
+    ring: list[Any] = [early, variable(1.0)]
+    ring.append({"ring": ring, "method": Theirs(x=other).method})
+    assert found(ring) == ([2, 1], 0)
+    later = variable(3.0)
+    assert found(early) == ([3, 2], 0)
+    assert found(Theirs(x=keras.losses.MeanSquaredError(), y=keras.metrics.Mean())) == ([0, 0], 0)
+
+
+def test_the_generator_of_keras_is_found_although_no_object_has_it() -> None:
+    kept = versions.get_global_attribute(versions.GLOBAL_SEED_GENERATOR)
+    versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, None)
+    try:
+        assert walk([], theirs).variables == [], "before the first draw there is none"
+        keras.random.normal((1,))
+        (state,) = walk([], theirs).variables
+        before = state.numpy().tolist()
+        keras.random.normal((1,))
+        assert state.numpy().tolist() != before
+    finally:
+        versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, kept)
 
 
 def test_objects_of_other_modules_and_large_containers_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +153,13 @@ def test_a_graph_writes_what_it_assigns_also_in_functions_loops_and_branches() -
     }
     assert written(graph(lambda: read + tf.identity(plain))) == []
 
+    def passes_on() -> None:
+        _ = plain.read_value(), read.read_value()
+        tf.raw_ops.AssignVariableOp(resource=tf.identity(plain.handle), value=tf.constant(7.0))
+        tf.raw_ops.ReadVariableOp(resource=tf.identity(read.handle), dtype=tf.float32)
+
+    assert [id(each) for each in written(graph(passes_on))] == [id(plain)], "under another name"
+
 
 @pytest.mark.parametrize(
     ("draw", "name"),
@@ -137,8 +172,18 @@ def test_a_graph_writes_what_it_assigns_also_in_functions_loops_and_branches() -
         (lambda: tf.random.categorical(tf.zeros((1, 3)), 2), "tf.random.categorical"),
         (lambda: tf.random.gamma((2,), 1.0), "tf.random.gamma"),
         (lambda: tf.random.poisson((2,), 1.0), "tf.random.poisson"),
+        (lambda: tf.raw_ops.ParameterizedTruncatedNormal(
+            shape=[2], means=[0.0], stdevs=[1.0], minvals=[-1.0], maxvals=[1.0]), "tf.random.truncated_normal"),
+        (lambda: tf.image.sample_distorted_bounding_box((4, 4, 1), tf.zeros((1, 0, 4)), 0.5,
+                                                        use_image_if_no_bounding_boxes=True).begin,
+         "tf.image.sample_distorted_bounding_box"),
+        (lambda: tf.random.uniform_candidate_sampler(tf.zeros((1, 1), tf.int64), 1, 2, True, 9)[0], "a sampled loss"),
+        (lambda: tf.random.log_uniform_candidate_sampler(tf.zeros((1, 1), tf.int64), 1, 2, True, 9)[0],
+         "a sampled loss"),
+        (lambda: tf.random.learned_unigram_candidate_sampler(tf.zeros((1, 1), tf.int64), 1, 2, True, 9)[0],
+         "a sampled loss"),
     ],
-)
+)  # fmt: skip
 def test_draws_that_cannot_be_restored_are_found_with_their_lines(draw: Any, name: str) -> None:
     outer = tf.function(draw)
 

@@ -16,6 +16,7 @@ from gputui.engine.process import ending
 from gputui.engine.runs import Run, events, titles
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.telemetry import chips, resource_limits
 from gputui.engine.trainer import assembly, session
 from gputui.engine.trainer.cluster import failed_worker, tensorflow_cluster
 from gputui.engine.trainer.common.stopping import StopRequested, StopSwitch
@@ -116,7 +117,7 @@ def test_a_training_begins_at_its_newest_checkpoint_and_saves_its_model_if_it_is
     assert done.calls == [("announced", None), "guarded", ("run", None)]
     again = stand("save_model=true")
     again.latest, again.damaged = 10, "checkpoint of step 20 is damaged"
-    earlier = {"replicas": 2, "global_batch_size": 16, "steps_per_epoch": 5}
+    earlier: dict[str, Any] = {"replicas": 2, "global_batch_size": 16, "steps_per_epoch": 5}
     for given in ({"replicas": 7, "global_batch_size": 1, "steps_per_epoch": 1}, earlier):
         again.report.writer.emit(
             events.Started(pid=1, versions={}, devices=[], options={}, actual={}, epochs=2, steps=20,
@@ -277,8 +278,8 @@ def test_the_whole_event_of_a_training_and_what_it_warns_of(build: Build, monkey
     training = build("model=transformer", "width=0.1", "cast=device", "batch_size=32", "prefetch=off", "epochs=3")
     left_out: list[Any] = []
     monkeypatch.setattr(titles, "leave_out", lambda run, why: left_out.append(why))
-    monkeypatch.setattr(session.resource_limits, "usable_cpus", lambda: 5)
-    monkeypatch.setattr(session.chips, "cpu_multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(resource_limits, "usable_cpus", lambda: 5)
+    monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda: False)
     loop, report = training.loop, training.loop.built.report
     object.__setattr__(loop.built, "devices", replace(loop.built.devices, uncertain="the addresses are not known"))
     prepared = Prepared({"NCCL_DEBUG": "INFO"}, (("compile.xla", "A does nothing"),), "on CPUs 0-1",

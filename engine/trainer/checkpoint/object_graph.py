@@ -159,7 +159,6 @@ DRAWS = {
     "Multinomial": "tf.random.categorical",
     "RandomGamma": "tf.random.gamma",
     "RandomPoissonV2": "tf.random.poisson",
-    "RandomCrop": "tf.image.random_crop",
     "SampleDistortedBoundingBoxV2": "tf.image.sample_distorted_bounding_box",
     "LogUniformCandidateSampler": "a sampled loss",
     "UniformCandidateSampler": "a sampled loss",
