@@ -174,6 +174,16 @@ def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypat
     record.write()
     assert copies.measured(own, 2, models) == f"{one.name} has measured it"
     assert copies.measured(own, 3, models) == f"{one.name} has measured that 2 pay most"
+    for state in ("running", "stopped"):  # the last rounds may change it
+        record.state = state
+        record.write()
+        assert copies.measured(own, 2, models).startswith("not measured")
+    record.state = "done"
+    record.write()
+    for given, added in (("free:1", {}), ("free:2", {}), ("fits:1", {"device.visible": "free:1"}),
+                         ("[0]", {"device.visible": "free:1"})):  # fmt: skip
+        options = presets.defaults([f"device.visible={given}"]).options
+        assert copies.changes_for_queue(record, options) == {"run.per_gpu": 2} | added, given
     assert copies.measured(own, 2, ["another GPU"]).startswith("not measured")
     assert copies.measured(in_file(presets.defaults(["batch_size=7"])), 2, models).startswith("not measured")
     improved_preset.save(folder.find(one.name), home / "shared.yaml")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.proof import duration, request
+from gputui.engine import presets
+from gputui.engine.proof import duration, folder, request
 from gputui.engine.trials.record import UNREAD, Comparison
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.trials.trial import Trial
@@ -50,6 +51,42 @@ def test_the_times_of_a_search_come_from_its_trials(home: Path) -> None:
     times = duration.trial_times("cnn")
     assert times.source == f"as in {search.id}"
     assert times.seconds(2.0) == pytest.approx(12.4, abs=1.0)
+
+
+def test_times_of_another_machine_and_of_profiled_trials_do_not_count(home: Path) -> None:
+    write_search(home, "20261126-150000-cnn", host="node7")
+    assert duration.trial_times("cnn").source == "assumed: cnn has not been trained here"
+    write_search(home, "20261126-140000-cnn")
+    assert duration.trial_times("cnn").source == "as in 20261126-140000-cnn"
+    rows = ("a", "ok", 40.0), ("b", "ok", 8.0), ("b", "oom", 2.0)
+    trials = [Trial(side=side, repeat=1, run=f"0{n}-{side}", outcome=outcome, seconds=seconds)
+              for n, (side, outcome, seconds) in enumerate(rows)]  # fmt: skip
+    profiled = Trial(side="p", repeat=1, run="09-p", outcome="ok", seconds=100.0)
+    record = replace(UNREAD, comparisons=[Comparison(changes={}, trials=trials)], profile_trial=profiled)
+    assert duration.remaining_seconds(record, 2, before_any=14.0) == 16.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("loop", "diagnose --apply"), ("diagnosis", "diagnose"), ("rate", "tune --learning-rate-test"), ("tune", "tune")],
+)
+def test_the_command_that_measures_the_same_names_the_file_of_the_preset(kind: str, words: str, tmp_path: Path) -> None:
+    given = presets.defaults()
+    assert request.of_opened(kind, given, None).command == f"gputui {words} --preset {given.name} ..."
+    source = tmp_path / "mine.yaml"
+    assert request.of_opened(kind, given, source).command == f"gputui {words} --preset {source} ..."
+
+
+def test_a_proof_that_cannot_start_leaves_no_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(proof: folder.Proof, *_more: object) -> None:
+        assert proof.path.is_dir()
+        raise request.ProofError("no GPU is free")
+
+    monkeypatch.setattr(folder, "start", refuse)
+    with pytest.raises(request.ProofError, match="no GPU is free"):
+        folder.launch(request.of_opened("ab", presets.defaults(), None))
+    assert folder.proofs() == []
+    assert list((home / "proofs").iterdir()) == []
 
 
 @pytest.mark.parametrize(

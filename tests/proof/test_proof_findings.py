@@ -15,7 +15,7 @@ from gputui.engine.options import Options
 from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
-from gputui.engine.proof import proof_start, request
+from gputui.engine.proof import proof_start, request, trial_diagnosis
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
@@ -179,6 +179,30 @@ def test_a_cache_is_proposed_for_what_the_training_itself_goes_over_twice(
 
 
 # ---- an end before its time ------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_diagnosed_by_its_trial_of_median_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds: list[float] = []
+    diagnosed: list[str] = []
+
+    def figures(options: Options, before: int) -> Planted:
+        if options.input.cache != "memory":
+            return Planted(1000.0, 0.8)
+        speeds.append(4000.0 + {0: 9.0, 1: 5.0, 2: 7.0}.get(len(speeds), 0.0))
+        return Planted(speeds[-1], 0.3)
+
+    def of_trial(run: Run, *given: Any) -> dict[str, Any]:
+        diagnosed.append(run.id)
+        return as_it_is(run, *given)
+
+    as_it_is = trial_diagnosis.of_trial
+    monkeypatch.setattr(trial_diagnosis, "of_trial", of_trial)
+    made = proving(tmp_path / "proof", loop(), figures)
+    made.prover.prove()
+    kept = next(each for each in made.record.comparisons if each.decision == "kept")
+    assert diagnosed[1] == kept.good("b")[2].run
 
 
 def test_no_figures_stand_for_a_change_that_could_not_be_measured(tmp_path: Path) -> None:

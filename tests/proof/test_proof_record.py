@@ -328,6 +328,16 @@ def test_the_comments_of_a_schedule_that_follows_the_batch() -> None:
     assert comments(learning_rate="keep") == {}
 
 
+def test_the_comment_of_a_batch_size_names_the_fastest_that_learns_worse() -> None:
+    checks = [{"settings": {"input.batch_size": batch}, "decision": decision, "of": "validation", "loss_a": 0.5,
+               "loss_b": 0.25} for batch, decision in ((512, "worse"), (128, "worse"), (64, "no worse"))]  # fmt: skip
+    changes = {"input.batch_size": 64}
+    record = typed(Record, {"kind": "tune", "state": "done", "changes_kept": changes, "search": {"losses": checks}})
+    assert improved_preset.reasons(record, {}) == {
+        "input.batch_size": "512 is faster and learns worse; validation loss 0.25, 0.5 with the preset's"
+    }
+
+
 def test_a_request_that_measures_nothing_or_chooses_its_gpus_is_known() -> None:
     made = request.of_opened("ab", presets.defaults(), None)
     with pytest.raises(ProofError, match="the seconds to measure must be more than 0"):

@@ -146,6 +146,8 @@ KEPT: dict[str, Any] = {"changes_kept": XLA, "gain_total": 1.5}
         ({"kind": "loop"}, "nothing was found to make it faster (no change to try)"),
         ({"kind": "tune", **KEPT, "comparisons": [FASTER | {"decision": "kept"}]}, "1.50 times as fast with xla=true "
          "(gain +50.0 %, spread of the pairs 2.0 %)"),
+        ({"kind": "tune", **KEPT, "comparisons": [FASTER | {"decision": "kept", "gain": 0.1, "spread": 0.01},
+         FASTER | {"decision": "kept"}]}, "1.50 times as fast with xla=true (gain +50.0 %, spread of the pairs 2.0 %)"),
         ({"kind": "tune", "changes_kept": XLA}, "the preset runs out of memory, and trains with xla=true"),
     ],
 )  # fmt: skip
@@ -174,6 +176,9 @@ SEARCH: dict[str, Any] = {"candidates": [TRIED], "best": XLA, "before_speed": 10
          "2.0 %; it learns"),
         ({}, {"comparisons": [FASTER | {"decision": "rejected", "why": "w"}]}, "nothing was proved to be faster than "
          "the preset as it is: xla=true is rejected: w"),
+        ({}, {"comparisons": [FASTER | {"decision": "rejected", "why": "w"}, FASTER | {"changes": BOTH, "decision":
+         "failed", "why": "v"}]}, "nothing was proved to be faster than the preset as it is: xla=true, cache=memory "
+         "cannot be used: v"),
         ({}, {"state": "stopped", "comparisons": [FASTER | {"decision": "failed", "why": "w"}]}, "stopped before "
          "anything was proved (1 change tried)"),
         ({"losses": [{"settings": XLA, "decision": "worse"}]}, {"state": "stopped"}, "stopped before anything was "
@@ -196,6 +201,8 @@ def test_the_result_of_a_search_that_has_proved_nothing(
         (("", "heat"), "; 1 of 2 trials was disturbed by other programs", "1 of 2 trials was disturbed (heat)"),
         (("heat", "cpu", "heat"), "; 3 of 3 trials were disturbed by other programs",
          "3 of 3 trials were disturbed (heat)"),
+        (("cpu", "heat", "cpu"), "; 3 of 3 trials were disturbed by other programs",
+         "3 of 3 trials were disturbed (cpu)"),
         (("cpu", "heat"), "; 2 of 2 trials were disturbed by other programs", "2 of 2 trials were disturbed (heat)"),
     ],
 )  # fmt: skip
@@ -271,6 +278,59 @@ def test_what_has_grown_with_the_replicas(
     one = typed(Point, {"replicas": 1, "step_ms": 100.0, "input_wait": 0.2} | first)
     two = typed(Point, {"replicas": 2, "efficiency": 0.89, "step_ms": 150.0, "input_wait": 0.3} | point)
     assert scaling_sentences.limit(one, two, strong) == text
+
+
+def scaled(*points: dict[str, Any]) -> Record:
+    made = [{"replicas": 1, "global_batch_size": 64, "decision": "measured"} | point for point in points]
+    return typed(Record, {"kind": "scaling", "state": "done", "scaling": {"keep": "per-replica", "points": made}})
+
+
+def test_of_several_numbers_that_failed_the_largest_is_named() -> None:
+    failed = [{"replicas": count, "decision": "failed", "why": why} for count, why in ((2, "oom: a"), (4, "oom: b"))]
+    record = scaled({"efficiency": 1.0}, *failed)
+    assert proof_sentences.result(record) == "4 replicas could not be measured: oom: b"
+    assert list(scaling_sentences.remarks(record)) == [
+        "2 replicas could not be measured: oom: a", "4 replicas could not be measured: oom: b"]  # fmt: skip
+    assert scaling_sentences.in_brief(record) == "scaling: nothing measured so far"
+    measured = [
+        {"replicas": count, "efficiency": share, "speedup": count * share} for count, share in ((2, 0.9), (4, 0.5))
+    ]
+    record = scaled({"efficiency": 1.0}, *measured)
+    assert scaling_sentences.in_brief(record) == "scaling: 4 at 50 %, 2 at 90 %"
+    assert proof_sentences.result(record) == (
+        "4 replicas train 2.00 times as fast as 1: an efficiency of 50 %; the batch of each replica is kept (weak "
+        "scaling)"
+    )
+
+
+def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_remarked() -> None:
+    def copies(count: int, speed: float, repeats: int = 3) -> dict[str, Any]:
+        rows = [{"side": f"c{count}", "repeat": n, "run": f"{n}-{count}"} for n in range(1, repeats + 1)]
+        trials = [row | {"outcome": "ok", "samples_per_second": speed} for row in rows]
+        return {"copies": count, "trials": trials, "efficiency": speed / 100 / count, "speedup": speed / 100}
+
+    record = scaled(copies(1, 100.0), copies(2, 150.0), copies(3, 200.0), copies(4, 150.0))
+    assert list(scaling_sentences.remarks(record)) == [
+        "4 copies instead of 3: slower: -25.0 %, spread of the repeats 0.0 %"]  # fmt: skip
+    assert proof_sentences.result(record) == (
+        "3 copies at once on one GPU train 2.00 times as many samples per second as 1 (+100 %, spread of the repeats "
+        "0.0 %); each has 67 % of the speed of one alone; with run.per_gpu=3 the queue puts so many runs on a GPU"
+    )
+    undecided = scaled(copies(1, 100.0, 2), copies(2, 150.0, 2))
+    assert proof_sentences.result(undecided) == (
+        "it is undecided whether several copies at once pay: 2 train 1.50 times as many samples per second as 1, "
+        "undecided: only 2 pairs were measured, but 3 are needed"
+    )
+    on_cpu = scaled(copies(1, 100.0), copies(2, 50.0), copies(3, 60.0))
+    assert on_cpu.scaling is not None
+    on_cpu.scaling.shared = "the copies share the cores of one CPU"
+    assert proof_sentences.result(on_cpu) == (
+        "several copies at once do not pay: 2 train 0.50 times as many samples per second as 1, slower: -50.0 %, "
+        "spread of the repeats 0.0 %; 3 train 0.60 times as many samples per second as 1, slower: -40.0 %, spread of "
+        "the repeats 0.0 %"
+    )
+    assert list(scaling_sentences.remarks(on_cpu)) == [
+        "the copies share the cores of one CPU: on a GPU the result may be another"]  # fmt: skip
 
 
 # ---- the learning rate -------------------------------------------------------------------------------

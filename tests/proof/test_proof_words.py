@@ -280,6 +280,16 @@ def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: py
     assert not proof_start.in_the_way(both, GPUS, but=run.path)
 
 
+def test_a_training_on_the_cpu_is_kept_from_another_one_there_and_one_on_a_gpu_is_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda names: [])
+    recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    for visible, found in (("none", "the run recorded is running"), ("[0]", ""), ("free:1", "")):
+        options = presets.resolve("quickstart", [f"device.visible={visible}"]).options
+        assert proof_start.in_the_way(options, GPUS) == found, visible
+
+
 def test_an_ab_whose_sides_train_on_the_same_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["ab", "--preset", "quickstart", "--set", "device.visible=none"]) == 2
     refused = capsys.readouterr().err

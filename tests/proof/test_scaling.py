@@ -198,6 +198,25 @@ def test_one_that_was_stopped_goes_on_with_what_it_has_and_keeps_its_time(tmp_pa
     assert ended["ended_because"].startswith("the time budget of 0.0")
 
 
+def test_a_trial_that_was_stopped_is_measured_again(tmp_path: Path) -> None:
+    class Asked(PlantedBench):
+        def measure(self, *given: Any, **more: Any) -> Trial:
+            row = super().measure(*given, **more)
+            if len(self.asked) == 2:
+                self.stop.ask()
+                row.outcome = "stopped"
+            return row
+
+    (tmp_path / "p").mkdir()
+    record, bench = folder.empty_record(tmp_path / "p", asked()), Asked(tmp_path / "t", lambda o, n: Planted(1000.0))
+    with pytest.raises(Stopped):
+        Rounds(asked(), record, bench).measure()
+    assert [(trial.outcome, trial.key) for trial in record.trials] == [("ok", "1 1 1"), ("stopped", "")]
+    again, more = measured(tmp_path / "q", asked(), lambda o, n: Planted(1000.0), record.trials)
+    assert len(more.asked) == 8
+    assert {trial.outcome for trial in again.trials} == {"ok"}
+
+
 def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
     two = machine_with(2)
     for settings, here, counts, keep, said in [

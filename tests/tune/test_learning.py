@@ -87,6 +87,7 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
         "train.decay_steps": 25,
         "train.warmup_steps": 1,
     }
+    assert scaled(given, larger, Limits(learning_rate="sqrt", warmup_steps=9), HERE)["train.warmup_steps"] == 9
     assert scaled(given, larger, Limits(), HERE) == larger
     mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
     assert scaled(given, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.02
@@ -134,7 +135,8 @@ def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Pat
     assert found["search"].losses[0].decision == decision
     chosen = {"failed": 64, "not judged": 128}[decision]
     assert found["changes_kept"]["input.batch_size"] == chosen
-    assert ("not known" in found["search"].learning) is (decision == "not judged")
+    if decision == "not judged":
+        assert found["search"].learning == "whether it learns as well is not known"
 
 
 def test_trials_for_the_loss_are_trained_once_also_by_a_resumed_search(tmp_path: Path) -> None:
@@ -151,6 +153,15 @@ def test_trials_for_the_loss_are_trained_once_also_by_a_resumed_search(tmp_path:
     assert len(more.asked) == len(bench.asked) - len(half)
     assert again.record.changes_kept == first.record.changes_kept
     assert again.search.losses[0].samples == first.search.losses[0].samples
+
+
+def test_without_time_for_the_losses_nothing_is_said_to_be_learnt(tmp_path: Path) -> None:
+    wanted = asked(minutes=1.0)
+    found = searched(tmp_path / "p", wanted)
+    (check,) = found["search"].losses
+    assert (check.decision, check.trials, check.passes) == ("not judged", [], None)
+    assert check.why == "there is not enough time to train long enough for that; give more --minutes"
+    assert found["search"].learning == "whether it learns as well is not known"
 
 
 def test_a_margin_is_a_share_of_the_loss_within_shares_of_what_was_learnt() -> None:

@@ -1,0 +1,163 @@
+"""What each trial trains, and how trials are counted by a proof that is resumed or goes on elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.notify import notice, sending
+from gputui.engine.options import Options
+from gputui.engine.presets import Preset
+from gputui.engine.proof import folder, process, request
+from gputui.engine.proof.markdown import as_markdown
+from gputui.engine.runs import Run
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.system.identity import Process
+from gputui.engine.trials import comparing, record, trial_preset
+from gputui.engine.trials.record import Record, elapsed_of
+from gputui.engine.trials.trial_preset import STEPS
+
+from tests.support.proving import HERE, Planted, PlantedBench, progress, started
+from tests.support.recorded_proof import write_proof
+from tests.support.typed import typed
+
+# A preset in which every option that a trial sets has another value.
+GIVEN = [
+    "epochs=3", "steps_per_epoch=20", "seed=5", "schedule=cosine", "early_stop=loss", "early_stop_patience=2",
+    "early_stop_min_delta=0.5", "keep_best=val_loss", "keep_best_count=3", "run.checkpoint=epoch", "on_oom=accumulate",
+    "save_model=true", "profile=5-9", "max_minutes=90", "measure_seconds=9", "follow=[tensorboard]",
+    "notify.command=echo", "notify.url=https://example.org", "notify.format=slack", "notify.when=end",
+]  # fmt: skip
+QUIET: dict[str, Any] = {
+    "run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False, "run.follow": [], "run.keep_best": "off",
+    "run.keep_best_count": 1, "train.early_stop": "off", "train.early_stop_patience": 5,
+    "train.early_stop_min_delta": 0.0, "notify.command": None, "notify.url": None, "notify.format": None,
+    "notify.when": "never",
+}  # fmt: skip
+
+
+def flat(preset: Preset) -> dict[str, Any]:
+    groups = asdict(preset.options).items()
+    return {f"{group}.{name}": value for group, options in groups for name, value in options.items()}
+
+
+def changed(before: Preset, after: Preset) -> dict[str, Any]:
+    """The options in which two presets differ, with their values in the second one."""
+    old = flat(before)
+    return {key: value for key, value in flat(after).items() if old[key] != value}
+
+
+def test_a_trial_changes_only_its_length_and_leaves_nothing() -> None:
+    given = presets.defaults(GIVEN)
+    quiet = {key: value for key, value in QUIET.items() if flat(given)[key] != value}
+    assert len(quiet) >= 12
+    assert changed(given, trial_preset.as_trial(given, 11, 6.0, HERE)) == quiet | {
+        "train.epochs": 1, "train.steps_per_epoch": STEPS, "train.decay_steps": 60, "train.seed": 11,
+        "run.profile": "off", "run.max_minutes": pytest.approx(16.2), "run.measure_seconds": 6.0,
+    }  # fmt: skip
+    profiled = trial_preset.as_trial(given, 11, 6.0, HERE, profile="30-49", most_seconds=90.0).options.run
+    assert (profiled.profile, profiled.max_minutes) == ("30-49", 1.5)
+    probe = trial_preset.as_trial(given, 11, trial_preset.PROBE_SECONDS, HERE).options
+    assert probe.train.steps_per_epoch == 30
+
+
+def test_a_training_for_its_loss_changes_only_its_length_and_leaves_nothing() -> None:
+    given = presets.defaults(GIVEN)
+    quiet = {key: value for key, value in QUIET.items() if flat(given)[key] != value}
+    made = trial_preset.as_training(given, 12, (2, None), HERE, 90.0)
+    assert changed(given, made) == quiet | {
+        "train.epochs": 2, "train.steps_per_epoch": None, "train.decay_steps": 60, "train.seed": 12,
+        "run.profile": "off", "run.max_minutes": 1.5, "run.measure_seconds": None,
+    }  # fmt: skip
+    assert trial_preset.as_training(given, 12, (1, 7), HERE, 90.0).options.train.steps_per_epoch == 7
+
+
+def test_a_resumed_proof_numbers_its_trials_after_those_that_there_are(tmp_path: Path) -> None:
+    for name in ("01-a", "02-b"):
+        (tmp_path / name).mkdir()
+
+    def figures(options: Options, before: int) -> Planted:
+        return Planted()
+
+    bench = PlantedBench(tmp_path, figures)
+    rows = [bench.measure(presets.defaults(), "a", 2), bench.learn(presets.defaults(), "b", 3, (1, 5), 60.0)]
+    assert [(row.run, row.side, row.repeat) for row in rows] == [("03-a", "a", 2), ("04-b", "b", 3)]
+    assert [options.train.seed for options in bench.asked] == [7, 9], "a pair for the loss has a seed of its own"
+    assert [options.run.measure_seconds for options in bench.asked] == [5.0, None]
+    assert bench.run_of(rows[1]).path == tmp_path / "04-b"
+
+
+def test_the_losses_of_a_run_are_over_the_samples_of_its_latest_start(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    options = presets.defaults().options
+    writer = EventWriter(tmp_path / "r" / "events.jsonl", "r")
+    for batch, step, loss in ((64, 1, 2.0), (16, 6, 1.0)):  # its memory ran out, so that its batch is smaller
+        writer.emit(started(options, batch))
+        writer.emit(progress(step, loss, Planted()))
+        writer.emit(replace(progress(step + 1, loss, Planted()), loss=None))
+    writer.close()
+    assert comparing.losses(Run(tmp_path / "r")) == [(64.0, 2.0), (96.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("place", "elapsed"), [({}, 200.0), ({"host": "node7", "boot_id": "b", "pid_namespace": "1"}, 500.0)]
+)
+def test_the_time_of_a_proof_elsewhere_is_that_of_the_wall_clocks(
+    monkeypatch: pytest.MonkeyPatch, place: dict[str, str], elapsed: float
+) -> None:
+    made = typed(Record, {"kind": "ab", "started_t": time.time() - 500.0, "started_mark": 100.0})
+    if not place:
+        made.set_process(Process.current())
+    for name, value in place.items():
+        setattr(made, name, value)
+    monkeypatch.setattr(record, "steady", lambda: 300.0)
+    assert elapsed_of(made) == pytest.approx(elapsed, abs=60)
+
+
+def test_a_proof_that_is_resumed_twice_keeps_the_trials_of_both_times(home: Path) -> None:
+    asked = request.of_opened("tune", presets.defaults(), None)
+    rows = [{"side": "a", "repeat": 1, "run": f"0{n}-a", "outcome": "ok"} for n in range(1, 4)]
+    proof = write_proof(home, "20261127-t", kind="tune", state="stopped", pid=1, comparisons=[],
+                        baseline_trials=rows[2:], earlier=rows[:2], seconds=262.0)  # fmt: skip
+    again = folder.empty_record(proof.path, asked)
+    assert [trial.run for trial in process._go_on(proof.path, again)] == ["01-a", "02-a", "03-a"]
+    assert [trial.run for trial in again.all_trials] == ["01-a", "02-a", "03-a"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": "failed", "error": "no disk"}, {"outcome": "failed", "failed": True, "error": "no disk"}),
+        ({"state": "stopped"}, {"outcome": "stopped", "result": "stopped before the measurement of any change was "
+         "complete"}),
+        ({"state": "done", "changes_kept": {"compile.xla": True}, "gain_total": 1.5},
+         {"outcome": "done", "result": "1.50 times as fast with xla=true"}),
+    ],
+)  # fmt: skip
+def test_the_notice_of_a_proof_has_its_result_or_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], told: dict[str, Any]
+) -> None:
+    made: list[object] = []
+
+    def send(find: Any, make: Any) -> list[str]:
+        made.append(make())
+        return []
+
+    monkeypatch.setattr(sending, "send_to", send)
+    data = typed(Record, {"kind": "loop", "id": "p", "preset_name": "cnn", "seconds": 9.0, **fields})
+    data.path = tmp_path / "p" / "proof.json"
+    process._notify(request.of_opened("loop", presets.defaults(), None), data)
+    whole: dict[str, Any] = {"kind": "loop", "id": "p", "title": "cnn", "seconds": 9.0, "folder": str(tmp_path / "p")}
+    assert made == [notice.Notice(**whole | told)]
+
+
+def test_the_report_begins_with_the_result_and_the_disturbed_trials() -> None:
+    rows = [{"run": str(n), "outcome": "ok", "side": "a", "disturbed": reason} for n, reason in enumerate(("", "heat"))]
+    report = as_markdown(typed(Record, {"kind": "loop", "state": "done", "repeats": 3, "baseline_trials": rows}))
+    assert report.splitlines()[2] == (
+        "**Nothing was found to make it faster (no change to try); 1 of 2 trials was disturbed by other programs.**"
+    )
