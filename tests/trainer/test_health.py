@@ -107,8 +107,11 @@ def test_a_weight_that_is_not_finite_ends_the_training_or_is_a_warning(monkeypat
     assert warned.told == ["waits", ("nan", what.format(0), HINT, "train.stop_on_nan")]
 
 
-def test_a_loss_of_nan_with_finite_weights_starts_its_mean_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked = Checked(monkeypatch)
+@pytest.mark.parametrize("stop_on_nan", [True, False])
+def test_a_loss_of_nan_with_finite_weights_starts_its_mean_again(
+    stop_on_nan: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = Checked(monkeypatch, stop_on_nan=stop_on_nan)
     checked.seconds = 1.0
     checked.health.check(1, {"loss": 0.5})
     checked.health.check(2)

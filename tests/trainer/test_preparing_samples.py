@@ -77,7 +77,9 @@ def test_samples_that_follow_the_last_ones_are_read_on_and_others_from_their_pla
     assert label(next(numbers.samples.loaded("train", 0, 3))) == 100, "left at its first sample"
     assert numbers.labels("train", 1, 1) == [101]
     assert numbers.labels("train", 0, 1) == [100]
-    assert numbers.opened[4:] == [("train", 0), ("train", 1), ("train", 0)]
+    assert label(next(numbers.samples.loaded("train", 0, 3))) == 100
+    assert numbers.labels("train", 1, 1) == [101], "after one that was left, too"
+    assert numbers.opened[4:] == [("train", 0), ("train", 1), ("train", 0), ("train", 0), ("train", 1)]
     assert list(map(label, numbers.samples.fresh("train"))) == [100, 101, 102, broken, 104]
     assert numbers.opened[-1] == ("train", 0)
 
@@ -108,13 +110,13 @@ def test_a_fault_of_the_machine_is_no_broken_sample(fault: Exception) -> None:
 
 
 class Time:
-    """Each sample takes a second of the clock."""
+    """Each sample takes a second of the clock, and the first one a minute."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, numbers: Numbers) -> None:
         self.now, load = 50.0, numbers.samples.load
 
         def slow(part: str, element: Any) -> Any:
-            self.now += 1.0
+            self.now += 60.0 if self.now == 50.0 else 1.0
             return load(part, element)
 
         numbers.samples.load = slow
@@ -180,7 +182,7 @@ SHARD = {"number": 3, "part": "train", "first": 1, "samples": 4}
 def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
     written: str, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers, answers = Numbers(broken=(2,)), list[Any]()
+    numbers, answers = Numbers(broken=(3,)), list[Any]()
     Time(monkeypatch, numbers)
     monkeypatch.setattr(work, "PROGRESS_SECONDS", 2.0)
     work.obey({"shard": SHARD}, numbers.samples, replace(request_, format=written), answers.append)
@@ -190,18 +192,18 @@ def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
     entry = {
         "number": 3, "part": "train", "file": name, "samples": 3, "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "broken": [{"sample": "train 2: 2", "reason": "no image 2; nothing"}],
+        "broken": [{"sample": "train 3: 3", "reason": "no image 3; nothing"}],
     }  # fmt: skip
     assert answers == [{"at": 1}, {"at": 3}, {"written": entry}], "of all that were read, every two seconds"
     if written == "npz":
-        rows = bytes([101, 1, 103, 1, 104, 1])
-        assert content == rows + np.array([101, 103, 104], "int64").tobytes()
+        rows = bytes([101, 1, 102, 1, 104, 1])
+        assert content == rows + np.array([101, 102, 104], "int64").tobytes()
     else:
         stored = tf.data.TFRecordDataset(str(request_.folder / name)).map(
             lambda record: preset_data._decoded(record, "uint8", (2,))
         )
         assert [(x.tolist(), int(y)) for x, y in stored.as_numpy_iterator()] == [
-            ([number, 1], number) for number in (101, 103, 104)
+            ([number, 1], number) for number in (101, 102, 104)
         ]
 
 
@@ -257,7 +259,7 @@ def test_what_keeps_a_file_from_being_written_is_told_and_leaves_nothing(
 def test_joined_files_are_arrays_in_the_order_that_a_training_draws_back(
     test: bool, dtype: str, shape: tuple[int, ...], request_: Request
 ) -> None:
-    parts = {"validation": [[1, 2], []], "train": [[3], [], [4, 5, 6]]}
+    parts = {"validation": [[1, 2], [], [9]], "train": [[3], [], [4, 5, 6]]}
     files: list[dict[str, Any]] = []
     for part, groups in parts.items():
         for labels in groups:
@@ -280,9 +282,9 @@ def test_joined_files_are_arrays_in_the_order_that_a_training_draws_back(
         end = "_train" if test else ""
         labels = arrays[f"y{end}"]
         drawn = np.random.default_rng(seed).permutation(len(labels))
-        assert labels[drawn].tolist() == ([3, 4, 5, 6] if test else [3, 4, 5, 6, 1, 2])
+        assert labels[drawn].tolist() == ([3, 4, 5, 6] if test else [3, 4, 5, 6, 1, 2, 9])
         if test:
-            assert arrays["y_test"].tolist() == [1, 2], "the test part is not drawn"
+            assert arrays["y_test"].tolist() == [1, 2, 9], "the test part is not drawn"
         for x, y in ((arrays[f"x{end}"], labels), *([(arrays["x_test"], arrays["y_test"])] if test else [])):
             assert (x.dtype, x.shape, y.dtype) == (dtype, (len(y), *shape), "int64")
             assert all((row == number).all() for row, number in zip(x, y, strict=True))

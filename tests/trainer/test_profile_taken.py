@@ -149,6 +149,8 @@ def test_layers_are_recorded_by_the_scopes_of_their_operations() -> None:
     assert len(recorded) == 12
     assert all(name == owner for name, owner in recorded), recorded
     assert len({name for name, _ in recorded}) == 5
+    assert model.name in scopes.names.values()
+    assert "" not in scopes.names.values()
 
 
 def test_a_profile_names_the_layers_and_gives_their_methods_back(build: Build) -> None:
