@@ -136,6 +136,8 @@ class WatchedFit:
         return now
 
     def _first_done(self) -> None:
+        if self.report.first_seconds.step is not None:  # at the end of an epoch of one execution
+            return
         self._read()  # the first execution has ended when its figures are known
         self.report.first_step_done(time.perf_counter() - self._began)
         self._pulses.first_step_done()

@@ -1,0 +1,455 @@
+"""A fit that `Monitor` watches, with a stand-in for Keras: its events, its end, and the signals that it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from gputui.engine import runs
+from gputui.engine.job import environment_variables
+from gputui.engine.runs import Run
+from gputui.engine.system import locks, stop_signals
+from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry import resource_limits
+from gputui.engine.trainer.measure import first_times, progress_reports
+from gputui.engine.trainer.monitor import callback, description, fit_life, watched_fit
+from gputui.engine.trainer.monitor.callback import Monitor
+from gputui.engine.trainer.monitor.fit_life import Fit, Life
+from gputui.engine.trainer.monitor.watched_fit import Position, WatchedFit
+from gputui.engine.trainer.setup.devices import Devices
+
+# ---- where a fit is ----------------------------------------------------------------------------
+
+
+def test_the_position_follows_from_the_epoch_and_its_steps_which_may_be_known_only_after_the_first() -> None:
+    known = Position({"epochs": 3, "steps": 10})
+    known.epoch = 2
+    known.execution_begins(4)
+    assert (known.epochs, known.steps, known.step) == (3, 30, 24)
+    known.ended = 9
+    known.epoch_ends(2)
+    assert (known.step, known.steps_per_epoch) == (30, 10)
+    unknown = Position({})
+    assert (unknown.epochs, unknown.steps) == (1, 0)
+    unknown = Position({"epochs": 2})
+    unknown.execution_begins(4)
+    assert (unknown.step, unknown.steps) == (4, 0)
+    unknown.ended = 6
+    unknown.epoch_ends(0)
+    assert (unknown.step, unknown.steps_per_epoch, unknown.steps) == (7, 7, 14)
+
+
+# ---- its events --------------------------------------------------------------------------------
+
+
+class Model:
+    """As Keras has it, without training: its loss is the number of steps."""
+
+    jit_compile, steps_per_execution, optimizer = False, 2, None
+    stop_training = False
+    distribute_strategy = SimpleNamespace(num_replicas_in_sync=1)
+
+    def __init__(self) -> None:
+        self.mean = keras.metrics.Mean(name="loss")
+        self.metrics, self.variables = [self.mean], list[Any]()
+
+    def get_metrics_result(self) -> dict[str, float]:
+        return {"loss": float(self.mean.result())}
+
+
+class Lives:
+    """Stands for the threads and the signals of a fit."""
+
+    def __init__(self, run: Run, seconds: float, fit: Any, stop: Any, gone: Any, clock: Any) -> None:
+        self.given, self.stop, self.gone, self.ended = (run, seconds, fit), stop, gone, 0
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+class Played:
+    """A fit of epochs with executions of two steps that take a second each."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **params: Any) -> None:
+        self.now, self.model = 1000.0, Model()
+        clock = SimpleNamespace(perf_counter=lambda: self.now)
+        for module in (watched_fit, progress_reports, first_times):
+            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(watched_fit, "Life", Lives)
+        monkeypatch.setattr(description, "devices", lambda model: (Devices("CPU", ("/device:CPU:0",)), None))
+        monkeypatch.setattr(description, "_versions", lambda: {"python": "3"})
+        monkeypatch.setattr(resource_limits, "usable_cpus", lambda: 4)
+        monkeypatch.setattr(progress_reports, "peak_bytes", lambda names: {})
+        monkeypatch.setattr(os, "environ", {"HOME": "/root"})
+        run = Run(folder)
+        run.file("preset.yaml").write_text("train: {epochs: 2}\n")
+        self.run = run
+        self.fit: Any = WatchedFit(run, self.model, {"epochs": 2, **params}, 8, 0.5, "the fit")  # type: ignore[arg-type]
+
+    @property
+    def life(self) -> Any:
+        return self.fit._life
+
+    def execution(self, batch: int, seconds: float = 2.0) -> None:
+        self.fit.execution_begins(batch)
+        self.now += seconds
+        self.model.mean.update_state(float(batch))
+        self.fit.execution_ended(batch + 1, {"loss": float(self.model.mean.result())})
+
+    def epoch(self, number: int, *batches: int, evaluates: bool = False) -> None:
+        self.fit.epoch_begins(number)
+        for batch in batches:
+            self.execution(batch)
+        metrics = {"loss": 0.5}
+        if evaluates:
+            self.fit.evaluation_begins()
+            self.model.mean.update_state(100.0)  # it uses the same mean
+            self.now += 60.0
+            self.fit.evaluation_runs()
+            self.now += 5.0
+            self.fit.evaluation_ends()
+            metrics["val_loss"] = 0.75
+        self.fit.epoch_ends(number, metrics)
+        self.model.mean.reset_state()
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        lines = self.run.file("events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["type"] in kinds]
+
+
+@pytest.mark.parametrize("steps", [6, None])
+def test_each_phase_epoch_and_pulse_of_a_fit_is_written(
+    steps: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(tmp_path, monkeypatch, steps=steps)
+    played.epoch(0, 0, 2, 4, evaluates=True)
+    played.now += 30.0  # other callbacks
+    played.epoch(1, 0, 2, 4, evaluates=True)
+    played.fit.finish()
+    told = [(event["phase"], event["detail"]) for event in played.events("phase")]
+    training, evaluating = ("training", ""), ("evaluating", "")
+    assert told == [
+        ("compiling", "tracing"), training, ("compiling", "evaluation"), evaluating, training, training,
+        evaluating, training, ("ended", ""),
+    ]  # fmt: skip
+    progress = [
+        (each["epoch"], each["step"], each["steps"], each["loss"], each["window_loss"], each["metrics"])
+        for each in played.events("progress")
+    ]
+    known = 12 if steps else 0
+    assert progress == [
+        (1, 2, known, 0.0, 0.0, {}), (1, 4, known, 1.0, 2.0, {}), (1, 6, 12, 0.5, 4.0, {}),
+        (2, 6, 12, 0.0, None, {}),
+        (2, 8, 12, 0.0, 0.0, {}), (2, 10, 12, 1.0, 2.0, {}),
+        (2, 12, 12, 0.5, 4.0, {}),
+    ]  # fmt: skip
+    epochs = [(each["epoch"], each["step"], each["metrics"]) for each in played.events("epoch")]
+    assert epochs == [(1, 6, {"loss": 0.5, "val_loss": 0.75}), (2, 12, {"loss": 0.5, "val_loss": 0.75})]
+    result = dict(played.run.result or {})
+    assert (result["outcome"], result["trainer_returncode"], result["error"]) == ("ok", 0, None)
+    assert (result["epochs"], result["steps"], result["global_batch_size"]) == (2, 12, 8)
+    assert result["first_step_seconds"] == 2.0
+    assert result["first_evaluation_seconds"] == 60.0
+    figures = result["samples_per_second"], result["measured_steps"], result["measured_seconds"]
+    # Evaluations, and what other callbacks do, are no time of steps. Of unknown length, twenty steps warm up.
+    assert figures == ((8.0, 10, 10.0) if steps else (None, 0, None))
+    assert played.life.ended == 1
+    assert played.life.given == (played.run, 0.5, "the fit")
+
+
+STARTED = (
+    "pid", "versions", "devices", "gpus", "gpu_devices", "options", "replicas", "global_batch_size", "steps_per_epoch",
+    "epochs", "steps", "train_samples", "validation_samples", "cpus", "actual",
+)  # fmt: skip
+
+
+def test_the_started_event_has_what_keras_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config.experimental, "tensor_float_32_execution_enabled", lambda: True)
+    monkeypatch.setattr(environment_variables, "tf32_overridden", lambda: True)
+    played = Played(tmp_path, monkeypatch, steps=6)
+    (started,) = played.events("started")
+    assert {key: started[key] for key in STARTED} == {
+        "pid": os.getpid(), "versions": {"python": "3"}, "devices": ["/device:CPU:0"], "gpus": [], "gpu_devices": [],
+        "options": {"train": {"epochs": 2}}, "replicas": 1, "global_batch_size": 8, "steps_per_epoch": 6, "epochs": 2,
+        "steps": 12, "train_samples": None, "validation_samples": None, "cpus": 4,
+        "actual": {"jit_compile": False, "optimizer": None, "tf32": False, "environment": {}},
+    }  # fmt: skip
+    played.fit.finish()
+
+
+def test_an_epoch_of_one_execution_has_a_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(tmp_path, monkeypatch, steps=2)
+    played.model.jit_compile = True
+    played.epoch(0, 0)
+    told = [(event["phase"], event["detail"]) for event in played.events("phase")]
+    assert told == [("compiling", "XLA"), ("training", "")]
+    played.now += 30.0  # the script's own work
+    played.epoch(1, 0)
+    played.fit.finish()
+    assert [event["phase"] for event in played.events("phase")] == ["compiling", "training", "training", "ended"]
+    assert (played.run.result or {})["first_step_seconds"] == 2.0
+    assert [event["step"] for event in played.events("progress")] == [2, 2, 4]
+
+
+def test_a_stop_ends_the_fit_after_its_step_and_the_run_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(tmp_path, monkeypatch, steps=6)
+    played.fit.epoch_begins(0)
+    played.execution(0)
+    assert not played.model.stop_training
+    played.life.stop()
+    assert not played.model.stop_training, "the thread of the training sets it"
+    played.execution(2)
+    assert played.model.stop_training
+    played.fit.finish()
+    played.fit.gone()
+    result = dict(played.run.result or {})
+    assert (result["outcome"], result["trainer_returncode"], result["error"]) == ("stopped", 0, None)
+    assert played.life.ended == 1
+
+
+@pytest.mark.parametrize(
+    ("stops", "end", "outcome", "code", "error"),
+    [
+        (False, "gone", "error", 1, watched_fit.INTERRUPTED),
+        (True, "gone", "stopped", 0, None),
+        (False, "failed", "error", 1, {
+            "kind": "monitor", "message": "the fit goes on unwatched: KeyError: x", "hint": "see the script's output",
+        }),
+    ],
+)  # fmt: skip
+def test_a_fit_that_ends_without_a_report_ends_its_run(
+    stops: bool, end: str, outcome: str, code: int, error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = Played(tmp_path, monkeypatch, steps=6)
+    if stops:
+        played.life.stop()
+    if end == "gone":
+        played.life.gone()
+    else:
+        played.fit.failed("KeyError: x")
+    result = dict(played.run.result or {})
+    assert (result["outcome"], result["trainer_returncode"], result["error"]) == (outcome, code, error)
+    assert played.life.ended == 1
+
+
+# ---- what fails --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (KeyError("a\n b"), "KeyError: 'a\\n b'"), (ValueError("a\n  b"), "ValueError: a b"),
+        (ValueError("x" * 400), "ValueError: " + "x" * 288),
+        (OSError(28, "No space left on device", "/runs/x"), "No space left on device: /runs/x"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_printed_in_a_line_and_ends_the_watching(
+    fault: Exception, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monitor, told = Monitor(), list[str]()
+
+    def fail(*_: Any) -> None:
+        raise fault
+
+    monitor._watched = SimpleNamespace(epoch_begins=fail, failed=told.append)  # type: ignore[assignment]
+    monitor.on_epoch_begin(3)
+    assert capsys.readouterr().err == f"gputui: this fit is not watched: {why}\n"
+    assert told == [why]
+    monitor.on_epoch_begin(4)
+    monitor.on_train_end()
+    assert capsys.readouterr().err == ""
+
+
+def test_each_call_of_keras_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *given: told.append((name, *given))
+
+    monitor = Monitor()
+    for call in ("on_epoch_begin", "on_train_batch_begin", "on_train_batch_end", "on_test_begin", "on_train_end"):
+        getattr(monitor, call)(*([0] if "epoch" in call or "batch" in call else []))
+    assert told == [], "without a fit there is nothing to watch"
+    monitor._watched = Watched()  # type: ignore[assignment]
+    monitor.on_epoch_begin(2)
+    monitor.on_train_batch_begin(5)
+    monitor.on_train_batch_end(6, {"loss": 1})
+    monitor.on_test_begin()
+    for batch in (0, 1, 2):
+        monitor.on_test_batch_begin(batch)
+    monitor.on_test_end()
+    monitor.on_epoch_end(2, {"loss": tf.constant(0.5), "word": "x"})
+    monitor.on_train_end()
+    assert told == [
+        ("epoch_begins", 2), ("execution_begins", 5), ("execution_ended", 6, {"loss": 1}), ("evaluation_begins",),
+        ("evaluation_runs",), ("evaluation_runs",), ("evaluation_ends",), ("epoch_ends", 2, {"loss": 0.5}), ("finish",),
+    ]  # fmt: skip
+    monitor.on_train_end()
+    assert len(told) == 9, "the fit has ended"
+
+
+def test_a_run_is_made_with_the_batch_size_that_is_given_or_that_keras_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def create(name: str, preset: str) -> Run:
+        made.append((name, preset))
+        return Run(tmp_path)
+
+    monkeypatch.setattr(runs, "create", create)
+    monkeypatch.setattr(description, "preset", lambda *given: given)
+    monkeypatch.setattr(callback, "WatchedFit", lambda *given: given)
+    monkeypatch.setattr(callback, "Fit", lambda: SimpleNamespace(batch_size=lambda: 16))
+    for size, expected in ((None, 16), (64, 64)):
+        monitor = Monitor("mine", batch_size=size, sample_seconds=0.25)
+        monitor.set_params({"epochs": 3})
+        monitor.on_train_begin()
+        watched: Any = monitor._watched
+        assert made.pop() == ("mine", ("mine", None, {"epochs": 3}, expected))
+        assert watched[1:5] == (None, {"epochs": 3}, expected, 0.25)
+        assert monitor.run == watched[0]
+
+
+# ---- whether it still runs ---------------------------------------------------------------------
+
+
+def test_a_fit_is_known_by_its_frame_until_it_returns() -> None:
+    def fit(size: Any) -> tuple[Fit, Any, bool]:
+        epoch_iterator = SimpleNamespace(data_adapter=SimpleNamespace(batch_size=size))
+        assert epoch_iterator
+        made = Fit()
+        return made, made.batch_size(), made.runs()
+
+    for size, known in ((32, 32), (0, None), (None, None), ("32", None)):
+        made, found, runs = fit(size)
+        assert (found, runs, made.runs()) == (known, True, False)
+    made.forget()
+    assert (made.batch_size(), made.runs()) == (None, False)
+    loop = Fit()
+    assert (loop.batch_size(), loop.runs()) == (None, True), "a loop of one's own"
+
+
+# ---- signals -----------------------------------------------------------------------------------
+
+
+class Signals:
+    """The handlers of this process, which the tests leave alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.handlers: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, stop_signals.BY_PERSON: signal.SIG_DFL}
+        monkeypatch.setattr(signal, "signal", self.handlers.__setitem__)
+        monkeypatch.setattr(signal, "getsignal", self.handlers.__getitem__)
+
+    @property
+    def both(self) -> tuple[Any, Any]:
+        return self.handlers[signal.SIGTERM], self.handlers[stop_signals.BY_PERSON]
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> Signals:
+    return Signals(monkeypatch)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Callable[..., Life]]:
+    lives: list[Life] = []
+
+    def begin(runs: Callable[[], bool] = lambda: True, gone: Callable[[], None] = lambda: None) -> Life:
+        run = Run(tmp_path / str(len(lives)))
+        run.path.mkdir()
+        fit: Any = SimpleNamespace(runs=runs, forget=lambda: run.path.joinpath("forgotten").touch())
+        lives.append(Life(run, 3600.0, fit, lambda: None, gone, RunClock.launched()))
+        return lives[-1]
+
+    yield begin
+    for life in lives:
+        if not life._done.is_set():
+            life.end()
+
+
+DEFAULT: Any = signal.SIG_DFL
+
+
+theirs: Any = signal.default_int_handler  # stands for a handler of the script's own
+
+
+def test_the_stop_signals_are_taken_while_a_fit_runs_and_given_back(signals: Signals, live: Any) -> None:
+    first = live()
+    assert signals.both == (first._on_signal, first._on_person)
+    second = live()
+    assert signals.both == (first._on_signal, first._on_person), "those of a fit that runs stay"
+    second.end()
+    assert signals.both == (first._on_signal, first._on_person)
+    first.end()
+    assert signals.both == (DEFAULT, DEFAULT)
+
+
+def test_handlers_of_the_script_stay(signals: Signals, live: Any) -> None:
+    signals.handlers[signal.SIGTERM] = theirs
+    live().end()
+    assert signals.both == (theirs, DEFAULT)
+    signals.handlers.update({signal.SIGTERM: DEFAULT, stop_signals.BY_PERSON: theirs})
+    life = live()
+    assert signals.both == (life._on_signal, theirs)
+    life.end()
+    assert signals.both == (DEFAULT, theirs)
+    life = live()
+    signals.handlers.update({signal.SIGTERM: theirs, stop_signals.BY_PERSON: theirs})  # meanwhile
+    life.end()
+    assert signals.both == (theirs, theirs)
+
+
+def test_another_fit_takes_the_signals_that_an_ended_one_has_left(signals: Signals, live: Any) -> None:
+    here = [True]
+    left = live(runs=lambda: here[0])
+    here[0] = False  # it was interrupted
+    life = live()
+    assert signals.both == (life._on_signal, life._on_person)
+    left.end()
+    assert signals.both == (life._on_signal, life._on_person)
+
+
+def test_in_another_thread_no_signal_is_taken(signals: Signals, live: Any) -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(live()))
+    thread.start()
+    thread.join()
+    found[0].end()
+    assert signals.both == (DEFAULT, DEFAULT)
+
+
+def test_a_fit_that_is_gone_is_noticed_and_its_status_is_written(
+    signals: Signals, live: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_life, "HEARTBEAT_SECONDS", 0.01)
+    here, gone = [True], threading.Event()
+    life = live(runs=lambda: here[0], gone=gone.set)
+    file = tmp_path / "0" / "status.json"
+    status = json.loads(file.read_text())
+    assert (status["phase"], status["engine_pid"], status["trainer_pid"]) == ("training", os.getpid(), os.getpid())
+    first = status["heartbeat"]
+    while json.loads(file.read_text())["heartbeat"] == first:
+        time.sleep(0.005)
+    assert not gone.is_set()
+    here[0] = False
+    assert gone.wait(60)
+    assert locks.held(tmp_path / "0" / locks.ENGINE_LOCK)
+    life.end()
+    assert not locks.held(tmp_path / "0" / locks.ENGINE_LOCK)
+    assert (tmp_path / "0" / "forgotten").exists(), "its frame holds the data of the fit"
+    ended = json.loads(file.read_text())
+    assert ended == {"phase": "ended", "heartbeat": ended["heartbeat"], "stop_requests": 0}
