@@ -274,6 +274,9 @@ class Draws(keras.utils.PyDataset):  # type: ignore[misc]
     def load(self) -> None:
         self.left.append(3)
 
+    def swap(self) -> None:
+        first, [*self.order] = 1, [2, 3]  # noqa: F841
+
     def look(self) -> int:
         local: list[Any] = [self.order]
         local.append(3)
@@ -289,4 +292,5 @@ def test_what_a_dataset_keeps_that_is_not_repeated_is_named_with_its_line() -> N
         f"Draws.__getitem__ changes self.cache (test_own_parts.py:{first + 8})",
         f"Draws.on_epoch_end draws from np.random (test_own_parts.py:{first + 13})",
         f"Draws.load changes self.left (test_own_parts.py:{first + 16})",
+        f"Draws.swap changes self.order (test_own_parts.py:{first + 19})",
     ]

@@ -80,14 +80,12 @@ def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
             module, called = ast.unparse(node.func.value), node.func.attr
             if module in GLOBAL_STATES and called not in GENERATORS:
                 yield f"draws from {module}", node.lineno
-        if method.name not in REPEATED and (kept := _changed(node, me)):
-            yield f"changes {kept}", node.lineno
+        if method.name not in REPEATED:
+            yield from ((f"changes {kept}", node.lineno) for kept in _changed(node, me))
 
 
-def _changed(node: ast.AST, me: str) -> str:
-    """Return the attribute of the PyDataset that a statement changes. Empty if it changes none. `me` is the name of the
-    `self` parameter.
-    """
+def _changed(node: ast.AST, me: str) -> list[str]:
+    """Return the attributes of the object that a statement changes. `me` is the name of the `self` parameter."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
@@ -95,7 +93,14 @@ def _changed(node: ast.AST, me: str) -> str:
         targets = [node.target]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
         targets = [node.func.value]
-    return next((name for target in targets if (name := _attribute(target, me))), "")
+    return [name for target in targets for part in _unpacked(target) if (name := _attribute(part, me))]
+
+
+def _unpacked(target: ast.expr) -> list[ast.expr]:
+    """Return the targets in `target`, such as `self.a` and `self.b` of `self.a, *self.b = ...`."""
+    if isinstance(target, ast.Tuple | ast.List):
+        return [part for item in target.elts for part in _unpacked(item)]
+    return _unpacked(target.value) if isinstance(target, ast.Starred) else [target]
 
 
 def _attribute(target: ast.expr, me: str) -> str:
@@ -130,9 +135,9 @@ def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
         return
     me = method.args.args[0].arg if method.args.args else ""
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
-        kept = _changed(node, me)
-        if kept and kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
-            yield f"changes {kept}", node.lineno
+        for kept in _changed(node, me):
+            if kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
+                yield f"changes {kept}", node.lineno
 
 
 def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
