@@ -212,7 +212,7 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
         (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
         (image, SimpleNamespace(spec=tf.TensorSpec(None))),
     ):  # fmt: skip
-        model_checks.check_batches(model, stream)  # type: ignore[arg-type]
+        model_checks.check_batches(model, stream)
     assert refused(lambda: model_checks.check_batches(image, batched(8, 3))) == (
         "train's elements have shape (None, 8, 3), the model takes batches of (8, 8, 3)",
         "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
@@ -224,7 +224,7 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
 
 
 def test_a_model_can_be_evaluated_unless_its_own_training_step_alone_has_the_loss(model: Any) -> None:
-    def of(compiled: bool = False, **methods: Any) -> Any:
+    def of(compiled: Any = False, **methods: Any) -> Any:
         made = type("Mine", (keras.Model,), methods)()
         if compiled:
             made.compile("sgd", "mse")
@@ -386,7 +386,7 @@ def test_counting_is_reported_as_a_phase() -> None:
         def __exit__(self, *_: object) -> None:
             told.append(("closed", ""))
 
-    assert counting.counted_in(Whole, "train", report) == 2  # type: ignore[arg-type]
+    assert counting.counted_in(Whole, "train", report) == 2
     data = ("building", "data")
     assert told == [("building", "counting validation"), data, ("building", "counting train"), ("closed", ""), data]
     assert refused(lambda: counting.counted(data_set().repeat(), "train", report)) == (
