@@ -119,6 +119,9 @@ def test_one_pass_that_ends_and_a_pass_without_batches_are_refused() -> None:
         "train ended after 2 batches, and more are needed: a Numbers has only one pass",
         "let it yield without an end, return the function that makes it, or lower train.steps_per_epoch",
     )
+    going = places(Numbers(9, once=True))
+    taken(going, 0, 2)
+    assert going.state(2) is None, "it cannot be begun again"
     empty = places(Numbers(0))
     with pytest.raises(ValueError, match="a pass over train has no batches"):
         taken(empty, 0, 1)

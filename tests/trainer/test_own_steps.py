@@ -88,7 +88,8 @@ def test_logs_as_keras_tells_them_and_as_numbers() -> None:
     assert (told["b"], told["d"], told["g"], told["h"]) == (1.5, 2.0, "words", None)
     assert told["f"].shape == (2, 2)
     assert as_keras(None) == {}
-    assert floats({"many": np.zeros(1000)}) == {}
+    assert list(floats({"ten": np.zeros(10), "eleven": np.zeros(11)})) == [f"ten_{index}" for index in range(10)]
+    assert floats({"text": "1.5", "bytes": b"1.5"}) == {}, "texts are no numbers, whatever they say"
 
 
 def test_names_that_are_no_text_and_values_that_are_no_numbers_do_no_harm() -> None:
