@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import pytest
+from gputui.engine.interpreter import interpreter
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.proof.request import Request
@@ -91,6 +92,7 @@ REFUSED = {
     "--detach quickstart": "--json, --detach and --dry-run need no screen: gputui --preset NAME",
     "--resume-if-any quickstart": "--resume-if-any needs no screen: gputui --preset NAME",
     "--resume-if-any --code new quickstart": "--code needs no screen: gputui --preset NAME",
+    "--resume-if-any --code copy quickstart": "--code needs no screen: gputui --preset NAME",
     "--wait quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
     "--anyway quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
     "--wait --queue quickstart": "--queue needs no screen: gputui --preset NAME",
@@ -264,6 +266,13 @@ REFUSED = {
     "train quickstart":
         "there is no command 'train': gputui --preset quickstart trains a preset; gputui alone opens the form",
     "train qqqqqq": "there is no command 'train': gputui --preset NAME trains a preset; gputui alone opens the form",
+    "mine.py": 'mine.py: Python code: write workload: {entry: "mine.py:build"} into a preset.yaml next to it; gputui '
+               "guide says what build returns",
+    "slow": "there is no command or preset 'slow', but there is a file: gputui slow.yml",
+    "dir": "there is no command or preset 'dir'; gputui --help lists the commands, and gputui presets the presets",
+    "quickstat": "there is no command or preset 'quickstat'; did you mean the preset quickstart?",
+    "presetss": "there is no command or preset 'presetss'; did you mean the command presets?",
+    "run:nobody": "'run:nobody': there is no such run; gputui runs lists them",
 }  # fmt: skip
 
 
@@ -272,6 +281,9 @@ def test_what_does_not_go_together_is_refused_with_what_to_give(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "slow.yml").write_text("train: {epochs: 2}\n")
+    (tmp_path / "dir.yml").mkdir()
     before = sorted(home.rglob("*"))
     with all_hold() as cases:
         for words, message in REFUSED.items():
@@ -283,6 +295,13 @@ def test_what_does_not_go_together_is_refused_with_what_to_give(
                 assert (code, out, said) == (2, "", message)
     assert sorted(home.rglob("*")) == before
     assert list(tmp_path.glob("*.yaml")) == []
+
+
+def test_a_python_that_is_asked_what_it_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.run(["presets", "show", "quickstart"]) == 0
+    capsys.readouterr()
+    interpreter.notice("/usr/bin/python3")
+    assert capsys.readouterr() == ("", "asking /usr/bin/python3 what is installed for it ...\n")
 
 
 # ---- what reaches the commands ----------------------------------------------------------------

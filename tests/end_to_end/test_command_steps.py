@@ -81,6 +81,15 @@ def test_a_preset_opens_the_form_with_the_settings_as_changes(
     assert opened == [(None, {})]
 
 
+def test_a_run_opens_the_form_with_its_options(home: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputui.tui.cli.command.need_a_terminal", lambda instead: None)
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13, settings=("batch_size=512",))
+    assert cli.run(["run:cnn", "--set", "epochs=7"]) == 5
+    ((state, more),) = opened
+    assert (state.path, more, state.unsaved()) == (run.file("preset.yaml"), {}, ["train.epochs"])
+    assert state.preset.options.input.batch_size == 512
+
+
 def test_without_a_terminal_the_command_that_trains_is_named(capsys: Printed, tmp_path: Path) -> None:
     preset = tmp_path / "my own.yaml"
     preset.write_text("train: {epochs: 2}\n")

@@ -85,6 +85,16 @@ def test_short_names_come_before_the_ids_and_have_the_titles_of_their_runs(
     assert proposed("runs", "rm", "r3", "r") == ["r2"]
 
 
+def test_the_script_of_a_shell_leaves_no_blank_behind_the_key_of_an_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert cli_run(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert f"_GPUTUI_COMPLETE={shell}_complete" in script
+        assert ("COMPREPLY+=($value); [[ $value == *= ]] && compopt -o nospace" in script) is (shell == "bash")
+
+
 def test_no_more_than_200_runs_are_proposed(home: Path) -> None:
     for number in range(205):
         (home / "runs" / f"20260101-{number:06}-a").mkdir(parents=True)

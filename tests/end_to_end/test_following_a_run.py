@@ -316,6 +316,24 @@ def test_a_key_is_a_persons_only_in_the_foreground_of_a_terminal(
             os.fstat(descriptor)
 
 
+# ---- several machines -----------------------------------------------------------------------------
+
+
+def test_the_cluster_of_the_command_line_is_joined_before_the_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(start_worker, "use_command_line", lambda workers, worker: done.append((workers, worker)))
+    for name in ("run_preset", "resume_run"):
+        monkeypatch.setattr(train, name, lambda *_, **__: done.append("started"))
+    for words in (["--preset", "quickstart"], ["resume", "r1"]):
+        for worker, number in (([], None), (["--worker", "0"], 0), (["--worker", "1"], 1)):
+            cli.run([*words, "--cluster", "a:1,b:1", *worker])
+            assert done == [("a:1,b:1", number), "started"], words
+            done.clear()
+        cli.run(words)
+        assert done == ["started"]
+        done.clear()
+
+
 # ---- resume ---------------------------------------------------------------------------------------
 
 

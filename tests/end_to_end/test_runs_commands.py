@@ -135,7 +135,7 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert len(told["title"]) > titles.LONGEST
     running = json.loads(said(capsys, "runs", "--json", "--last", "1")[0])
     assert running["progress"]["samples_per_second"] > 0
-    assert said(capsys, "tag", "vit", "-d", "paper")[0] == "#best\n"
+    assert said(capsys, "tag", "vit", "-d", "#paper")[0] == "#best\n"
     assert titles.retag(three[1], add=["new", "#old"], remove=["old"]).tags == ("best", "new")
     assert titles.retag(three[1], remove=["new"]).tags == ("best",)
     said(capsys, "note", "vit", "")

@@ -254,6 +254,46 @@ def test_a_run_is_named_by_its_short_name_its_id_or_a_part_that_no_other_has(hom
     assert refused("run:r2") == f"'run:r2': the run {ids[1]} has been deleted; gputui runs lists the others"
 
 
+def test_a_whole_id_is_that_run_although_others_contain_it(home: Path) -> None:
+    for name in ("20260920-100000-cnn", "20260920-100000-cnn-2"):
+        (home / "runs" / name).mkdir(parents=True)
+        assert presets.paths.find(f"run:{name}") == home / "runs" / name / "preset.yaml"
+    assert presets.paths.find("run:20260920-100000-cnn") == home / "runs" / "20260920-100000-cnn" / "preset.yaml"
+
+
+def test_the_presets_of_a_folder_are_those_that_have_no_name_and_a_name_may_mean_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = presets.user_folder()
+    own.mkdir(parents=True)
+    for name in ("mine.yaml", "quick.yaml"):
+        (own / name).write_text("train: {epochs: 2}\n")
+    for folder in (own, presets.SHIPPED):
+        monkeypatch.chdir(folder)
+        assert presets.in_current_folder() == [], "all of them are found by name"
+        assert [presets.paths.twin(name) for name in ("mine", "quick", "quickstart", "fast")] == [""] * 4
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "link.yaml").symlink_to(own / "mine.yaml")
+    (here / "mine.yml").symlink_to(own / "mine.yaml")
+    (here / "fast.yml").write_text("train: {epochs: 2}\n")
+    (here / "quick.yml").write_text("run: {keep: 3}\n")
+    (here / "quickstart.yaml").write_text("services: {web: 1}\n")
+    (here / "other.yaml").mkdir()
+    assert presets.in_current_folder() == [here / "fast.yml", here / "quick.yml"]
+    for name, words in (
+        ("fast", "fast is the shipped preset; the file in this folder is another preset: give ./fast.yml for it"),
+        ("quick", f"quick is {own}/quick.yaml; the file in this folder is another preset: give ./quick.yml for it"),
+        ("mine", ""), ("quickstart", ""), ("link", ""), ("./fast.yml", ""), ("nothing", ""),
+    ):  # fmt: skip
+        assert presets.paths.twin(name) == words
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert presets.in_current_folder() == []
+
+
 def test_a_preset_that_is_not_there_is_answered_with_what_may_be_meant(project: Path) -> None:
     own = presets.user_folder() / "night.yaml"
     own.parent.mkdir(parents=True)
