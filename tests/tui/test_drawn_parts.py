@@ -348,17 +348,21 @@ def test_a_curve_on_less_than_a_twentieth_of_the_axis_is_hardly_seen(last: float
     assert charts.hardly_seen(replace(plot, curves=plot.curves[:1])) == ""
 
 
-def test_a_range_test_of_the_learning_rate(snapshot: Drawn) -> None:
+def rate_test() -> RateTest:
     rates = [1e-6 * 10 ** (n / 4) for n in range(25)]
-    losses = [2.3, *(2.3 - n / 20 for n in range(22)), None, 40.0]
+    losses = [2.3, *(2.3 - n / 20 for n in range(21)), 40.0, None, 40.0]
     smoothed = [2.3 - n / 25 for n in range(24)]
     suggestion: Any = {"suggested": 2e-3, "reason": "the loss falls fastest there", "lowest_at": 0.3}
-    test = RateTest(settings=RateSettings(), before=1e-3, rates=rates, losses=losses, smoothed=smoothed, **suggestion)
+    return RateTest(settings=RateSettings(), before=1e-3, rates=rates, losses=losses, smoothed=smoothed, **suggestion)
+
+
+def test_a_range_test_of_the_learning_rate(snapshot: Drawn) -> None:
+    test = rate_test()
     parts = [text(rate.detail(test, 70, 18, PLAIN)), text(rate.detail(test, 70, 5, PLAIN))]
     early = replace(test, smoothed=[], suggested=None)
     parts.append(text(rate.detail(early, 70, 18, PLAIN)))
     faint, lowest, suggested = rate.plot(test).curves
-    assert (faint.faint, lowest.raw is faint.line, lowest.value) == (True, True, smoothed[-1])
+    assert (faint.faint, lowest.raw is faint.line, lowest.value) == (True, True, test.smoothed[-1])
     assert list(suggested.line.x) == pytest.approx([-2.69897])
     assert suggested.value == 2e-3
     assert rate.chart(replace(test, smoothed=[2.3]), 70, 9, PLAIN) == []
