@@ -60,6 +60,56 @@ def test_a_setting_changes_one_value_of_the_arguments_of_own_code(tmp_path: Path
     assert presets.resolve("quickstart", ["args.a.b=1"]).options.workload.args == {"a": {"b": 1}}
 
 
+def test_a_value_within_an_argument_that_is_no_mapping_replaces_it() -> None:
+    for before in ("5", "[1, 2]", "text", "null"):
+        preset = presets.defaults([f"args={{a: {before}, b: 3}}", "args.a.c.d=1"])
+        assert preset.options.workload.args == {"a": {"c": {"d": 1}}, "b": 3}, before
+
+
+def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> None:
+    base, child = tmp_path / "base.yaml", tmp_path / "child.yaml"
+    base.write_text("workload: {model: mlp, data: synthetic, samples: 80}\ntrain: {epochs: 9}\n")
+    child.write_text("extends: base.yaml\nworkload: {entry: 'train.py:build'}\n")
+    unchanged = presets.defaults().options.workload
+    for preset in (presets.resolve(str(child)), presets.resolve(str(base), ["entry=train.py:build"])):
+        workload = preset.options.workload
+        assert (workload.model, workload.data, workload.samples) == (unchanged.model, unchanged.data, None)
+        assert preset.options.train.epochs == 9
+        assert set(preset.origins) == {"workload.entry", "train.epochs"}
+    child.write_text("extends: base.yaml\nworkload: {entry: 'train.py:build', samples: 7}\n")
+    assert presets.resolve(str(child)).options.workload.samples == 7, "what the file itself says is refused later"
+    for preset in (presets.resolve(str(base), ["entry=null"]), presets.resolve(str(child), ["entry=null"])):
+        assert preset.options.workload.entry is None
+    assert presets.resolve(str(base), ["entry=null"]).options.workload.model == "mlp"
+    base.write_text("workload: {entry: null, model: mlp}\n")
+    assert presets.resolve(str(base)).options.workload.model == "mlp"
+
+
+def test_a_typed_path_takes_the_place_of_one_that_counts_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, file = tmp_path / "here", tmp_path / "there" / "a.yaml"
+    for folder in (here, file.parent):
+        folder.mkdir()
+    file.write_text("workload: {data: 'npz:a.npz'}\ninput: {cache: kept}\n")
+    monkeypatch.chdir(here)
+    options = presets.resolve(str(file), ["data=npz:b.npz"]).options
+    assert (options.workload.data, options.input.cache) == (f"npz:{here}/b.npz", f"{file.parent}/kept")
+
+
+def test_all_problems_are_named_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    base, child = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    base.write_text("train: {epochs: many}\n")
+    child.write_text("extends: a.yaml\ntrain:\n  seed: x\n  sed: 1\ninput:\n  cache: 3\n  shufle: 1\n")
+    with pytest.raises(PresetError) as fault:
+        presets.resolve(str(child))
+    found = [(Path(problem.place).name, problem.line, problem.key) for problem in fault.value.problems]
+    assert found == [
+        ("a.yaml", 1, "train.epochs"), ("b.yaml", 3, "train.seed"), ("b.yaml", 4, "train.sed"),
+        ("b.yaml", 6, "input.cache"), ("b.yaml", 7, "input.shufle"),
+    ]  # fmt: skip
+
+
 def test_extends_finds_a_file_beside_the_preset_and_a_shipped_preset_by_name(tmp_path: Path) -> None:
     write(tmp_path / "deep" / "base.yaml", "extends: quickstart\ntrain: {epochs: 3}\n")
     path = write(tmp_path / "mine.yaml", "extends: deep/base.yaml\n")

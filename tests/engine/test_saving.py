@@ -338,3 +338,53 @@ def test_a_copy_names_no_schema_that_is_not_beside_it(tmp_path: Path) -> None:
         saving.save_as(presets.resolve("quickstart"), copy, shipped)
         assert ("$schema=" in copy.read_text()) is remains
         assert "Start here" in copy.read_text()
+
+
+def test_a_base_is_found_elsewhere_by_its_path_and_a_name_stays_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number, (base, written) in enumerate((
+        ("base.yml", f'"{tmp_path}/a/base.yml"  # why'), ("base.yaml", f'"{tmp_path}/a/base.yaml"  # why'),
+        ("./base.yml", f'"{tmp_path}/a/base.yml"  # why'), ("quickstart", "quickstart  # why"),
+        (f"{tmp_path}/a/base.yml", f'"{tmp_path}/a/base.yml"  # why'),
+    )):  # fmt: skip
+        for name in ("base.yml", "base.yaml"):
+            (tmp_path / "a" / name).write_text("train: {epochs: 9}\n")
+        source = tmp_path / "a" / "mine.yaml"
+        source.write_text(f"extends: {base}  # why\ninput: {{batch_size: 8}}\n")
+        saving.save_as(presets.resolve(str(source)), tmp_path / f"{number}.yaml", source)
+        text = f"extends: {written}\ninput: {{batch_size: 8}}\n"
+        assert (tmp_path / f"{number}.yaml").read_text() == text, base
+        saving.save_as(presets.resolve(str(source)), tmp_path / "a" / f"{number}.yaml", source)
+        assert (tmp_path / "a" / f"{number}.yaml").read_text() == source.read_text(), "in the same folder it is found"
+
+
+def test_a_schema_in_the_web_stays_the_schema_of_a_copy(tmp_path: Path) -> None:
+    source = tmp_path / "mine.yaml"
+    for place, stays in (("https://example.org/schema.json", True), ("schema.json", False), ("/no/schema.json", False)):
+        line = f"# yaml-language-server: $schema={place}\n"
+        source.write_text(f"{line}train: {{epochs: 9}}\n")
+        copy = tmp_path / "b" / f"{len(place)}.yaml"
+        saving.save_as(presets.resolve(str(source)), copy, source)
+        assert copy.read_text() == (line if stays else "") + "train: {epochs: 9}\n"
+
+
+def test_an_entry_that_was_typed_here_is_found_from_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    typed = presets.assemble("mine", {"workload.entry": "train.py:build"})
+    saving.save_as(typed, tmp_path / "there" / "a.yaml")
+    read = presets.resolve(str(tmp_path / "there" / "a.yaml")).options.workload
+    assert (read.entry, read.folder) == (f"{here}/train.py:build", str(here))
+    saving.save_as(typed, here / "a.yaml")
+    assert (here / "a.yaml").read_text() == "schema_version: 1\nworkload: {entry: train.py:build}\n"
+
+
+def test_nothing_is_saved_among_the_shipped_presets_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(presets.SHIPPED)
+    before = sorted(presets.SHIPPED.iterdir())
+    with pytest.raises(SaveError, match=r"^that folder holds the presets that ship with gputui; choose another one$"):
+        saving.save_as(presets.defaults(), tmp_path / "link" / "new.yaml")
+    assert sorted(presets.SHIPPED.iterdir()) == before
