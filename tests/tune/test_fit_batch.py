@@ -46,6 +46,40 @@ def test_a_preset_above_the_largest_batch_that_is_allowed_is_refused(home: Path)
             assert tune_request.refuse(limited) is limited
 
 
+def test_the_limit_of_the_batch_is_that_of_all_devices(home: Path) -> None:
+    wanted = asked("device.logical_devices=2", "strategy.kind=mirrored", batch=32)
+    with pytest.raises(ProofError) as refused:
+        tune_request.refuse(replace(wanted, search=Limits(largest_batch=63)))
+    assert str(refused.value) == (
+        "the preset's batch of 64 (32 on each of 2 devices) is above the largest that is allowed, 63; begin with a "
+        "smaller one (batch_size=31), or raise the limit"
+    )
+
+
+def test_only_a_prediction_needs_no_time_for_a_change(home: Path) -> None:
+    assert tune_request.of_preset("quickstart", [], Limits(minutes=0.01, dry_run=True)).search is not None
+    with pytest.raises(ProofError, match=r"0\.01 min are too few"):
+        tune_request.of_preset("quickstart", [], Limits(minutes=0.01))
+
+
+@pytest.mark.parametrize(("replicas", "tried"), [(1, 704), (2, 352)])
+def test_a_batch_whose_steps_take_too_long_is_not_tried(tmp_path: Path, replicas: int, tried: int) -> None:
+    """Eight steps may take a minute, of 100 samples a second on all devices together."""
+
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=100.0, peak_memory_bytes=straight(options.input.batch_size), loss=2.0)
+
+    of_two = ("device.logical_devices=2", "strategy.kind=mirrored") if replicas == 2 else ()
+    search = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000, minutes=60)
+    searcher, bench = searching(tmp_path / "p", replace(asked(*of_two, batch=32), search=search), figures)
+    searcher.run()
+    assert max(options.input.batch_size for options in bench.asked) <= tried
+    left_out = [each for each in searcher.search.candidates if each.decision == "left out"][-1]
+    seconds = 8 * left_out.tried["input.batch_size"] * replicas / 100
+    assert left_out.why == f"its steps would take {seconds:.0f} s, and its memory is predicted"
+    assert seconds > 60
+
+
 def straight(batch: int) -> int:
     return 600 * MB + 2 * MB * batch
 

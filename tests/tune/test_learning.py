@@ -132,7 +132,10 @@ def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Pat
     bold = searched(tmp_path / "bold", asked(allow_worse_loss=True), ending)
     assert bold["changes_kept"]["input.batch_size"] == {"failed": 64, "not judged": 128}[decision], "it was no loss"
     found = searched(tmp_path / "p", asked(), ending)
-    assert found["search"].losses[0].decision == decision
+    check = found["search"].losses[0]
+    assert check.decision == decision
+    assert [trial.side for trial in check.trials] == ["a", "b"] if decision == "failed" else ["a", "b", "b"]
+    assert check.why == f"{outcome}: planted" if decision == "failed" else check.why.startswith("crashed: ")
     chosen = {"failed": 64, "not judged": 128}[decision]
     assert found["changes_kept"]["input.batch_size"] == chosen
     if decision == "not judged":
@@ -162,6 +165,20 @@ def test_without_time_for_the_losses_nothing_is_said_to_be_learnt(tmp_path: Path
     assert (check.decision, check.trials, check.passes) == ("not judged", [], None)
     assert check.why == "there is not enough time to train long enough for that; give more --minutes"
     assert found["search"].learning == "whether it learns as well is not known"
+
+
+def test_trainings_that_come_to_their_time_limit_are_compared_after_the_passes_of_all(tmp_path: Path) -> None:
+    def late(options: Options, before: int) -> Planted:
+        planted = figures(options, before)
+        if options.run.measure_seconds is None and options.input.batch_size == 128:
+            planted.outcome = "timeout"
+        return planted
+
+    check = searched(tmp_path / "p", asked(), late)["search"].losses[0]
+    assert {trial.outcome for trial in check.trials} == {"ok", "timeout"}
+    assert (check.samples, check.passes, check.of) == (1000, 1, "validation")
+    firsts = [2.5 + (loss - 2.5) / 6 for loss in (0.5, 0.6)]
+    assert [check.loss_a, check.loss_b] == pytest.approx(firsts), "after the first of six passes"
 
 
 def test_a_margin_is_a_share_of_the_loss_within_shares_of_what_was_learnt() -> None:
@@ -244,6 +261,29 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
     assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
     assert "no time was left for further pairs" in comparison.why
     assert searcher.search.unproved == comparison.changes
+
+
+@pytest.mark.parametrize(
+    ("gains", "trials", "decision"),
+    [((0.05, 0.35, 0.2), 12, "kept"), ((-0.05, -0.35, 0.2), 6, "undecided"), ((0.3, 0.3, 0.3), 6, "kept")],
+)
+def test_more_pairs_are_measured_only_of_what_seems_faster(
+    tmp_path: Path, gains: tuple[float, ...], trials: int, decision: str
+) -> None:
+    pairs: list[float] = []
+
+    def uneven(options: Options, before: int) -> Planted:
+        if options.compile.xla is not True:
+            return Planted(1000.0)
+        if options.run.measure_seconds != 5.0:
+            return Planted(1300.0)
+        pairs.append(gains[len(pairs)] if len(pairs) < 3 else 0.2)
+        return Planted(1000.0 * (1 + pairs[-1]))
+
+    found = searched(tmp_path / "p", asked("xla=false", only=["xla"], largest_batch=None, minutes=60), uneven)
+    (comparison,) = found["comparisons"]
+    assert (len(comparison.trials), comparison.decision) == (trials, decision)
+    assert found["search"].unproved == ({} if decision == "kept" else {"compile.xla": True})
 
 
 @pytest.mark.parametrize(

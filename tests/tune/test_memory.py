@@ -13,7 +13,7 @@ from gputui.engine.options import Options
 from gputui.engine.telemetry import resource_limits
 from gputui.engine.telemetry.resource_limits import Ceilings
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
+from gputui.engine.trials.search_record import Candidate, Limits, Memory, MemoryPoint, Search
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.screening import Screening
@@ -109,6 +109,14 @@ def test_on_the_host_chance_tells_nothing_of_larger_batches_and_one_point_bounds
     assert near.largest() == int(32 * 3600 / 730), "21 MB may be chance"
     far = model({32: 700 * MB, 512: 1028 * MB}, 4000 * MB, "process")
     assert far.largest() == pytest.approx(32 + (3600 - 700) / (1028 - 700) * 480, abs=1)
+
+
+def test_the_memory_of_the_first_step_is_that_of_a_gpu() -> None:
+    for kind, first in (("allocator", 3 * GB), ("process", None)):
+        found = MemoryModel(10 * GB, kind)
+        trial = Trial(side="s", repeat=1, run="01", outcome="ok", first_step_memory_bytes=3 * GB)
+        found.add(64, GB, [trial, replace(trial, first_step_memory_bytes=GB), replace(trial, outcome="oom")])
+        assert found.state().points == [MemoryPoint(batch_size=64, peak_bytes=GB, first_step_bytes=first)]
 
 
 def test_other_settings_have_a_line_of_their_own() -> None:

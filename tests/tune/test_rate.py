@@ -104,9 +104,12 @@ def test_the_decision_is_that_of_the_pairs(
 
 def planted(
     path: Path, monkeypatch: pytest.MonkeyPatch, loss: Callable[[float, int], float | None], rate: float = 1e-3,
-    inapplicable: str = "", minutes: float = 10.0,
+    inapplicable: str = "", minutes: float = 10.0, given: Sequence[str] = (), fails: float | None = None,
 ) -> tuple[Record, PlantedBench]:  # fmt: skip
-    """A range test of quickstart with `rate`, whose trainings end with the loss that `loss` gives for rate and seed."""
+    """A range test of quickstart with `rate`, whose trainings end with the loss that `loss` gives for rate and seed.
+
+    With the rate `fails` they run out of memory.
+    """
 
     def leave(run: Run, options: Options, _given: Planted) -> None:
         train, losses = options.train, curve(1e-2, 0.05)
@@ -117,6 +120,7 @@ def planted(
         )
         ended: float | None = 0.5
         if train.schedule == "ramp":
+            assert options.compile.steps_per_execution == 1
             assert (train.learning_rate, train.decay_rate, train.warmup_steps) == (10.0, 1e-7, 0)
             for step, value in enumerate(losses, 1):
                 report = proving.progress(step, 1.0, Planted())
@@ -125,6 +129,7 @@ def planted(
             assert train.schedule == "cosine"
             ended = loss(train.learning_rate, train.seed or 0)
         outcome: events.Outcome = "error" if ended is None else "ok"
+        outcome = "oom" if train.learning_rate == fails else outcome
         for epoch in range(1, train.epochs + 1) if ended is not None else ():
             writer.emit(events.EpochEnd(epoch=epoch, step=epoch, metrics={"loss": 1.0, "val_loss": ended}, seconds=1.0))
         error = {"kind": "nan", "message": "weights are not finite", "hint": ""} if ended is None else None
@@ -135,7 +140,7 @@ def planted(
 
     monkeypatch.setattr(proving, "leave_learnt", leave)
     settings = RateSettings(minutes=minutes)
-    asked = rate_request.of_preset("quickstart", [f"learning_rate={rate}"], settings)
+    asked = rate_request.of_preset("quickstart", [f"learning_rate={rate}", *given], settings)
     proof = folder.create(asked)
     record, bench = folder.empty_record(proof.path, asked), PlantedBench(path / "trials", lambda *_given: Planted())
     rate_test.RangeTest(asked, record, bench).run()
@@ -195,6 +200,35 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
     assert "give more --minutes" in proof_sentences.result(record)
     with pytest.raises(BaselineFailed, match="your code has chosen the optimizer; let `build` return no optimizer"):
         planted(tmp_path / "c", monkeypatch, lambda *_given: 0.5, inapplicable="your code has chosen the optimizer")
+
+
+def test_the_ramp_has_neither_the_warm_up_of_the_preset_nor_its_steps_together_and_as_many_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["warmup_steps=9", "steps_per_execution=4"]
+    record, bench = planted(tmp_path / "a", monkeypatch, lambda rate, _seed: 1.0 if rate == 1e-3 else 0.5, given=given)
+    assert [options.train.warmup_steps for options in bench.asked] == [0, *[9] * 6]
+    assert [options.compile.steps_per_execution for options in bench.asked] == [1, *[4] * 6]
+    assert record.rate is not None
+    assert (record.rate.decision, record.rate.before, len(record.rate.gains)) == ("better", 1e-3, 3)
+    for accumulated, steps in ((1, 300), (2, 600)):
+        given = [f"gradient_accumulation={accumulated}"]
+        _, bench = planted(tmp_path / f"b{steps}", monkeypatch, lambda *_given: 0.5, given=given)
+        ramp = bench.asked[0].train
+        assert (ramp.epochs, ramp.steps_per_epoch, ramp.decay_steps) == (1, steps, steps)
+
+
+@pytest.mark.parametrize("whose", ["the preset's rate", "the suggestion"])
+def test_a_rate_whose_training_fails_otherwise_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    suggested = suggest(RATES, curve(1e-2, 0.05)).rate
+    fails = suggested if whose == "the suggestion" else 1e-3
+    record, bench = planted(tmp_path, monkeypatch, lambda *_given: 0.5, fails=fails)
+    assert record.rate is not None
+    assert (record.rate.decision, record.changes_kept) == ("not judged", {})
+    assert record.rate.why.startswith(f"{whose} ended with oom: ")
+    assert len(bench.asked) == (3 if whose == "the suggestion" else 2), "the ramp, and the trainings of the pair"
 
 
 @pytest.mark.parametrize(

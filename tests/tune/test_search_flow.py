@@ -17,6 +17,7 @@ from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.rate_record import RateSettings, RateTest
 from gputui.engine.trials.search_record import Limits, Search
 from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import memory_model
 from gputui.engine.tune.candidates.search_space import Space
 from gputui.engine.tune.dry_run import Prediction
 from gputui.engine.tune.rate import rate_test
@@ -85,6 +86,40 @@ def test_a_probe_that_runs_out_of_memory_is_followed_by_a_smaller_one(tmp_path: 
         predicted(tmp_path / "q", 100_000, 9000, 64, too_large=1)
     with pytest.raises(BaselineFailed, match="even batch size 1 cannot be trained: oom"):
         predicted(tmp_path / "r", 100_000, 9000, 4, too_large=1)
+
+
+@pytest.mark.usefixtures("roomy")
+def test_of_own_batches_only_their_memory_is_said(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(inapplicable={"input.batch_size": "your code makes the batches"}, peak_memory_bytes=600 * MB)
+
+    asked = request.of_preset("tune", "quickstart", ["batch_size=64"], search=Limits(dry_run=True))
+    (tmp_path / "p").mkdir()
+    record = folder.empty_record(tmp_path / "p", asked)
+    bench = PlantedBench(tmp_path / "p" / "trials", figures)
+    Prediction(asked, record, bench, HERE).run()
+    assert len(bench.asked) == 1, "another size would be the same"
+    assert record.search is not None
+    assert record.search.memory is not None
+    assert (record.search.memory.batch_size, record.search.memory.predicted_bytes) == (None, None)
+    assert record.ended_because == (
+        "it takes 600 MiB of the 1048576 GiB that the host has free; your code makes its own batches, so that other "
+        "sizes are not predicted"
+    )
+
+
+@pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize(("size", "probed"), [(64, [16, 32]), (5, [1, 2]), (2, [1, 2])])
+def test_on_a_gpu_two_smaller_batches_are_probed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, probed: list[int]
+) -> None:
+    def of_gpu(*_given: Any) -> tuple[int, str]:
+        return 4000 * MB, "allocator"
+
+    monkeypatch.setattr(memory_model, "limit_and_kind", of_gpu)
+    batches, search = predicted(tmp_path / "p", None, 9000, size)
+    assert batches == probed
+    assert search.memory.predicted_bytes == (600 + size) * MB / 8
 
 
 # ---- the input ----------------------------------------------------------------------------------------
@@ -244,3 +279,78 @@ def test_a_batch_is_halved_down_to_one_and_threads_are_tried_if_they_are_asked_f
     assert searcher.search.best == {"input.batch_size": 1}
     inter, intra = "device.inter_op_threads", "device.intra_op_threads"
     assert [change for change in tried if inter in change] == [{inter: 1, intra: 2}, {inter: 2, intra: 1}]
+
+
+def test_a_batch_of_one_is_the_smallest_with_which_a_search_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes 95 % of the memory."""
+    monkeypatch.setattr(resource_limits, "memory", lambda: SimpleNamespace(available=1000 * MB))
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: SimpleNamespace(address_space_bytes=None))
+
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(peak_memory_bytes=950 * MB, outcome="oom" if options.input.batch_size > 1 else "ok")
+
+    asked = request.of_preset("tune", "quickstart", ["batch_size=4"], search=Limits(only=["batch_size"], minutes=60))
+    searcher, bench = searching(tmp_path / "p", asked, figures)
+    searcher.run()
+    assert [options.input.batch_size for options in bench.asked][:3] == [4, 2, 1]
+    rows = [(candidate.reason, candidate.decision) for candidate in searcher.search.candidates[:3]]
+    smaller = "the preset with a smaller batch, as it runs out of memory"
+    assert rows == [("the preset as it is", "failed"), (smaller, "failed"), (smaller, "kept")]
+    record = searcher.record
+    assert (record.before, record.changes_kept, record.comparisons) == (None, {"input.batch_size": 1}, [])
+    assert (record.after or {})["samples_per_second"] == pytest.approx(1000.0)
+    assert "batch_size: 1" in (record.preset_after or "")
+
+
+def test_a_smaller_batch_leaves_a_tenth_of_the_memory_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_limits, "memory", lambda: SimpleNamespace(available=1000 * MB))
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: SimpleNamespace(address_space_bytes=None))
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        return Planted(peak_memory_bytes=(700 + batch) * MB, outcome="oom" if batch >= 400 else "ok")
+
+    asked = request.of_preset("tune", "quickstart", ["batch_size=512"], search=Limits(only=["batch_size"], minutes=60))
+    searcher, bench = searching(tmp_path / "p", asked, figures)
+    searcher.run()
+    assert [options.input.batch_size for options in bench.asked][:3] == [512, 256, 128], "256 take 956 MB"
+    refused = request.of_preset(
+        "tune", "quickstart", ["batch_size=64"], search=Limits(memory_bytes=750 * MB, only=["xla"])
+    )
+    with pytest.raises(BaselineFailed, match="the training takes 764 MiB of memory, and you allow 750 MiB: allow more"):
+        searching(tmp_path / "q", refused, figures)[0].run()
+    allowed = replace(refused, search=Limits(memory_bytes=764 * MB, only=["xla"]))
+    searching(tmp_path / "r", allowed, figures)[0].run()
+    fitted = replace(refused, search=Limits(memory_bytes=750 * MB, only=["batch_size"], minutes=60))
+    searcher, _ = searching(tmp_path / "s", fitted, figures)
+    searcher.run()
+    assert searcher.search.memory is not None
+    assert [point.batch_size for point in searcher.search.memory.points] == [64, 32, 16], "it looks for one that fits"
+    assert (searcher.search.memory.fits, searcher.search.memory.largest_batch) == (None, 0)
+
+
+def test_the_record_has_the_speed_with_the_input_and_no_password(tmp_path: Path) -> None:
+    seen: list[float | None] = []
+
+    def figures(options: Options, before: int) -> Planted:
+        seen.append(searcher.search.best_speed)
+        if options.input.one_batch:
+            return Planted(samples_per_second=5000.0, loss=1.0)
+        return Planted(samples_per_second=1000.0, input_wait=0.8, loss=1.0)
+
+    limits = Limits(only=["xla", "input"], minutes=60)
+    searcher, bench = searching(tmp_path / "p", request.of_preset("tune", "quickstart", [], search=limits), figures)
+    searcher.run()
+    assert any(options.input.one_batch for options in bench.asked)
+    tried = [repr(each.tried) for each in searcher.search.candidates if each.stage == "input" and each.tried]
+    assert len(tried) == len(set(tried)) > 1, "each setting of the input once"
+    assert seen[0] is None
+    assert seen[1:] == pytest.approx([1000.0] * (len(seen) - 1))
+    assert searcher.search.ceiling == pytest.approx(5000.0)
+    shared = Limits(wide="instead", study="postgresql://me:secret@host/base")
+    asked = request.of_preset("tune", "quickstart", [], search=shared)
+    searcher, _ = searching(tmp_path / "q", asked, figures)
+    assert searcher.search.limits == replace(shared, study="postgresql://me@host/base")
+    assert searcher.limits.study == shared.study

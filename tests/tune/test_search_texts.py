@@ -247,6 +247,9 @@ def test_the_limits_of_a_search_in_its_report() -> None:
         ({"before_speed": 100.0, "best_speed": 150.0}, {"gain_total": 1.4, "comparisons": [
             {"changes": XLA, "decision": "rejected", "gain": 9.0}, {"changes": XLA, "decision": "kept", "gain": 0.4,
              "spread": 0.1}]}, 0.5, (0.4, 0.1, True)),
+        ({"before_speed": 100.0, "best_speed": 150.0}, {"gain_total": 1.4, "comparisons": [
+            {"changes": CACHE, "decision": "kept", "gain": 9.0}, {"changes": XLA, "decision": "kept", "gain": 0.4,
+             "spread": 0.1}]}, 0.5, (0.4, 0.1, True)),
         ({"before_speed": 100.0, "best_speed": 150.0}, {"gain_total": 1.4, "comparisons": []}, 0.5, (0.5, None, False)),
     ],
 )  # fmt: skip

@@ -29,6 +29,12 @@ def test_the_values_that_are_tried_fit_the_devices() -> None:
     assert [tried["precision.policy"] for tried in on_gpus.of("precision", preset)] == policies
     assert space(avoid_precisions=["mixed_float16"]).of("precision", preset) == [{"precision.policy": policies[1]}]
     assert space(gpus=False, avoid_precisions=["float32"]).of("precision", preset) == []
+    assert space(precisions=["mixed_float16"], gpus=False).of("precision", preset) == [
+        {"precision.policy": "mixed_float16"}
+    ], "it is asked for"
+    assert not any("input.parallel_reads" in tried for tried in on_cpu.of("input", preset))
+    records = presets.resolve("quickstart", ["data=tfrecord:here", "parallel_reads=off"])
+    assert {"input.parallel_reads": "auto"} in on_cpu.of("input", records)
     assert on_cpu.of("precision", preset) == []  # this CPU has no instructions for bfloat16
     assert on_cpu.of("strategy", preset) == []
     assert on_gpus.of("strategy", preset) == [{"strategy.kind": "mirrored"}]
@@ -36,6 +42,9 @@ def test_the_values_that_are_tried_fit_the_devices() -> None:
     assert {"input.cache": "memory"} in on_cpu.of("input", preset)
     steps = [tried["compile.steps_per_execution"] for tried in on_cpu.of("steps_per_execution", preset)]
     assert steps == [4, 16, 31]  # as many as a pass has
+    assert on_gpus.of(
+        "steps_per_execution", presets.resolve("quickstart", ["batch_size=32", "strategy.kind=mirrored"])
+    ) == [{"compile.steps_per_execution": count} for count in (4, 15)], "a step takes the samples of both GPUs"
     short = presets.resolve("quickstart", ["batch_size=32", "steps_per_epoch=10"])
     assert [tried["compile.steps_per_execution"] for tried in on_cpu.of("steps_per_execution", short)] == [4, 10]
 

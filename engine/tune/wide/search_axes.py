@@ -142,8 +142,8 @@ class Combinations:
         given: dict[str, Any] = {}
         for axis in self.axes:
             given |= axis.settings(params[axis.name])
-        if BATCH in given:
-            given[BATCH] = rounded(min(given[BATCH], self._most_batch(given)))
+        if BATCH in given and given[BATCH] > (most := self._most_batch(given)):
+            given[BATCH] = rounded(most)
         if TOGETHER in given:
             given[TOGETHER] = min(given[TOGETHER], self._most_together(given))
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
