@@ -450,6 +450,7 @@ diagnose --preset quickstart
 diagnose --preset quickstart --repeats 4 --seconds 2 --profile --set epochs=3
 diagnose --preset quickstart --apply
 diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json
+diagnose --preset quickstart --queue --after r1
 diagnose 20260921-100000-cnn --apply
 diagnose latest --apply --repeats 4 --seconds 2 --minutes 3 --wait -o a.yaml
 tune --preset quickstart

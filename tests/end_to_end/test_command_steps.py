@@ -193,6 +193,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     def choose(wish: Any, what: str, tell: Callable[[str], None]) -> Any:
         if faults:
             raise faults.pop()
+        tell("GPU 2 is left alone")
         events.append(f"leased {wish.choice} for {what}")
         return chosen, ["lease"]
 
@@ -218,14 +219,19 @@ def test_a_program_gets_its_gpus_and_its_exit_code_is_returned(leased: list[str]
     assert cli.run(["lease", "2", "--", "/bin/sh", "-c", script]) == 7
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "the terminal sends it to the program as well"
     found = capfd.readouterr()
-    assert (found.out, found.err) == ("GPU-1,GPU-0 PCI_BUS_ID\n", "on GPU 1, 0\nGPU 1 is still in use\n")
+    assert (found.out, found.err) == (
+        "GPU-1,GPU-0 PCI_BUS_ID\n",
+        "GPU 2 is left alone\non GPU 1, 0\nGPU 1 is still in use\n",
+    )
     assert leased == ["leased free:2 for sh", "given back ['lease']"]
 
 
 def test_a_program_waits_for_its_gpus_and_a_signal_that_ends_it_is_told(leased: list[str], capfd: Printed) -> None:
     code = cli.run(["lease", "--wait", "1@A", "/bin/sh", "-c", "kill -TERM $$"])
     assert code == 128 + signal.SIGTERM
-    assert capfd.readouterr().err == "waiting: GPU 0 is in use\non GPU 1, 0\nGPU 1 is still in use\n"
+    assert capfd.readouterr().err == (
+        "waiting: GPU 0 is in use\nGPU 2 is left alone\non GPU 1, 0\nGPU 1 is still in use\n"
+    )
     assert leased == ["waits 5.0", "leased free:1@A for sh", "given back ['lease']"]
     assert cli.run(["lease", "3", "true"]) == 2
     assert capfd.readouterr().err == "3 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all\n"
@@ -237,7 +243,7 @@ def test_a_signal_for_the_command_is_passed_on_to_the_program(name: str, leased:
     signal.signal(number, lambda *_: None)
     script = f"trap 'exit 9' {name}; for i in $(seq 500); do kill -{name} $PPID; sleep 0.01; done; exit 3"
     assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", script]) == 9
-    assert capfd.readouterr().err.splitlines()[1:] == ["on GPU 1, 0", "GPU 1 is still in use"]
+    assert capfd.readouterr().err.splitlines()[2:] == ["on GPU 1, 0", "GPU 1 is still in use"]
 
 
 # ---- stopping -------------------------------------------------------------------------------------
@@ -347,7 +353,13 @@ def test_a_stop_waits_until_a_starting_engine_can_be_asked(home: Path, monkeypat
 def test_a_run_that_is_resumed_if_there_is_any(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
     run = recorded.write(home, name="20260921-100000-quickstart", gpus=0, seconds=13)
     resumed: list[Any] = []
-    monkeypatch.setattr(resuming, "of_preset", lambda preset, tell: run)
+
+    def of_preset(preset: presets.Preset, tell: Callable[[str], None]) -> Run:
+        tell(f"a run of {preset.name} is damaged")
+        return run
+
+    monkeypatch.setattr(resuming, "of_preset", of_preset)
+    damaged = "a run of quickstart is damaged\n"
 
     def resume(*given: Any) -> int:
         resumed.append(given)
@@ -357,18 +369,20 @@ def test_a_run_that_is_resumed_if_there_is_any(home: Path, monkeypatch: pytest.M
     monkeypatch.setattr(train, "_when_free", lambda options, wait, presses, start: 1 / 0)
     monkeypatch.setattr(code_files, "check", lambda run, copied: resumed.append(("checked", copied)))
     words = ("--preset", "quickstart", "--resume-if-any")
-    assert printed(capsys, *words) == (0, "", f"{run.name} has completed: nothing is trained\n")
+    assert printed(capsys, *words) == (0, "", f"{damaged}{run.name} has completed: nothing is trained\n")
     monkeypatch.setattr(Run, "state", property(lambda _: "stopped"))
     monkeypatch.setattr(resuming, "why_not", lambda _: "")
     for new_code, checked in ((None, [("checked", False)]), ("copy", [("checked", True)]), ("new", [])):
         resumed.clear()
         given = ["--code", new_code] if new_code else []
-        assert printed(capsys, *words, *given, "--json", "--wait") == (6, "", f"{run.name} is resumed\n")
+        assert printed(capsys, *words, *given, "--json", "--wait") == (
+            6, "", f"{damaged}{run.name} is resumed\n",
+        )  # fmt: skip
         assert resumed == [*checked, (run, True, False, new_code, True)]
     monkeypatch.setattr(resuming, "why_not", lambda _: "it has no checkpoint")
     code, _, err = printed(capsys, *words)
     assert code == 1
-    assert err.startswith("it has no checkpoint: a new run is started\n")
+    assert err.startswith(f"{damaged}it has no checkpoint: a new run is started\n")
 
 
 def test_findings_are_printed_with_the_place_that_set_them(tmp_path: Path, capsys: Printed) -> None:

@@ -169,6 +169,24 @@ def test_ctrl_c_ends_the_followers_which_go_on_later_and_detached_ones_are_left_
     assert all(follower.is_terminated for follower in followers.values())
 
 
+def test_followers_are_listed_and_all_libraries_that_are_missing_are_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    none = f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others\n"
+    assert printed(capsys, "follow", run.id) == (2, "", none)
+    states = [
+        FollowerState("mlflow", True, Place(number=1200, problem="refused", where="http://a")),
+        FollowerState("wandb", False, Place(number=1, state="done")),
+    ]
+    monkeypatch.setattr(start, "states", lambda folder: states if folder == run.path else [])
+    lines = "mlflow: waits: refused, 1,200 rows written to http://a\nwandb: done, 1 row written\n"
+    assert printed(capsys, "follow", run.id) == (0, lines, "")
+    monkeypatch.setattr(start, "missing", lambda targets: [f"{target} is not installed; add it" for target in targets])
+    assert printed(capsys, "follow", run.id, "--to", "wandb", "--to", "mlflow") == (
+        2, "", "wandb is not installed; add it\nmlflow is not installed; add it\n",
+    )  # fmt: skip
+
+
 # ---- the doctor in a terminal ---------------------------------------------------------------------
 
 

@@ -88,6 +88,15 @@ def test_first_files_are_written_once_and_what_comes_next_is_said(here: Path, ca
     assert printed(capsys, "init", "a b/c") == (
         0, "wrote a b/c/preset.yaml\nwrote a b/c/train.py\n" + said.format("cd 'a b/c'\n    "), "",
     )  # fmt: skip
+    phases = printed(capsys, "init", "phases", "--example", "two-phases")[1]
+    assert phases == (
+        "wrote phases/two-phases.yaml\nwrote phases/two_phases.py\nwrote phases/two-phases-unfrozen.yaml\n\nnext:\n"
+        "    cd phases\n    gputui --preset two-phases.yaml           train it as it is\n"
+        "    gputui --preset two-phases-unfrozen.yaml  then this\n"
+        "    gputui two-phases.yaml                    open the form on it, to change options\n"
+        "then put your own model and data into two_phases.py: gputui guide says what build may return,\n"
+        "and gputui options lists what a preset can set\n"
+    )
     exists = "{} exists, and is not overwritten; name another folder: gputui init DIR\n"
     assert printed(capsys, "init") == (2, "", exists.format("preset.yaml"))
     (here / "preset.yaml").unlink()

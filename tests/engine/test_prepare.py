@@ -182,6 +182,7 @@ for number, line in enumerate(sys.stdin, 1):
     sys.stdout.flush()
     print('}' if number < 3 else '}\\n{"and": 1}', flush=True)
     if "leave" in line:
+        print("an earlier line", file=sys.stderr)
         print("a reason " + "x" * 200, file=sys.stderr)
         print("", file=sys.stderr)
         sys.exit(3)
@@ -209,4 +210,4 @@ def test_a_process_answers_each_command_and_its_end_is_told(tmp_path: Path, monk
     with pytest.raises(workers.WorkerEnded, match=r"^a process that prepares the data was ended by SIGKILL$"):
         killed.answer()
     killed.end()
-    assert log.read_text().startswith("a reason "), "both write to the same file"
+    assert log.read_text().startswith("an earlier line\na reason "), "both write to the same file"

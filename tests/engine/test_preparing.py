@@ -158,7 +158,8 @@ def test_what_was_begun_goes_on_only_with_the_same_data_and_settings(
     assert (str(fault.value), fault.value.began) == (
         "disk full at X\nfree some space, then the same command goes on", True,
     )  # fmt: skip
-    (folder / "00000-validation.tfrecord").write_bytes(CONTENT)
+    (folder / "00000-validation.tfrecord").write_bytes(CONTENT[:-1] + b"y")  # its hash is looked at when all is there
+    (folder / ".00001-train.tfrecord.part").write_bytes(b"half of it")
     for given, words in (
         ({"shards": 4}, "shards is 4, and was 3"),
         ({"shards": 3, "dtype": "float32"}, "dtype is float32, and was not given"),
@@ -183,9 +184,14 @@ def test_what_was_begun_goes_on_only_with_the_same_data_and_settings(
     made, said, _ = prepared(asked(folder, shards=3))
     assert said == ["TensorFlow starts, and the data is opened", "goes on: 1 of 4 files are complete"]
     assert [command["shard"]["number"] for command in Worker.all[-1].sent if "shard" in command] == [1, 2, 3]
+    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob(".*.part")), "of a process that was killed"
+    (folder / "00000-validation.tfrecord").write_bytes(CONTENT)
     again, said, _ = prepared(asked(folder, shards=3))
     assert said == ["all was complete; the hashes of 200 B are checked"]
     assert again == made
+    with pytest.raises(PrepareError, match="was begun with other settings: shards is 4, and was 3"):
+        prepared(asked(folder, shards=4))
     (folder / "00002-train.tfrecord").write_bytes(CONTENT[:-1] + b"y")
     again, said, _ = prepared(asked(folder, shards=3))
     assert said[1:] == ["TensorFlow starts, and the data is opened", "goes on: 3 of 4 files are complete"]
@@ -246,8 +252,12 @@ def test_a_fault_of_the_data_is_told_with_its_hint_and_leaves_no_folder(
     assert not fault.value.began
     assert not (tmp_path / "ready").exists()
     monkeypatch.setattr(Worker, "answer", lambda self: {"error": "no image in X", "hint": ""})
+    (tmp_path / "ready").mkdir()
+    monkeypatch.setattr(Worker, "end", lambda self: (self.folder / ".00000.part").touch())
     with pytest.raises(PrepareError, match=r"^no image in X$"):
         prepared(asked(tmp_path / "ready"))
+    left = [path.name for path in (tmp_path / "ready").iterdir()]
+    assert sorted(left) == [".prepare.lock", "prepare.log"], "the folder was there before"
 
 
 def test_arrays_are_joined_and_the_files_of_samples_removed(tmp_path: Path) -> None:
@@ -262,6 +272,9 @@ def test_arrays_are_joined_and_the_files_of_samples_removed(tmp_path: Path) -> N
                   {"file": "00001-train.tfrecord", "part": "train", "samples": 5},
                   {"file": "00002-train.tfrecord", "part": "train", "samples": 5}],
     }  # fmt: skip
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".prepare.lock", "dataset.py", "manifest.json", "preset.yaml",
+    ]  # fmt: skip
 
 
 def test_an_estimate_is_of_all_samples_and_leaves_nothing(tmp_path: Path) -> None:
@@ -271,6 +284,23 @@ def test_an_estimate_is_of_all_samples_and_leaves_nothing(tmp_path: Path) -> Non
     assert worker.sent == [{"measure": 64, "reads": True}]
     assert worker.is_ended
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_decides_the_content_is_kept_and_compared(tmp_path: Path) -> None:
+    request = asked(tmp_path, "data=images:/x", "validation=test", "seed=null", limit=9, size=(2, 3))
+    names = ("data", "shape", "classes", "samples", "tfrecord_input", "tfrecord_label", "tfrecord_encoding", "entry",
+             "args", "folder")  # fmt: skip
+    found = request.settings()
+    assert set(found) == {
+        *(f"workload.{name}" for name in names), "train.seed", "train.validation", "train.validation_split",
+        "input.parallel_reads", "format", "shards", "dtype", "size", "limit",
+    }  # fmt: skip
+    assert (found["train.seed"], found["train.validation"], found["size"], found["limit"]) == (0, "test", [2, 3], 9)
+    same = Manifest(found | {"of a later gputui": 1}, FACTS, 10, 1)
+    assert request.differences(same) == []
+    assert asked(tmp_path, "data=images:/x", "seed=1", limit=9, size=(2, 3)).differences(same) == [
+        "train.seed is 1, and was 0", "train.validation is split, and was test",
+    ]  # fmt: skip
 
 
 # ---- which files are good -------------------------------------------------------------------------
@@ -314,19 +344,19 @@ def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
 
 def test_the_preset_names_the_prepared_data_and_keeps_the_rest(tmp_path: Path) -> None:
     folder = tmp_path / "of [2]"
-    files = [Written(0, "validation", "a", 3, 50, ""), Written(1, "train", "b", 9, 50, "")]
+    files = [Written(0, "validation", "a", 2, 50, ""), Written(1, "train", "b", 8, 50, "")]  # 3 samples are broken
     given = ("data=images:/x", "parallel_reads=4", "notify.command=mail", "validation=test", "epochs=9", "batch_size=8")
     records = Manifest({"format": "tfrecord"}, FACTS, 10, 2, files)
     made = result_files.preset_of(records, asked(folder, *given)).options
     assert made.workload.data == f"tfrecord:{tmp_path}/of [[]2]/*.tfrecord"
     workload = made.workload
-    assert (workload.shape, workload.classes, workload.samples) == ([4], 2, 12)
+    assert (workload.shape, workload.classes, workload.samples) == ([4], 2, 10)
     assert (workload.tfrecord_input, workload.tfrecord_label, workload.tfrecord_encoding) == ("image", "label", "uint8")
-    assert (made.train.validation, made.train.validation_split, made.train.epochs) == ("split", 0.25, 9)
+    assert (made.train.validation, made.train.validation_split, made.train.epochs) == ("split", 0.2, 9)
     assert (made.input.parallel_reads, made.input.batch_size, made.notify.command) == ("off", 8, None)
     arrays = Manifest({"format": "npz"}, FACTS, 10, 2, files)
     made = result_files.preset_of(arrays, asked(folder, "data=images:/x")).options
-    assert (made.workload.data, made.train.validation_split) == (f"npz:{folder}/data.npz", 0.25)
+    assert (made.workload.data, made.train.validation_split) == (f"npz:{folder}/data.npz", 0.2)
     tested = Manifest({"format": "npz"}, FACTS | {"test": True}, 10, 2, files)
     made = result_files.preset_of(
         tested, asked(folder, "data=mnist", "validation=test", "validation_split=0.4")
@@ -417,6 +447,20 @@ def test_the_end_of_a_preparation_is_printed_and_broken_samples_are_named(
         *(f"left out: cat/{number}.png: not an image" for number in range(5)),
         f"and 2 more; {ready}/manifest.json names all",
     ]
+
+
+def test_what_failed_has_another_exit_code_than_what_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Worker.ends.append({"disk": "disk full", "remedy": "free some space"})
+    code, out, err = printed(capsys, "--shards", "2")
+    assert (code, out) == (1, "")
+    assert err.endswith("\ndisk full\nfree some space, then the same command goes on\n")
+    assert printed(capsys, "--shards", "3")[0] == 2
+    (tmp_path / "ready" / "manifest.json").write_text("{")
+    code, out, err = printed(capsys)
+    assert (code, out, err.startswith(f"{tmp_path}/ready/manifest.json is not a manifest")) == (2, "", True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -34,7 +34,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "save_model=true", "seed=5", *FIGURES,
     ),
     "images on one device": (
-        "data=images:/tmp/folder", "strategy.kind=one_device", "prefetch_to_device=3", "cast=device", "augment=light",
+        "data=images:/tmp/folder", "strategy.kind=one_device", "prefetch_to_device=1", "cast=device", "augment=light",
         "save_model=true", "checkpoint=epoch", "keep_best=loss", "micro_batches=2", "visible=1,2", "cache=memory",
         "validation_split=0", "deterministic=true", "model=mlp", "micro_batches=3",
     ),

@@ -134,12 +134,15 @@ def begin(folder: str, example: str | None = None) -> None:
         raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
     for path in written:
         print(f"wrote {path}")
-    go = f"cd {shlex.quote(folder)}\n    " if folder != "." else ""
     preset, program = (path.name for path in written[:2])
-    then = "".join(f"    {f'gputui --preset {path.name}':<33}then this\n" for path in written[2:])
+    steps = [(f"gputui --preset {preset}", "train it as it is")]
+    steps += [(f"gputui --preset {path.name}", "then this") for path in written[2:]]
+    steps.append((f"gputui {preset}", "open the form on it, to change options"))
+    width = max(33, *(len(command) + 2 for command, _ in steps))
+    go = f"    cd {shlex.quote(folder)}\n" if folder != "." else ""
+    lines = "".join(f"    {command:<{width}}{what}\n" for command, what in steps)
     print(
-        f"\nnext:\n    {go}{f'gputui --preset {preset}':<33}train it as it is\n{then}"
-        f"    {f'gputui {preset}':<33}open the form on it, to change options\n"
+        f"\nnext:\n{go}{lines}"
         f"then put your own model and data into {program}: gputui guide says what build may return,\n"
         "and gputui options lists what a preset can set"
     )
