@@ -61,6 +61,8 @@ def test_the_help_of_an_option(state: FormState) -> None:
     ]  # fmt: skip
     other = option_help.help_text("train.epochs", state, "", [replace(remark, keys=("train.seed",))], 60).plain
     assert "too large" not in other
+    single = option_help.help_text("compile.steps_per_execution", state, "", [], 60).plain.splitlines()
+    assert "default  1 step" in single
     state.set(BATCH, "x")
     assert "too large" not in option_help.help_text(BATCH, state, "", [remark], 60).plain, "the row shows the error"
     assert option_help.part_text("Rare", [BATCH, "train.seed"], 40).plain.splitlines() == [
@@ -95,6 +97,10 @@ def test_the_last_runs_by_the_values_of_an_option_and_its_gains(state: FormState
         " 128       99 stopped                2001   r4", "proved   batch_size=64 +12.3 % here on 2001, quickstart",
         "measured batch_size=128 -5.0 % on box on 2001, other: slower",
     ]  # fmt: skip
+    faster = replace(known, runs=runs[1:], gains=(replace(gains[0], decision="faster"),))
+    lines = option_experience.experience_text(faster, BATCH, state, 60).plain.splitlines()
+    assert lines[1].split() == ["value", "samples/s", "val_loss", "when", "run", "differs"], "of the first that has one"
+    assert lines[-1] == "proved   batch_size=64 +12.3 % here on 2001, quickstart"
     same = replace(known, runs=runs[1:2], gains=())
     assert option_experience.experience_text(same, BATCH, state, 60).plain.splitlines()[1:] == [
         "         no run here has changed it: 1 run with 32"
@@ -133,6 +139,7 @@ def option(**groups: Any) -> Options:
      (replace(NO_GPU, no_gpu_reason="hidden (by CUDA_VISIBLE_DEVICES)"), 0, None,
       "global batch 64  on 4 CPU cores (no GPU: hidden)"),
      (TWO_GPUS, 0, None, "global batch 64  on 2 x NVIDIA H100 (only one is used)"),
+     (replace(TWO_GPUS, gpus=TWO_GPUS.gpus[:1]), 0, None, "global batch 64  on 1 x NVIDIA H100"),
      (TWO_GPUS, 1, 48, "global batch 48 (of your code)  on 2 x H100 (only one is used)"),
      (replace(NO_GPU, missing="no permission"), 0, None,
       "global batch 64  on the GPUs that CUDA finds; no details: no permission"),
@@ -211,6 +218,10 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         screen = pilot.app.screen
         assert isinstance(screen, Parts)
         many, one = screen.query_one("#many", Words), screen.query_one("#one", Words)
+        many.focus()
+        await pilot.press("space")
+        assert many.chosen == {"a", "b"}, "the cursor is on the first word"
+        await pilot.press("space")
         await pilot.click(many, offset=(1, 0))
         assert many.chosen == {"a", "b"}
         assert str(many.content).splitlines() == [">[x] one  [x] two ", " [ ] a longer third "]
@@ -223,7 +234,7 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         assert (one.chosen, str(one.content)) == ({"c"}, " ( ) one  ( ) two >(*) three ")
         await pilot.press("right", "right", "left", "left", "left")
         assert one.chosen == {"b"}
-        assert screen.reported == [("Switched",)] * 11
+        assert screen.reported == [("Switched",)] * 13
         screen.reported.clear()
         heading = screen.query_one(PartHeading)
         assert heading.group == "compile"
