@@ -60,10 +60,11 @@ async def test_a_question_is_answered_by_letters_the_arrows_and_enter(monkeypatc
 
 async def test_a_question_without_a_need_closes_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialogs, "MOOT_SECONDS", 0.01)
-    over, asked = threading.Event(), threading.Event()
+    over, asked, calls = threading.Event(), threading.Event(), list[int]()
 
     def moot() -> str:
         asked.set()
+        calls.append(1)
         return "it has [ended]\x1b" if over.is_set() else ""
 
     async with Tiny(Screen).run_test(size=(80, 24)) as pilot:
@@ -71,7 +72,12 @@ async def test_a_question_without_a_need_closes_and_says_why(monkeypatch: pytest
         pilot.app.push_screen(dialog := Ask("Stop it?", ("Stop", "Keep"), moot), results.append)
         await wait_for(pilot, asked.is_set, 30)
         assert pilot.app.screen is dialog
+        await pilot.app.push_screen(help_over_it := Screen[None]())
         over.set()
+        calls.clear()
+        await wait_for(pilot, lambda: len(calls) > 3, 30)
+        assert (pilot.app.screen, results, told(pilot)) == (help_over_it, [], ""), "it closes when it is seen again"
+        pilot.app.pop_screen()
         await wait_for(pilot, lambda: results == [None], 30)
         assert told(pilot) == "it has [ended]?"
 

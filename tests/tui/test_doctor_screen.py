@@ -13,6 +13,7 @@ from gputui.engine.doctor import Finding
 from gputui.tui.base.base_app import BaseApp
 from gputui.tui.screens.doctor import DoctorScreen
 from gputui.tui.screens.help import HelpScreen
+from gputui.tui.wording.doctor import conclusion
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -72,9 +73,17 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         await pilot.press("D")
         await shown(pilot, screen)
         assert Examination.made == [False, True]
-        assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"bad"}  # something is broken
-        screen.findings = [Finding("note", "GPU", "no NVIDIA GPU"), *FOUND[:3]]
-        assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"value"}  # no GPU is no alarm
+        for findings, sign, style in (
+            (FOUND, rows[0][0].split()[0], "bad"),  # something is broken
+            ([Finding("note", "GPU", "no NVIDIA GPU"), *FOUND[:3]], "", "value"),  # no GPU is no alarm
+        ):
+            screen.findings = findings
+            lines = [line for row in screen._status_lines(90, 1) for line in row]
+            assert {look for _, look in lines} == {style}
+            assert " ".join(text for text, _ in lines) == f"{sign} {conclusion(findings)}".strip()
+            screen.progress_text = "importing TensorFlow ..."
+            assert screen._status_lines(90, 1) == [[("importing TensorFlow ...", "label")]]
+            screen.progress_text = ""
         await pilot.press("escape")
         assert app.screen is not screen
     assert Examination.ended == 1

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run, RunError
+from gputui.engine import checks, presets
+from gputui.engine.checks import Finding
+from gputui.engine.job import this_machine
+from gputui.engine.process import launch, resuming
+from gputui.engine.runs import Run, RunError, code_files
+from gputui.engine.runs.titles import with_name
 from gputui.tui.screens import starting
 from gputui.tui.screens.starting import Start
 
@@ -97,3 +103,94 @@ def test_a_run_that_is_started_again_is_opened_and_one_that_waits_is_not(
     app.answers, busy[0] = ["Wait for it"], "r1 is running"
     act(Shown(run), "again")
     assert (app.opened, app.engines, app.told) == ([("run", again)], ["engine"], ["queued: x, place 1"])
+
+
+# ---- what a start does ----------------------------------------------------------------------------------
+
+
+def finding(level: str, message: str) -> Finding:
+    return Finding(level, ("strategy.kind",), message, "take another")
+
+
+@pytest.mark.parametrize(
+    ("by_command", "of_kind", "of_python", "refusal"),
+    [
+        ([], [], [], ""), (["warning"], ["note"], ["warning"], ""), (["warning", "error"], ["error"], [], "command 1"),
+        (["note"], ["warning", "error"], ["error"], "kind 1"), ([], [], ["error"], "python 0"),
+    ],
+)  # fmt: skip
+def test_a_resumed_run_is_checked_and_the_first_error_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, by_command: list[str], of_kind: list[str], of_python: list[str],
+    refusal: str,
+) -> None:  # fmt: skip
+    run, resumed = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=20), list[Any]()
+
+    def findings(what: str, levels: list[str]) -> Any:
+        return lambda *_: [finding(level, f"{what} {number}") for number, level in enumerate(levels)]
+
+    def resume(*given: Any, **named: Any) -> str:
+        resumed.append((given, named))
+        return "engine"
+
+    monkeypatch.setattr(checks, "by_command", findings("command", by_command))
+    monkeypatch.setattr(checks, "of_kind", findings("kind", of_kind))
+    monkeypatch.setattr(checks, "of_resumed", findings("python", of_python))
+    monkeypatch.setattr(resuming, "resume", resume)
+    for new_code, from_copy in ((False, False), (True, False), (False, True)):
+        start = starting.resumed_run(run, new_code, from_copy)
+        resumed.clear()
+        if refusal:
+            with pytest.raises(RunError) as refused:
+                start.launch()
+            assert str(refused.value) == f"{run.name} cannot be resumed: strategy.kind: {refusal}; take another"
+            assert resumed == []
+        else:
+            assert start.launch() == (run, "engine")
+            assert resumed == [((run, new_code), {"from_copy": from_copy})]
+        assert (start.title, start.measures) == (with_name(run), False)
+
+
+def test_code_that_has_changed_matters_only_if_there_is_a_checkpoint(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded.write(home, gpus=0, seconds=20)
+    monkeypatch.setattr(code_files, "describe", lambda run: "train.py has changed")
+    assert starting.code_changed(run) == ""
+    run.file("checkpoints/step-0000000010").mkdir(parents=True)
+    assert starting.code_changed(run) == "train.py has changed"
+
+
+@pytest.mark.parametrize(("new", "copy", "code"), [(False, False, ""), (True, False, "new"), (False, True, "copy")])
+def test_a_resumed_run_waits_with_the_code_that_was_chosen(
+    home: Path, monkeypatch: pytest.MonkeyPatch, new: bool, copy: bool, code: str
+) -> None:
+    run, queued = recorded.write(home, gpus=0, seconds=20), list[Any]()
+
+    def queue_resume(run: Run, code: str) -> str:
+        queued.append((run, code))
+        return "entry"
+
+    monkeypatch.setattr("gputui.engine.queue.adding.queue_resume", queue_resume)
+    monkeypatch.setattr("gputui.tui.reading.queue.place_text", lambda entry, title: f"{entry} is first")
+    assert starting.resumed_run(run, new, copy).queue() == "entry is first"
+    assert queued == [(run, code)]
+
+
+def test_a_new_run_is_checked_and_begun_by_the_engine_that_waits_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [finding("warning", "slow")]
+    monkeypatch.setattr(checks, "on_screen", lambda preset, here: found)
+    monkeypatch.setattr(this_machine, "read", lambda: "here")
+    monkeypatch.setattr(launch, "start", lambda preset: ("cold", preset))
+    warm: Any = SimpleNamespace(start=lambda preset: ("warm", preset))
+    preset = presets.resolve("quickstart")
+    begun: list[Any] = [starting.start(preset, None), starting.start(preset, warm)]
+    assert begun == [("cold", preset), ("warm", preset)]
+    found += [finding("error", "no GPU"), finding("error", "no disk")]
+    for engine in (None, warm):
+        with pytest.raises(starting.ConflictError) as conflict:
+            starting.start(preset, engine)
+        assert str(conflict.value) == "strategy.kind: no GPU; take another"
+        here: Any = conflict.value.here
+        assert (here, conflict.value.findings) == ("here", tuple(found))

@@ -134,7 +134,7 @@ async def test_a_default_comes_back_and_each_change_can_be_taken_back() -> None:
             ("log.wrap", before),
         ):  # fmt: skip
             await pilot.press("u")
-            await wait_for(pilot, lambda undone=undone: screen.key == undone)  # type: ignore[misc]
+            await wait_for(pilot, lambda undone=undone: screen.key == undone)
             assert value(pilot, undone) == now
         await pilot.press("u")
         await wait_for(pilot, lambda: "nothing to take back: no setting was changed here" in told(pilot))

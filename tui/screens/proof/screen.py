@@ -283,7 +283,10 @@ class ProofScreen(ProofView["Record"]):
     async def action_open(self) -> None:
         await actions.open_improved(self.app, self.proof, str(self.data.preset_after))
 
-    def on_data_table_row_selected(self) -> None:
+    def on_data_table_row_selected(self) -> None:  # Textual calls it in addition to the method of a derived class
+        self.open_picked()
+
+    def open_picked(self) -> None:
         """Open the run of the latest trial of the comparison under the cursor. Nothing happens if no trial has a
         run.
         """

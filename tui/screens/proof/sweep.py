@@ -190,7 +190,7 @@ class SweepScreen(ProofScreen):
         if name and run.path.is_dir():
             self.app.open_run(run)
 
-    def on_data_table_row_selected(self) -> None:
+    def open_picked(self) -> None:
         """Open the latest run of the setting under the cursor."""
         started = [trial for trial in (self.picked or ()) if Run(runs_folder() / trial.run).path.is_dir()]
         self.open_trial(started[-1].run if started else "")
