@@ -158,6 +158,16 @@ def test_the_clock_gap_is_to_the_median_of_the_other_gpus() -> None:
     assert stragglers.gpu_figures(gpus)["clock_gap"] == pytest.approx(0.4)
     assert stragglers.gpu_figures(gpus)["busy_gap"] == 0.0
     assert stragglers.gpu_figures(gpus[:1]) == {"busy_gap": None, "clock_gap": None}
+    assert stragglers.gpu_figures([*gpus, readings(0.9, None)])["clock_gap"] is None, "the clock of one is not known"
+
+
+def test_a_program_that_is_on_all_gpus_is_no_cause() -> None:
+    def of(clock: float, *names: str) -> list[dict[str, Any]]:
+        programs = [{"name": name, "own": False, "memory_used_bytes": 2 * GIB} for name in names]
+        return readings(0.9, clock, processes=programs)
+
+    causes = stragglers.gpu_figures([of(1000.0, "a"), of(500.0, "a", "b", "c")])["slow_gpu_causes"]
+    assert causes == ("another program uses it (b, c)",)
 
 
 @pytest.mark.parametrize(

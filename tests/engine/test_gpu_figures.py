@@ -81,6 +81,12 @@ LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
         # A part of each GPU.
         ([started(LIMIT), reading({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
         ([started(card(memory_limit_bytes=16 * GIB)), reading({})], {"device.logical_devices": 2}, 5.2 / 8),
+        # The parts of a GPU are taken at the start, so that others have nothing of them.
+        (
+            [started(card(memory_limit_bytes=16 * GIB), **GROWS), reading({"processes": DESKTOP})],
+            {"device.logical_devices": 2},
+            5.2 / 8,
+        ),
     ],
 )
 def test_memory_is_a_share_of_what_tensorflow_may_take(
@@ -209,6 +215,13 @@ def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_
         assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
 
 
+def test_the_gpus_of_this_shell_count_and_without_them_those_of_the_run() -> None:
+    begun = started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "1,2"}})
+    for visible, given in (("0,1", (0, 1)), (None, (1, 2))):
+        assert fed(begun, TRAINING, reading({}, {}, {}), visible=visible).given_gpus == given
+    assert fed(started(card()), TRAINING, reading({}, {}, {})).given_gpus is None
+
+
 @pytest.mark.parametrize(
     ("told", "used"),
     [
@@ -216,6 +229,7 @@ def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_
         ({"nvlink": {"links": 12, "rx_bytes_per_second": 0, "tx_bytes_per_second": 0}}, False),
         ({"nvlink": {"links": 18, "rx_bytes_per_second": None, "tx_bytes_per_second": None}}, None),
         ({"reasons": {"nvlink": "unsupported"}}, False),
+        ({"nvlink": {"links": 18, "rx_bytes_per_second": None}, "reasons": {"nvlink": "unsupported"}}, None),
         ({"reasons": {"nvlink": "error"}}, None),
         ({}, None),
     ],

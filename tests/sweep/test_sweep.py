@@ -170,6 +170,9 @@ def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
     sweep = sweep_request.of_preset(*swept).sweep
     assert sweep is not None
     assert (sweep.parallel, sweep.ahead, sweep.one_gpu_each) == (8, 0, False)
+    few = sweep_request.of_preset(*swept, parallel=3).sweep
+    assert few is not None
+    assert (few.parallel, few.ahead) == (3, 0)
 
 
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.presets.preset import PresetError, Problem
 from gputui.engine.proof import folder
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import entries
-from gputui.engine.runs import Run, runs_folder
+from gputui.engine.queue import adding, entries
+from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
 from gputui.engine.sweep import sweep_request, trainings
 from gputui.engine.sweep.sweep_time import SweepTime
 from gputui.engine.sweep.trainings import Look, QueuedTrainings
@@ -211,6 +211,36 @@ def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_sto
 
     monkeypatch.setattr(runs, "request_stop", refuse)
     assert not of_queue.stop(trial), "it is asked again"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[str] = []
+    monkeypatch.setattr(adding, "queue_trial", lambda run: queued.append(run.id))
+    of_queue = QueuedTrainings(request_of([RATES], 9, rungs=[1, 3]), "20261127-101112-s")
+    trial = SweepTrial(run="20261127-101112-s-001", changes=ONE, seed=7, until=1)
+    of_queue.start(trial)
+    run = Run(runs_folder() / trial.run)
+    whole = {"sweep": "20261127-101112-s", "pause_after": 1, "changes": ONE, "seed": 7}
+    assert json.loads(run.file(part_of_sweep.FILE).read_text()) == whole
+    assert json.loads(run.file(titles.NOTES_FILE).read_text()) == {"tags": ["sweep-20261127-101112"]}
+    options = presets.resolve(str(run.file("preset.yaml"))).options
+    assert (options.train.seed, options.train.learning_rate, options.run.checkpoint) == (7, 0.001, "epoch")
+    assert of_queue.look(trial).state == "planned", "it was not queued before the process was killed"
+    made = run.file("preset.yaml").stat().st_mtime_ns
+    for until in (3, None):
+        trial.until = until
+        of_queue.start(trial)
+        assert json.loads(run.file(part_of_sweep.FILE).read_text()) == whole | {"pause_after": until}
+    assert run.file("preset.yaml").stat().st_mtime_ns == made
+    assert queued == [trial.run] * 3
+    trial.until = 3
+    entries.add(run)
+    of_queue.start(trial)
+    assert part_of_sweep.pause_after(run) is None, "it may have begun"
+    assert len(queued) == 3, "it is in the queue"
+    of_queue.let_go(trial)
+    assert queued == [trial.run] * 3
 
 
 def test_the_preset_of_a_trial_sends_no_notice_and_pauses_with_a_checkpoint() -> None:
