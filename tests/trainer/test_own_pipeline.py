@@ -94,6 +94,24 @@ def test_no_more_samples_are_taken_than_are_given_or_there(
     assert read[-1] == [0, 1, 2, 3], "the next pass"
 
 
+def test_the_samples_of_validation_are_those_that_are_given_for_it(tmp_path: Path, report: Any) -> None:
+    for mapped in (True, False):
+        data = numbers() if mapped else numbers().filter(lambda *_: True).batch(4)
+        given: dict[str, Any] = {"samples": 7, "validation_samples": 9, "mapped": mapped}
+        made = opened(tmp_path, report, train=data, validation=data, **given)
+        assert (made.train_samples, made.validation_samples) == (7, 9)
+        assert (made.batches_per_pass, made.validation_batches) == (2, 3)
+
+
+def test_images_of_an_evaluation_are_not_augmented(tmp_path: Path, report: Any) -> None:
+    images = np.random.default_rng(0).random((4, 8, 8, 3)).astype("float32")
+    both = {"train": (images, Y[:4]), "validation": (images, Y[:4])}
+    made = opened(tmp_path, report, "augment=light", **both)  # type: ignore[arg-type]
+    trained, held_out = (next(iter(data))[0].numpy() for data in (made.stream(), made.validation()))
+    assert not np.array_equal(trained, images)
+    assert np.array_equal(held_out, images)
+
+
 def test_an_evaluation_takes_the_same_batches_each_time(tmp_path: Path, report: Any) -> None:
     validation = numbers(10).batch(4)
     for steps, batches in ((None, 3), (2, 2)):

@@ -201,6 +201,23 @@ def test_an_exception_of_a_library_is_reported_at_the_line_of_theirs_that_led_to
     assert error(made, call) == ("train.py:2 in build: RuntimeError: in a library\n    raise ValueError('theirs')", LOG)
     assert made.error_of(ValueError("of nobody")) is None
 
+    def on_the_way(hides: bool) -> UserError | None:
+        try:
+            try:
+                made.function(None)
+            except ValueError:
+                if hides:
+                    raise RuntimeError("in a library") from None
+                raise RuntimeError("in a library")  # noqa: B904
+        except RuntimeError as fault:
+            return made.error_of(fault)
+        return None
+
+    told = on_the_way(hides=False)
+    assert told is not None
+    assert told.message.startswith("train.py:2 in build: RuntimeError: in a library")
+    assert on_the_way(hides=True) is None
+
 
 def test_a_syntax_error_is_reported_at_its_line(code: Write, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("x = 1\ny = (\n")

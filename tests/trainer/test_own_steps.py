@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine.trainer.checkpoint.object_graph import optimizers
-from gputui.engine.trainer.common.epoch_callbacks import as_keras, flat, floats
+from gputui.engine.trainer.common.epoch_callbacks import EpochCallbacks, as_keras, flat, floats
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own.returned import checked
 from gputui.engine.trainer.own.user_code import UserError
@@ -90,6 +90,35 @@ def test_logs_as_keras_tells_them_and_as_numbers() -> None:
     assert as_keras(None) == {}
     assert list(floats({"ten": np.zeros(10), "eleven": np.zeros(11)})) == [f"ten_{index}" for index in range(10)]
     assert floats({"text": "1.5", "bytes": b"1.5"}) == {}, "texts are no numbers, whatever they say"
+
+
+class Loop:
+    """Notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self.told.append((name, *given))
+
+
+def test_the_loop_is_told_of_epochs_evaluations_and_executions_and_of_no_single_batch() -> None:
+    loop: Any = Loop()
+    callbacks = EpochCallbacks(loop, keras.Sequential())
+    callbacks.on_train_begin()
+    callbacks.on_epoch_begin(2)
+    callbacks.on_train_batch_begin(0)
+    callbacks.on_train_batch_end(0, {"loss": 1})
+    callbacks.on_test_begin()
+    callbacks.on_test_batch_begin(0)
+    callbacks.on_test_batch_end(0)
+    callbacks.on_test_end()
+    callbacks.on_epoch_end(2, {"loss": 1})
+    callbacks.on_epoch_end(3)
+    assert loop.told == [
+        ("training_begins",), ("epoch_begins",), ("execution_ends",), ("evaluation_begins",), ("evaluation_ends",),
+        ("pause",), ("epoch_ends", 2, {"loss": 1}), ("pause",), ("epoch_ends", 3, {}),
+    ]  # fmt: skip
 
 
 def test_names_that_are_no_text_and_values_that_are_no_numbers_do_no_harm() -> None:

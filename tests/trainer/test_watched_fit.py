@@ -36,9 +36,9 @@ def test_the_position_follows_from_the_epoch_and_its_steps_which_may_be_known_on
     known.epoch = 2
     known.execution_begins(4)
     assert (known.epochs, known.steps, known.step) == (3, 30, 24)
-    known.ended = 9
+    known.ended = 4
     known.epoch_ends(2)
-    assert (known.step, known.steps_per_epoch) == (30, 10)
+    assert (known.step, known.steps_per_epoch, known.steps) == (25, 10, 30), "it was stopped within the epoch"
     unknown = Position({})
     assert (unknown.epochs, unknown.steps) == (1, 0)
     unknown = Position({"epochs": 2})
