@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from gputui.engine.trainer.measure import step_parts
 from gputui.engine.trainer.measure.run_figures import Moment, Speed
 from gputui.engine.trainer.measure.step_clock import Spent
-from gputui.engine.trainer.measure.step_parts import SAMPLE_AFTER, SampledParts, StepParts
+from gputui.engine.trainer.measure.step_parts import (
+    SAMPLE_AFTER,
+    GraphClock,
+    SampledParts,
+    StepParts,
+    step_parts_for,
+)
 
 from benchmarks.gpu_report.steps import CLOCK_OFF
 
@@ -188,6 +195,90 @@ def test_a_wall_clock_that_is_set_moves_no_share(
     waited, ran = parts.totals()
     assert waited == pytest.approx(20 * WAIT_SECONDS)
     assert ran == pytest.approx(20 * (WAIT_SECONDS + STEP_SECONDS), rel=0.01)
+
+
+class OnCpu:
+    """Executions on a CPU, each of which has the clock in its graph."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = Time()
+        monkeypatch.setattr(step_parts, "time", self.time)
+        self.graph = Graph(self.time)
+        self.parts = StepParts(self.graph)  # type: ignore[arg-type]
+
+    def execution(self, waits: float = WAIT_SECONDS, tells: float | None = None, begins_later: float = 0.0) -> None:
+        self.parts.begins()
+        self.time.now += CALL_SECONDS
+        self.graph.ran(waits if tells is None else tells, self.time.time() + begins_later)
+        self.time.now += waits + STEP_SECONDS
+        self.parts.after(1, {})
+        self.time.now += PYTHON_SECONDS
+
+
+def test_an_execution_that_is_left_out_takes_no_time_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = OnCpu(monkeypatch)
+    for _ in range(3):
+        cpu.execution()
+    with cpu.parts.left_out():
+        cpu.execution(waits=60.0)
+    cpu.execution()
+    with cpu.parts.not_python():
+        cpu.time.now += 5.0
+    assert cpu.parts.totals() == pytest.approx((4 * WAIT_SECONDS, 4 * (WAIT_SECONDS + STEP_SECONDS) + 5.0))
+
+
+@pytest.mark.parametrize("tells", [-0.1, 99.0])
+def test_a_reading_that_cannot_be_is_no_wait(tells: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = OnCpu(monkeypatch)
+    cpu.execution(tells=tells)
+    assert cpu.parts.totals() == pytest.approx((0.0, WAIT_SECONDS + STEP_SECONDS))
+    cpu.execution(begins_later=99.0)
+    assert cpu.parts.totals() == pytest.approx((WAIT_SECONDS, WAIT_SECONDS + STEP_SECONDS)), "nor time of the graph"
+    cpu.execution(begins_later=-99.0)
+    whole = CALL_SECONDS + WAIT_SECONDS + STEP_SECONDS
+    assert cpu.parts.totals() == pytest.approx((2 * WAIT_SECONDS, WAIT_SECONDS + STEP_SECONDS + whole)), (
+        "at most the call"
+    )
+
+
+@pytest.mark.usefixtures("cpus")
+@pytest.mark.parametrize(("deterministic", "first_only"), [(False, False), (False, True), (True, False)])
+def test_the_clock_of_a_graph_adds_up_waits_and_beginnings_until_they_are_taken(
+    deterministic: bool, first_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    clock = GraphClock(deterministic, first_only)
+    clock.zero = 1000.0
+    readings = itertools.chain([1001.0, 1001.25, 1002.0, 1002.5, 1010.0, 1010.125, 1020.0, 1021.0])
+    monkeypatch.setattr(tf, "timestamp", lambda: tf.constant(next(readings), tf.float64))
+    iterator = iter(tf.data.Dataset.range(4).map(lambda number: (number, number)))
+    seen = []
+    for _ in range(2):
+        data, begun, waited = clock.first(iterator)
+        more, waited = clock.next(iterator, waited)
+        clock.end(begun, waited)
+        seen += [int(data[0]), int(more[1])]
+    assert seen == [0, 1, 2, 3]
+    of_all, of_first = (0.25 + 0.5 + 0.125 + 1.0, 1.0 + 10.0), (0.25 + 0.5, 1.0 + 2.0)
+    assert clock.take() == ((0.0, 0.0) if deterministic else of_first if first_only else of_all)
+    assert clock.take() == (0.0, 0.0)
+    assert clock.counts is not deterministic
+    assert len(clock.variables) == 1
+
+
+@pytest.mark.usefixtures("cpus")
+def test_only_a_gpu_is_sampled_and_only_without_deterministic_operations() -> None:
+    found = {
+        (deterministic, on_gpu): (type(parts := step_parts_for(deterministic, on_gpu)), parts.clock.counts)
+        for deterministic in (False, True)
+        for on_gpu in (False, True)
+    }
+    assert found == {
+        (False, False): (StepParts, True), (False, True): (SampledParts, True), (True, False): (StepParts, False),
+        (True, True): (StepParts, False),
+    }  # fmt: skip
+    assert step_parts_for(True, True).totals() == (None, None)
 
 
 def test_an_interruption_between_two_clocks_is_no_clock_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:

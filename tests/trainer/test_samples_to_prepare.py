@@ -109,6 +109,10 @@ def test_what_would_lose_something_is_refused(tmp_path: Path) -> None:
         "the inputs of this data are not bytes from 0 to 255", "use --dtype float32 or float16",
     )  # fmt: skip
     assert refused(data, size=(4, 4)) == ("--size needs images; a sample of this data has the shape [5]", "")
+    np.savez(tmp_path / "videos.npz", x=np.zeros((6, 2, 4, 4, 1), "float32"), y=np.arange(6))
+    assert refused(f"data=npz:{tmp_path}/videos.npz", size=(4, 4)) == (
+        "--size needs images; a sample of this data has the shape [2, 4, 4, 1]", "",
+    )  # fmt: skip
     assert opened(data, dtype="float16").facts["dtype"] == "float16"
     assert opened(data).facts["dtype"] == "float32"
 

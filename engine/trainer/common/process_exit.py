@@ -131,8 +131,7 @@ def _write_open_files() -> None:
     # Only the type of each object is tested: isinstance on so many objects would take long.
     kinds = {kind for kind in {type(each) for each in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
     files = [each for each in objects if type(each) in kinds]
-    # Text files first: they flush into the binary buffer below.
-    for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOBase)):
+    for file in files:
         with contextlib.suppress(Exception):
             if not file.closed and file.writable():
                 file.flush()
