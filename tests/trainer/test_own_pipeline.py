@@ -354,6 +354,17 @@ def test_what_callbacks_keep_is_named_by_method_unless_a_subclass_has_another() 
     assert unsaved_state.of_callbacks([Below()]) == [kept[0], over, kept[2], kept[3]]
 
 
+def test_a_call_in_the_keras_of_tensorflow_is_a_call_of_keras(report: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(tf.keras.config, "set_dtype_policy", done.append)
+    with GlobalSettings() as settings:
+        tf.keras.config.set_dtype_policy("mixed_float16")
+    code: Any = SimpleNamespace(owns_file=lambda file: True, name_of=lambda file: "train.py")
+    settings.warn(code, report)
+    assert done == ["mixed_float16"]
+    assert [warning[3] for warning in report.warnings] == ["precision.policy"]
+
+
 def test_a_setting_is_warned_of_if_their_code_has_made_it_and_has_its_effect_only_if_it_is_obeyed(
     report: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

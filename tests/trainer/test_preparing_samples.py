@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine.options import options_json
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
+from gputui.engine.trainer.prepare import __main__ as program
 from gputui.engine.trainer.prepare import array_file, preset_data, shard_file, work
 from gputui.engine.trainer.prepare.request import Request, read
 from gputui.engine.trainer.prepare.samples import Broken, EndedEarly, Samples
@@ -309,6 +312,22 @@ def test_a_disk_that_refuses_the_joined_file_is_named_and_no_draft_is_left(
 
 def test_the_first_answer_has_the_facts_and_whether_one_process_is_enough() -> None:
     assert work.described(Numbers().samples) == {"facts": {"stamp": "s"}, "one_process": True}
+
+
+@pytest.mark.parametrize("entry", [False, True])
+def test_a_process_answers_its_request_and_then_each_command(entry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, answers, threads = Numbers(), list[Any](), list[int]()
+    asked = options(*(["entry=train.py:build"] if entry else []))
+    line = {"options": json.loads(options_json.to_json(asked)), "folder": "/tmp", "format": "npz", "dtype": None,
+            "size": None, "limit": None}  # fmt: skip
+    commands = [{"measure": 2}, {"shard": SHARD}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(each) + "\n" for each in (line, *commands))))
+    monkeypatch.setattr(work, "use_one_thread", lambda: threads.append(1))
+    monkeypatch.setattr(work, "opened", lambda request: numbers.samples)
+    monkeypatch.setattr(work, "obey", lambda command, samples, request, answer: answer((command, request.format)))
+    program._serve(answers.append)
+    assert answers == [work.described(numbers.samples), *((command, "npz") for command in commands)]
+    assert threads == ([] if entry else [1]), "a user's code may do as it likes"
 
 
 @pytest.mark.parametrize("size", [None, [4, 6]])

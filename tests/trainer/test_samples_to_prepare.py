@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def refused(*settings: str, **given: Any) -> tuple[str, str]:
 
 def inputs(samples: Samples, part: str = "train") -> list[Any]:
     return [sample if isinstance(sample, Broken) else sample[0].numpy() for sample in samples.fresh(part)]
+
+
+def labels(samples: Iterator[Any]) -> list[int]:
+    return [int(sample[1]) for sample in samples]
 
 
 @pytest.fixture
@@ -176,8 +181,8 @@ def test_samples_of_own_code_are_counted_and_read_from_any_place(
         "tuple": [{"number": 0, "dtype": "float32", "shape": [2]}, {"number": 1, "dtype": "int64", "shape": []}]
     }
     for first in (0, 5, train - 1, 6):
-        assert [int(label) for _, label in made.loaded("train", first, 1)] == [first]
-    assert [int(y) for _, y in made.fresh("train")][:7] == list(range(7))
+        assert labels(made.loaded("train", first, 1)) == [first]
+    assert labels(made.fresh("train"))[:7] == list(range(7))
     (sample, *_) = made.loaded("train", 2, 1)
     assert not isinstance(sample, Broken)
     x, label = made.decode(tf.constant(made.encode(sample)))
@@ -209,8 +214,7 @@ def test_arrays_without_validation_are_split_as_in_a_training(code: Any) -> None
     made = opened(*code("(model, (x, y))"), "validation_split=0.25")
     assert made.counts == {"validation": 5, "train": 15}
     drawn = np.random.default_rng(7).permutation(20).tolist()
-    labels = [[int(y) for _, y in made.fresh(part)] for part in ("train", "validation")]
-    assert labels == [drawn[:15], drawn[15:]]
+    assert [labels(made.fresh(part)) for part in ("train", "validation")] == [drawn[:15], drawn[15:]]
     batched = opened(*code("(model, rows.batch(5))"), "validation_split=0.25")
     assert batched.counts == {"validation": 0, "train": 20}, "only arrays are split"
 
