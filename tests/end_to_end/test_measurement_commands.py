@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +116,31 @@ def test_a_wait_that_ctrl_c_ends_begins_nothing(home: Path, done: list[Any], mon
     assert proof.run_proof(asked(), as_json=False, anyway=False, wait=True) == 130
     assert proof.go_on(written, pytest.fail, asked, as_json=False, anyway=False, wait=True, output=None) == 130
     assert done == [("wait", "ab", True)] * 2
+
+
+def test_what_comes_next_after_a_search_depends_on_what_was_saved(
+    home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    made(home, "tune")
+    saved: list[str] = []
+    monkeypatch.setattr(
+        "gputui.tui.commands.proof.search_tables.show_next", lambda data, saved: print(f"next, {saved}")
+    )
+    monkeypatch.setattr("gputui.tui.commands.proof.improved_preset.save", lambda proof, path: saved.append(str(path)))
+    search = replace(asked(), kind="tune")
+    for is_better, output, last, files in (
+        (True, "a.yaml", ["a.yaml is saved; gputui --preset a.yaml trains with it", "next, True"], ["a.yaml"]),
+        (True, None, ["next, False"], []),
+        (False, "a.yaml", ["a.yaml is not written: nothing was found to be faster", "next, False"], []),
+    ):
+        monkeypatch.setattr(
+            "gputui.tui.commands.proof.proof_sentences.to_take", lambda data, found=is_better: {"a": 1} if found else {}
+        )
+        saved.clear()
+        proof.run_proof(search, as_json=False, anyway=True, output=output)
+        assert (said(capsys)[0][2:], saved) == (last, files)
+        proof.run_proof(search, as_json=True, anyway=True, output=output)
+        assert "next" not in "".join(said(capsys)[0])
 
 
 # ---- resumed --------------------------------------------------------------------------------------
@@ -275,3 +301,50 @@ def test_the_exit_code_of_a_measurement(
     made(home, **fields)
     monkeypatch.setattr(proof, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more=""))
     assert proof.run_proof(asked(), as_json=False, anyway=True) == code
+
+
+# ---- a sweep --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("", {}),
+        ("--seeds 3 --minutes 9", {"seeds": 3, "minutes": 9.0}),
+        ("--sampler grid", {"sampler": "grid", "most_trials": None}),  # a grid has all settings
+        ("--sampler random", {}),
+        ("--trials 9 --halving 2", {"most_trials": 9, "halve_from": 2}),
+        ("--over epochs=5,6", {"over": ("epochs=5,6",)}),
+    ],
+)
+def test_what_is_given_to_a_sweep_takes_the_place_of_the_block_of_its_preset(
+    words: str, changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = tmp_path / "swept.yaml"
+    block = "over: {batch_size: [8, 16]}, sampler: random, trials: 7, seeds: 2, minutes: 20"
+    preset.write_text(f"extends: quickstart\nsweep: {{{block}}}\n")
+    taken: list[Any] = []
+
+    def of_preset(name: str, settings: Any, **options: Any) -> str:
+        taken.append((name, tuple(settings), options))
+        return "the request"
+
+    monkeypatch.setattr("gputui.tui.commands.sweep.sweep_request.of_preset", of_preset)
+    monkeypatch.setattr("gputui.tui.commands.sweep.adding.machine", lambda: THERE)
+    followed: list[Any] = []
+
+    def run_proof(*given: Any, **following: Any) -> int:
+        followed.append((given, following))
+        return 7
+
+    monkeypatch.setattr(proof, "run_proof", run_proof)
+    assert cli.run(["sweep", "--preset", str(preset), "--set", "epochs=2", *words.split()]) == 7
+    ((name, settings, options),) = taken
+    assert (name, settings) == (str(preset), ("epochs=2",))
+    assert options == {
+        "over": ("batch_size=8,16",), "metric": "val_loss", "seeds": 2, "minutes": 20.0, "sampler": "random",
+        "most_trials": 7, "halve_from": None, "proof_seeds": 5, "finalists": 2, "parallel": None, "study": None,
+        "study_name": None,
+    } | changed  # fmt: skip
+    following = {"as_json": False, "report": False, "output": None, "anyway": True, "trains_on": THERE}
+    assert followed == [(("the request",), following)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.metadata
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,7 +113,7 @@ MODULES = {
     "a/__init__.py": "", "a/b.py": "from .x import y\nfrom .. import top\nfrom . import plain\n", "a/x.py": "",
     "a/unused.py": "", "a/plain.py": "",
     "c.py": "import train\n", "f.py": "import yaml as other\n", "g/h.py": "from h2 import k\n", "g/h2.py": "",
-    "top.py": "", "d.py": "",
+    "top.py": "", "d.py": "", "x.py": "",
 }  # fmt: skip
 
 
@@ -183,6 +185,30 @@ Or the same training in plain TensorFlow, without gputui:
     python plain.py
 """
     )
+
+
+def test_a_folder_whose_name_looks_like_a_pattern_finds_its_data(tmp_path: Path) -> None:
+    (tmp_path / "a.rec").write_text("a record")
+    target = tmp_path / "of [2]" / "out"
+    export(preset(f"data=tfrecord:{tmp_path}/*.rec"), target)
+    assert (target / "my-night.yaml").read_text().endswith("workload: {data: tfrecord:data/*.rec}\n")
+    read = presets.resolve(str(target / "my-night.yaml")).options
+    assert read.workload.data == f"tfrecord:{glob.escape(str(target))}/data/*.rec"
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+
+
+def test_the_packages_are_those_of_the_python_that_the_preset_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def chosen(option: str | None) -> str:
+        asked.append(option)
+        return sys.executable
+
+    monkeypatch.setattr(interpreter, "chosen", chosen)
+    export(preset("python=/usr/bin/python3", "data=synthetic"), tmp_path / "out")
+    assert asked == ["/usr/bin/python3"], "although the exported preset names none"
 
 
 def test_the_presets_file_has_a_plain_name_and_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:

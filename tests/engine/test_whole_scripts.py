@@ -58,14 +58,16 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "data=npz:/tmp/a.npz", "validation=test", "schedule=cyclical", "warmup_steps=3", "hold_steps=2",
         "optimizer=sgd", "momentum=0.9", "nesterov=true", "weight_decay=0.01", "clip_norm=1", "policy=mixed_bfloat16",
         "gradient_accumulation=4", "kernel_size=5", "stride=2", "separable=true", "xla=true", "steps_per_execution=3",
-        "visible=MIG-1",
+        "visible=MIG-1", "early_stop=loss", "early_stop_patience=2", "early_stop_restore=false",
     ),
     "several machines": (
         "strategy.kind=multi_worker", "data=synthetic", "communication=ring", "seed=null", "hold_steps=4",
     ),
 }  # fmt: skip
 OWN_CODE: dict[str, tuple[str, ...]] = {
-    "a file": ("entry=train.py:build", *FIGURES, "checkpoint=epoch", "micro_batches=2", "save_model=true"),
+    "a file": (
+        "entry=train.py:build", *FIGURES, "checkpoint=epoch", "micro_batches=2", "save_model=true", "cast=device",
+    ),
     "a module": (
         "entry=module:build", "workload.folder=.", "args={units: 3, names: [a]}", "steps_per_epoch=7", "shuffle=off",
         "checkpoint=epoch", "augment=light", "xla=true", "parallel_calls=3", "cache=/tmp/cache", "seed=5",
@@ -156,4 +158,7 @@ def test_each_script_defines_all_that_it_uses(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "module.py").write_text(MODULE)
     assert undefined("import a.b\nc = a + d") == {"d"}
     for settings in (*SCRIPTS.values(), *OWN_CODE.values()):
-        assert undefined(to_script(presets.defaults(settings))) == set(), settings
+        text = to_script(presets.defaults(settings))
+        assert undefined(text) == set(), settings
+        assert "\n\n\ndef " in text, "two empty lines before a function"
+        assert "\n\n\n\n" not in text, "and never more"
