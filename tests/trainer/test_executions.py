@@ -1,4 +1,4 @@
-"""Executions of the graph of a step, parts of a batch, and when a checkpoint is restored around them, by small steps."""
+"""Executions of a step's graph, parts of a batch, and when a checkpoint is restored around them, by small steps."""
 
 from __future__ import annotations
 
