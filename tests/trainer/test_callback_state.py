@@ -296,6 +296,8 @@ def test_each_of_several_callbacks_of_a_class_gets_its_own_state_back() -> None:
     assert callback_state.restore(new, states, arrays) == ["Gives starts again: the checkpoint has no state of it"]
     assert [each.state for each in new[1:]] == [{"n": 1}, {"n": 2}, {"kept": True}]
     assert (new[0].wait, new[0].patience) == (5, 0), "what it counts, and not what it was made with"
+    without: Any = type("Gives", (keras.callbacks.Callback,), {})()
+    assert callback_state.restore([without], states, arrays) == [], "its methods were removed since"
 
 
 # All that these classes count; a class of the user's that extends one counts the same.
@@ -362,6 +364,12 @@ def test_a_log_goes_on_with_its_columns_and_has_one_header(tmp_path: Path) -> No
     early.on_epoch_end(0, {"val_loss": 1.0})
     early.on_train_end()
     assert goes_on(logger(), before) == ([], "epoch,acc,val_loss\n1,3.0,2.0\n")
+    appends = logger(append=True)
+    appends.on_train_begin()  # to the rows of an earlier training, and no row of its own yet
+    before = callback_state.state_of([appends], Arrays())
+    appends.on_train_end()
+    earlier = path.read_text()
+    assert goes_on(logger(append=True), before) == ([], f"{earlier}1,3.0,2.0\n")
     path.write_text("epoch,val_loss\n0,1.0\n")
     whole = logger(append=True)
     whole.on_train_begin()

@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import checkpoint_files
+from gputui.engine.trainer.checkpoint import packed
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
 from gputui.engine.trainer.checkpoint.packed import Arrays
 from gputui.engine.trainer.checkpoint.training_state import State
@@ -259,6 +261,23 @@ def test_the_chief_writes_what_each_worker_has_of_its_own_and_all_get_theirs_bac
     assert workers(tmp_path, monkeypatch, read) == expected
 
 
+def test_arrays_that_an_earlier_worker_has_are_not_sent_again() -> None:
+    sent: list[bytes] = []
+    shared, own = Arrays(), Arrays()
+    value = shared.pack({"best": np.arange(4.0)})
+    own.pack(np.arange(2.0))
+    theirs = json.dumps([value, [[*own.by_digest, "<f8", [2]]]]).encode()
+
+    def of_all(data: bytes) -> list[bytes]:
+        sent.append(data)
+        return [data, theirs, data] if len(sent) == 1 else [np.arange(4.0).tobytes(), np.arange(2.0).tobytes(), data]
+
+    last: Any = SimpleNamespace(index=2, of_all=of_all)
+    values, arrays = packed.gathered(value, shared, last)
+    assert (values, sent[1:]) == ([value] * 3, [b""])
+    assert [each.tolist() for each in arrays.by_digest.values()] == [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0]]
+
+
 def test_if_the_disk_of_the_chief_refuses_all_workers_try_the_step_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,8 +303,11 @@ def test_a_checkpoint_of_fewer_workers_gives_further_ones_the_callbacks_of_the_c
 ) -> None:
     alone, _ = checkpoints(tmp_path / "0")
     (tmp_path / "0").mkdir()
-    alone.callbacks = lambda arrays: arrays.pack({"of": "one machine"})
     alone.save(2)
+    arrays = Arrays()
+    two = [arrays.pack({"of": name}) for name in ("the chief", "another one")]
+    path = checkpoint_files.path_of(tmp_path / "0", 2) / "callbacks"
+    path.write_bytes(b"".join(packed.pieces(two, arrays)))
 
     def read(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
         found = kept.callbacks_at(2)
@@ -293,4 +315,6 @@ def test_a_checkpoint_of_fewer_workers_gives_further_ones_the_callbacks_of_the_c
         kept.restore(2)
         return found[1].unpack(found[0])["of"], state.own
 
-    assert workers(tmp_path, monkeypatch, read) == [("one machine", f"own {n}".encode()) for n in range(3)]
+    names = ("the chief", "another one", "the chief")
+    expected = [(name, f"own {number}".encode()) for number, name in enumerate(names)]
+    assert workers(tmp_path, monkeypatch, read) == expected

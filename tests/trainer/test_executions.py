@@ -289,7 +289,7 @@ class Restored:
     def restoring(self) -> Restoring:
         health: Any = SimpleNamespace(begin=lambda step: self.calls.append(("health", step)))
         built: Any = self
-        return Restoring(built, health, ["ours"], 3)  # type: ignore[list-item]
+        return Restoring(built, health, ["ours"], 3)
 
 
 def test_a_users_checkpoint_is_restored_when_the_first_step_was_traced() -> None:

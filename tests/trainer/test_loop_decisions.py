@@ -35,17 +35,17 @@ class Begun(Exception):
 
 def begun(training: Training, resume_at: int | None = None) -> int:
     """Begin the training, which ends at once. Returns the steps that are left out."""
-    loop = training.loop
+    loop: Any = training.loop
 
     def begin(warmup: int, on_gpu: bool, totals: Any) -> Any:
         raise Begun(warmup)
 
-    real, loop.built.report.speed.begin = loop.built.report.speed.begin, begin  # type: ignore[method-assign]
+    real, loop.built.report.speed.begin = loop.built.report.speed.begin, begin
     try:
         with pytest.raises(Begun) as raised:
             loop.run(resume_at)
     finally:
-        loop.built.report.speed.begin = real  # type: ignore[method-assign]
+        loop.built.report.speed.begin = real
     return int(raised.value.args[0])
 
 
@@ -176,11 +176,12 @@ class Agreeing:
 def test_workers_end_together_and_do_what_one_of_them_wishes(build: Build) -> None:
     training = build(*TINY)
     begun(training)
-    loop, model = training.loop, training.loop.built.model
+    loop: Any = training.loop
+    model = loop.built.model
     agreement: Any = Agreeing()
     loop.agreement = agreement
     checked: list[int] = []
-    loop.watch.check_weights = checked.append  # type: ignore[method-assign]
+    loop.watch.check_weights = checked.append
     model.stop_training = True  # by figures of this worker alone
     loop.step = 1
     loop.execution_ends()
@@ -226,8 +227,9 @@ def test_the_worker_that_was_asked_to_stop_is_named(
 
 def test_a_checkpoint_is_restored_again_on_all_workers_if_one_needs_it(build: Build) -> None:
     training = build(*TINY)
-    loop, restored = training.loop, list[int]()
-    loop.built.checkpoints.restore = restored.append  # type: ignore[method-assign]
+    loop: Any = training.loop
+    restored: list[int] = []
+    loop.built.checkpoints.restore = restored.append
     loop.step = 5
     for needed in (False, True):
         loop.restore_again(needed)
@@ -247,9 +249,10 @@ def test_checkpoints_come_within_an_epoch_before_the_next_step_and_at_its_end_af
 ) -> None:
     training = build(*TINY, "checkpoint=2")
     begun(training)
-    loop, saved, checked = training.loop, list[int](), list[int]()
-    loop.built.checkpoints.save = saved.append  # type: ignore[method-assign]
-    loop.watch.health.check = lambda step, *_: checked.append(step)  # type: ignore[method-assign,assignment]
+    loop: Any = training.loop
+    saved, checked = list[int](), list[int]()
+    loop.built.checkpoints.save = saved.append
+    loop.watch.health.check = lambda step, *_: checked.append(step)
     for step in range(1, 7):
         loop.step = step
         loop._saver.execution_ran(step, 1)
@@ -264,8 +267,9 @@ def test_checkpoints_come_within_an_epoch_before_the_next_step_and_at_its_end_af
 def test_a_model_that_is_stopped_in_its_evaluation_has_the_figures_of_its_epoch(build: Build) -> None:
     training = build(*TINY, "checkpoint=off")
     begun(training)
-    loop, built = training.loop, training.loop.built
-    built.checkpoints.save = lambda step: pytest.fail("checkpoints are off")  # type: ignore[method-assign]
+    loop: Any = training.loop
+    built = loop.built
+    built.checkpoints.save = lambda step: pytest.fail("checkpoints are off")
     loop.step = 6
     figures = {"loss": 2.5, "accuracy": 0.5}
     loop._evaluation.epoch_metrics = figures
@@ -307,10 +311,17 @@ def test_the_workers_meet_before_the_devices_are_opened_and_signals_are_heard_af
         calls.append(("meet", given.train.seed, of.path))
         return with_seed, joined
 
+    def noted(name: str, returned: Any) -> Any:
+        def note(*given: Any) -> Any:
+            calls.append((name, *given))
+            return returned
+
+        return note
+
     monkeypatch.setattr(tensorflow_cluster, "meet", meet)
-    monkeypatch.setattr(device_setup, "configure", lambda *given: calls.append(("devices", *given)) or found)
-    monkeypatch.setattr(assembly, "build", lambda *given: calls.append(("build", *given)) or "the loop")
-    training = assembly.assemble(options("strategy.kind=multi_worker"), report, stop)
+    monkeypatch.setattr(device_setup, "configure", noted("devices", found))
+    monkeypatch.setattr(assembly, "build", noted("build", "the loop"))
+    training: Any = assembly.assemble(options("strategy.kind=multi_worker"), report, stop)
     assert calls == [
         ("meet", 7, tmp_path), ("devices", with_seed, joined), "signals",
         ("build", with_seed, found, report, stop, joined),

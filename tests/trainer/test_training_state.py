@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -172,3 +173,7 @@ def test_a_worker_takes_its_own_state_out_of_the_bytes_of_all() -> None:
     assert [State.size_of(each) for each in the_same[:2]] == [8, 4]
     State.take(the_same[0], np.array([7.0, 8.0], "float32").tobytes())
     assert one.trainable_variables[0].numpy().tolist() == [[7.0], [8.0]]
+    replicas = [tf.Variable([1, 2]), tf.Variable([3, 4])]
+    mirrored: Any = SimpleNamespace(values=replicas, dtype=tf.int32, shape=(2,))
+    State.take(mirrored, np.array([5, 6], "int32").tobytes())
+    assert [each.numpy().tolist() for each in replicas] == [[5, 6]] * 2
