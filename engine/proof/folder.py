@@ -125,7 +125,8 @@ class Proof:
             return Liveness(engine=True, host=place.name) if alive else Liveness()
         if held is None:
             age = time.time() - record.started_t
-            held = process.alive() if process else 0 <= age < STARTING_SECONDS
+            is_starting = record.state == "running" and 0 <= age < STARTING_SECONDS
+            held = process.alive() if process else is_starting
         return Liveness(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, record: Record) -> bool:
