@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.queue import entries
+from gputui.engine.trials.rate_record import RateSettings, RateTest
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands import proof, queue
@@ -348,3 +350,23 @@ def test_what_is_given_to_a_sweep_takes_the_place_of_the_block_of_its_preset(
     } | changed  # fmt: skip
     following = {"as_json": False, "report": False, "output": None, "anyway": True, "trains_on": THERE}
     assert followed == [(("the request",), following)]
+
+
+# ---- a range test ---------------------------------------------------------------------------------
+
+
+def test_the_chart_of_a_range_test_is_as_wide_as_the_terminal_and_at_most_100_columns(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    losses = [2.0, 1.9, 1.5, 1.0, 0.8, 1.2, 4.0]
+    test = RateTest(
+        settings=RateSettings(), before=1e-3, rates=[10.0**n for n in range(-6, 1)], losses=losses, smoothed=losses[:6],
+        lowest_at=0.01, suggested=1e-3, reason="where the loss falls fastest", decision="undecided",
+    )  # fmt: skip
+    written = made(home, "rate", rate=asdict(test), state="stopped")
+    for columns, width in ((60, 60), (100, 100), (200, 100)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert cli.run(["proof", written.id]) == 0
+        chart = [line for line in said(capsys)[0] if re.search("[\u2800-\u28ff]", line)]
+        assert len(chart) > 5
+        assert width - 10 < max(map(len, chart)) <= width, columns

@@ -117,7 +117,11 @@ def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
 
 
 def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("note", "tag"):
+        none = "no note" if command == "note" else "no tags"
+        assert said(capsys, command, "vit")[0] == f"{three[1].name} has {none}\n"
     assert said(capsys, "tag", "vit", "#best", "paper")[0] == "#best #paper\n"
+    assert said(capsys, "tag", "vit")[0] == "#best #paper\n"
     assert said(capsys, "tag", "cnn", "best")[0] == "#best\n"
     said(capsys, "note", "vit", "after", "the fix")
     assert said(capsys, "note", "vit")[0] == "after the fix\n"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.profile import reports, xprof_tables
+from gputui.engine.profile import reports, xprof_process, xprof_tables
 from gputui.engine.profile.layer_times import LayerTime, layer_times, scopes_of
 from gputui.engine.profile.reports import ProfileError, ProfileReport, in_brief
 from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
@@ -66,6 +68,8 @@ def test_the_whole_report_of_a_cpu(tmp_path: Path) -> None:
     assert found.peak_memory_bytes == 40
     assert found.slowest_stage == InputStage("Map", "Map", 3.0, 3 / 5, 0.75)
     assert found.input_time == InputTime(3.0, 1.0, None, 1.0)
+    python = {"1": [10.0, 0.0]}
+    assert reported(tools(input_pipeline_analyzer=analyzer, python=python), Run(tmp_path)).shares == Shares(input=0.2)
     nothing = reported(tools(input_pipeline_analyzer=analyzer, memory={"cpu": {}}), Run(tmp_path))
     assert nothing.peak_memory_bytes is None
 
@@ -136,6 +140,8 @@ def test_what_is_said_if_a_profile_cannot_be_read(tmp_path: Path, monkeypatch: p
          f"XProf did not finish reading the profile within 300 s\n{newest}/a.xplane.pb"),
         (subprocess.CompletedProcess("x", 1, "", "ValueError: no\n"),
          f"XProf cannot read {newest}/a.xplane.pb\nValueError: no"),
+        (subprocess.CompletedProcess("x", 1, "", "bad\nWARNING: All log messages before absl::InitializeLog() ...\n"),
+         f"XProf cannot read {newest}/a.xplane.pb\nbad"),
         (subprocess.CompletedProcess("x", -9, "", ""),
          f"XProf cannot read {newest}/a.xplane.pb\nit was ended by SIGKILL"),
         (subprocess.CompletedProcess("x", 0, "{}", ""),
@@ -146,8 +152,9 @@ def test_what_is_said_if_a_profile_cannot_be_read(tmp_path: Path, monkeypatch: p
         answers[:] = [found]
         assert why() == words
     assert given[-1][-2:] == [f"{newest}/a.xplane.pb", f"{newest}/b.xplane.pb"], "one file for each host"
-    run.file("preset.yaml").write_text("run: {profile: 50-69}\ncompile: {steps_per_execution: 4}\n")
-    assert why() == f"XProf cannot distinguish steps if 4 of them run in one execution\nprofile with {ASK}"
+    for together in (2, 4):
+        run.file("preset.yaml").write_text(f"run: {{profile: 50-69}}\ncompile: {{steps_per_execution: {together}}}\n")
+        assert why() == f"XProf cannot distinguish steps if {together} of them run in one execution\nprofile with {ASK}"
     answers[:] = [subprocess.CompletedProcess("x", 0, json.dumps(tools()), "")]
     assert reports.read(run).steps == 2
 
@@ -174,3 +181,66 @@ def test_scopes_are_read_or_are_not_known(text: str | None, scopes: object, tmp_
         (tmp_path / "layers.json").write_text(text)
     assert scopes_of(tmp_path) == scopes
     assert xprof_tables.TOP == 10
+
+
+# ---- the process that asks XProf --------------------------------------------------------------------
+
+
+def event(name: str, start_ns: int, duration_ns: int, **stats: Any) -> SimpleNamespace:
+    return SimpleNamespace(name=name, start_ns=start_ns, duration_ns=duration_ns, stats=list(stats.items()))
+
+
+def test_the_answers_of_xprof_become_plain_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[list[str], str]] = []
+    chart = {"cols": [{"id": "a"}, {"id": "b"}], "rows": [{"c": [{"v": 1}, {"v": "x"}]}, {"c": [{"v": 2}, {"v": "y"}]}]}
+    answers: dict[str, Any] = {
+        "overview_page": [chart | {"p": {"hardware_type": "GPU"}}, {"cols": [], "p": None}], "kernel_stats": chart,
+        "framework_op_stats": None, "input_pipeline_analyzer": [],
+    }  # fmt: skip
+    memory = {"a.xplane.pb": {"GPU_0": {"profileSummary": {"peak": 1}}, "host": {}}, "b.xplane.pb": None}
+
+    def ask(files: list[str], tool: str, _options: Any) -> tuple[bytes | None, str]:
+        links = [Path(file) for file in files]
+        assert all(link.resolve().parent == tmp_path and link.parent != tmp_path for link in links), "it writes there"
+        asked.append(([link.name for link in links], tool))
+        answer = answers[tool] if tool in answers else {"memoryProfilePerAllocator": memory[links[0].name]}
+        return (None if answer in (None, {"memoryProfilePerAllocator": None}) else json.dumps(answer).encode()), ""
+
+    lines = [
+        SimpleNamespace(name="python", events=[
+            event("train", 1_000_000, 2_000_000, step_num=7), event("train", 4_000_000, 500_000, step_num=8),
+            *(event(xprof_process.GRAPH, start, 250_000) for start in (999_999, 1_000_000, 2_999_999, 3_000_000)),
+            event("other", 1_500_000, 9),
+        ]),
+        SimpleNamespace(name="threads", events=[event("train", 1, 1, step_num=9)]),
+    ]  # fmt: skip
+    read: list[str] = []
+
+    def from_file(file: str) -> SimpleNamespace:
+        read.append(Path(file).name)
+        return SimpleNamespace(planes=[SimpleNamespace(lines=lines[:1]), SimpleNamespace(lines=lines[1:])])
+
+    convert, profile_data = ModuleType("xprof.convert"), ModuleType("xprof.profile_data")
+    convert.__dict__["raw_to_tool_data"] = SimpleNamespace(xspace_to_tool_data=ask)
+    profile_data.__dict__["ProfileData"] = SimpleNamespace(from_file=from_file)
+    for module in (ModuleType("xprof"), convert, profile_data):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    files = [tmp_path / f"{host}.xplane.pb" for host in ("a", "b")]
+    for file in files:
+        file.touch()
+    xprof_process.main([str(file) for file in files])
+    rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert json.loads(capsys.readouterr().out) == {
+        "overview_page": [{"properties": {"hardware_type": "GPU"}, "rows": rows}, {"properties": {}, "rows": []}],
+        "kernel_stats": [{"properties": {}, "rows": rows}], "framework_op_stats": [], "input_pipeline_analyzer": [],
+        "memory": {"GPU_0": {"peak": 1}, "host": {}}, "python": {"7": [2.0, 0.5], "8": [0.5, 0.0]},
+    }  # fmt: skip
+    names = [file.name for file in files]
+    assert asked == [
+        *((names, tool) for tool in ("overview_page", "input_pipeline_analyzer", "framework_op_stats", "kernel_stats")),
+        (names[:1], "memory_profile"), (names[1:], "memory_profile"),
+    ]  # fmt: skip
+    assert read == names[:1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
