@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets
 from gputui.engine.proof import duration, folder, request
+from gputui.engine.runs import run_cluster
 from gputui.engine.trials.record import UNREAD, Comparison
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.trials.trial import Trial
@@ -64,6 +66,20 @@ def test_times_of_another_machine_and_of_profiled_trials_do_not_count(home: Path
     profiled = Trial(side="p", repeat=1, run="09-p", outcome="ok", seconds=100.0)
     record = replace(UNREAD, comparisons=[Comparison(changes={}, trials=trials)], profile_trial=profiled)
     assert duration.remaining_seconds(record, 2, before_any=14.0) == 16.0
+
+
+def test_the_start_of_a_run_is_without_its_import_and_not_below_zero(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded.write(home, name="20260921-110000-cnn", seconds=30, gpus=0)  # 12 s, of which 6.1 import
+    times = duration.trial_times("cnn")
+    assert (times.start, times.first) == pytest.approx((5.9 + 1.5, 6.1))
+    result = json.loads(run.file("result.json").read_text())
+    run.file("result.json").write_text(json.dumps(result | {"startup_seconds": 4.0}))
+    times = duration.trial_times("cnn")
+    assert (times.start, times.first) == pytest.approx((1.5, 4.0)), "it was forked, or resumed"
+    monkeypatch.setattr(run_cluster, "of_run", lambda _run: object())
+    assert duration.trial_times("cnn").source.startswith("assumed: "), "its workers have waited for each other"
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,8 @@ SEARCH: dict[str, Any] = {"candidates": [TRIED], "best": XLA, "before_speed": 10
          "anything was proved (1 change tried)"),
         ({"losses": [{"settings": XLA, "decision": "worse"}]}, {"state": "stopped"}, "stopped before anything was "
          "proved (1 change tried)"),
+        ({"losses": [{"settings": XLA, "decision": "failed"}]}, {"state": "stopped"}, "stopped before anything was "
+         "proved (1 change tried)"),
         ({"candidates": []}, {}, "nothing was found to make it faster (no change to try)"),
     ],
 )  # fmt: skip
@@ -301,6 +303,47 @@ def test_of_several_numbers_that_failed_the_largest_is_named() -> None:
         "4 replicas train 2.00 times as fast as 1: an efficiency of 50 %; the batch of each replica is kept (weak "
         "scaling)"
     )
+
+
+@pytest.mark.parametrize(
+    ("compiled", "changes", "remark"),
+    [
+        ((True, False), {}, "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part "
+         "of the difference may be XLA's; give --set compile.xla=false, or true, to compare the same"),
+        ((False, True), {}, ""),
+        ((True, True), {}, ""),
+        ((True, None), {}, ""),
+        ((False, False), {"compile.xla": False}, "all were measured without XLA, as compile.xla=auto uses it for one "
+         "replica only; --set compile.xla=true measures all with XLA"),
+    ],
+)  # fmt: skip
+def test_what_xla_has_compiled_is_remarked_if_it_differs(
+    compiled: tuple[bool | None, bool | None], changes: dict[str, Any], remark: str
+) -> None:
+    record = scaled(*({"replicas": n, "xla": xla, "changes": changes} for n, xla in enumerate(compiled, 1)))
+    assert list(scaling_sentences.remarks(record)) == ([remark] if remark else [])
+    assert record.scaling is not None
+    record.scaling.shared = "replicas share a GPU"
+    assert next(scaling_sentences.remarks(record)) == (
+        "a rehearsal: replicas share a GPU, so that no speed-up can be expected; what it shows is that the strategy "
+        "works"
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text"),
+    [
+        ([1, 1], [2, 2], "2 replicas instead of 1: an efficiency of 90 %"),
+        ([2], [1], "1 replica instead of 2: an efficiency of 360 %"),
+        ([1], [1], ""),
+        ([1, 2], [2], ""),
+        ([1], [], ""),
+    ],
+)
+def test_the_efficiency_of_a_comparison_is_that_of_its_successful_trials(a: list[int], b: list[int], text: str) -> None:
+    trials = [trial(side, replicas=count) for side, counts in (("a", a), ("b", b)) for count in counts]
+    trials += [trial("a", "oom", replicas=8), trial("b", "crashed", replicas=8)]
+    assert scaling_sentences.of_comparison(Comparison(changes=XLA, trials=trials, gain=0.8)) == text
 
 
 def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_remarked() -> None:

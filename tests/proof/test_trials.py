@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,13 +13,14 @@ from gputui.engine import presets
 from gputui.engine.notify import notice, sending
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
-from gputui.engine.proof import folder, process, request
+from gputui.engine.proof import folder, process, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import comparing, record, trial_preset
-from gputui.engine.trials.record import Record, elapsed_of
+from gputui.engine.trials.record import Point, Record, elapsed_of, medians
+from gputui.engine.trials.trial import Trial
 from gputui.engine.trials.trial_preset import STEPS
 
 from tests.support.proving import HERE, Planted, PlantedBench, progress, started
@@ -161,3 +163,46 @@ def test_the_report_begins_with_the_result_and_the_disturbed_trials() -> None:
     assert report.splitlines()[2] == (
         "**Nothing was found to make it faster (no change to try); 1 of 2 trials was disturbed by other programs.**"
     )
+
+
+def test_a_median_counts_also_what_is_zero_and_a_ratio_only_successful_trials() -> None:
+    waits = (0.0, 0.0, 0.3, None)
+    rows = [Trial(side="a", repeat=n, run=str(n), outcome="ok", input_wait=wait) for n, wait in enumerate(waits)]
+    assert medians(rows)["input_wait"] == 0.0
+    assert medians(rows[3:])["input_wait"] is None
+
+    def point(replicas: int, *trials: tuple[int, str, float | None]) -> Point:
+        made = [Trial(side="a", repeat=repeat, run=f"{replicas} {repeat}", outcome=outcome, samples_per_second=speed)
+                for repeat, outcome, speed in trials]  # fmt: skip
+        return Point(replicas=replicas, changes={}, trials=made)
+
+    one = point(1, (1, "ok", 100.0), (2, "slower", 50.0), (3, "ok", 110.0), (4, "ok", 100.0))
+    two = point(2, (1, "ok", 190.0), (2, "ok", 200.0), (3, "oom", 500.0), (4, "ok", None), (5, "ok", 900.0))
+    assert two.ratios(one) == [1.9]
+    assert (one.number, two.number, replace(two, copies=3).number) == (1, 2, 6)
+
+
+def test_the_newest_proof_that_can_be_resumed_is_meant(home: Path) -> None:
+    for number, (kind, state) in enumerate(
+        (("tune", "stopped"), ("ab", "stopped"), ("tune", "done"), ("tune", "done"))
+    ):
+        proof = write_proof(home, f"2026112{number}-t", kind=kind, state=state)
+        (proof.path / "request.json").write_text(request.of_opened(kind, presets.defaults(), None).to_json())
+        os.utime(proof.path / "request.json", (number, number))
+
+    def latest(kind: str, *passed_over: str) -> str:
+        return proof_start.latest_to_resume(lambda asked: asked.kind == kind, passed_over, "there is none").id
+
+    assert latest("tune", "done") == "20261120-t"
+    assert latest("tune") == "20261123-t"
+    assert latest("tune", "done", "stopped") == "20261123-t", "it is then refused with the reason"
+    with pytest.raises(request.ProofError, match="there is none"):
+        latest("sweep")
+
+
+def test_the_record_of_a_diagnosis_has_its_pairs_with_and_without_input(tmp_path: Path) -> None:
+    asked = request.of_opened("diagnosis", presets.defaults(), None, ablation_repeats=2, repeats=5, limit_seconds=60.0)
+    made = folder.empty_record(tmp_path / "p", asked)
+    assert (made.id, made.kind, made.repeats, made.limit_seconds, made.state) == ("p", "diagnosis", 2, 60.0, "running")
+    assert (made.preset_before, made.path) == (asked.preset, tmp_path / "p" / "proof.json")
+    assert folder.empty_record(tmp_path / "p", replace(asked, kind="loop")).repeats == 5

@@ -62,10 +62,20 @@ def test_a_held_sweep_leaves_no_trial_in_the_queue_or_training(tmp_path: Path) -
 
 def test_a_resumed_sweep_first_trains_the_trials_that_have_not_failed(tmp_path: Path) -> None:
     """Else three settings that cannot be trained would hold it again and again."""
-    trainings = Simulated(loss, failing=dict.fromkeys(BROKEN, "no such file"))
+    begun: list[tuple[str, str, str, str, float | None]] = []
+
+    class Noted(Simulated):
+        def start(self, trial: SweepTrial) -> None:
+            begun.append((trial.run[-3:], trial.state, trial.error, trial.cause, trial.ended_t))
+            super().start(trial)
+
+    trainings = Noted(loss, failing=dict.fromkeys(BROKEN, "no such file"))
     held(trainings, tmp_path)
+    begun.clear()
     sweep = swept(request_of([SIX]), trainings, tmp_path).sweep
     assert sweep is not None
+    again = [each for each in begun if each[0] in BROKEN]
+    assert again == [(run, "planned", "", "", None) for run in BROKEN], "nothing is said of the earlier failure"
     assert [(trial.state, trial.failures) for trial in sweep.trials[:6]] == [("failed", 1)] * 3 + [("done", 0)] * 3
     assert min(trial.ended_t or 0 for trial in sweep.trials[:3]) > max(
         trial.ended_t or 0 for trial in sweep.trials[3:6]

@@ -8,6 +8,7 @@ from typing import Any
 
 from gputui.engine.sweep import halving
 from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import SEARCH, SweepTrial
 
 from tests.support.swept import Simulated, Timed, request_of, swept
@@ -28,6 +29,25 @@ def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: P
     assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
     assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
     assert "goes on, the others end" in sweep_sentences.saved(sweep)
+
+
+def test_each_pause_and_the_end_of_a_trial_are_a_line_of_the_news(tmp_path: Path) -> None:
+    told: dict[str, str] = {}
+
+    class Told(Timed):
+        def pass_time(self, record: Record) -> None:
+            assert record.sweep is not None
+            told.update(sweep_sentences.news(record.sweep))
+            super().pass_time(record)
+
+    request = request_of(["learning_rate=1e-3,2e-3,3e-3"], epochs=9, rungs=[1, 3], proof_seeds=0, finalists=1)
+    sweep = swept(request, Told(loss, epochs=9, seconds=1.0), tmp_path).sweep
+    assert sweep is not None
+    told.update(sweep_sentences.news(sweep))
+    best = next(trial.run for trial in sweep.trials if trial.state == "done")
+    lines = [line.split("  ") for key, line in told.items() if key.startswith(f"{best} ")]
+    assert len({line[3] for line in lines}) == 3, "each with the metric of its time"
+    assert lines[2][2] == "done"
 
 
 def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_path: Path) -> None:

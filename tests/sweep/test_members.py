@@ -181,6 +181,47 @@ def test_a_trial_that_another_member_takes_over_begins_anew_in_the_records_of_al
 
 
 @pytest.mark.needs("optuna")
+def test_a_study_has_sweeps_of_several_names(tmp_path: Path) -> None:
+    import optuna
+
+    trial = trials_of("a")[0]
+    assert all(member(tmp_path, name, study_name=name).claim(trial) for name in ("one", "two"))
+    assert not member(tmp_path, "three", study_name="two").claim(trials_of("c")[0])
+    assert sorted(optuna.get_all_study_names(storage.opened(str(tmp_path / "s.journal")))) == ["sweep one", "sweep two"]
+
+
+@pytest.mark.needs("optuna")
+def test_a_member_that_fails_gives_back_what_another_machine_may_train(tmp_path: Path) -> None:
+    first, second = (member(tmp_path, name) for name in "ab")
+    ours, theirs = trials_of("a"), trials_of("b")
+    for trial, cause in zip(ours, ("nan", "no such file"), strict=True):
+        assert first.claim(trial)
+        trial.state, trial.cause, trial.error = "failed", cause, cause
+    first.leave(ours, "a", ("failed",))
+    second.sync(theirs, "b", now=True)
+    assert [(trial.state, trial.cause, trial.run) for trial in theirs] == [
+        ("failed", "nan", "a-001"), ("planned", "", "b-002")]  # fmt: skip
+    assert not second.claim(theirs[0])
+    assert second.claim(theirs[1])
+
+
+@pytest.mark.needs("optuna")
+def test_a_paused_trial_of_another_member_has_ended_once_the_search_has(tmp_path: Path) -> None:
+    first, second = (member(tmp_path, name) for name in "ab")
+    ours, theirs = trials_of("a"), trials_of("b")
+    assert first.claim(ours[0])
+    ours[0].state, ours[0].rungs = "paused", [0.5]
+    first.sync(ours, "a", now=True)
+    second.sync(theirs, "b", now=True)
+    assert (theirs[0].state, theirs[0].rungs) == ("paused", [0.5])
+    chosen = {"finalists": [{RATE: 0.002}], "searched": 0.1, "compared": 1}
+    assert second.choose(chosen) == chosen
+    assert second.choose({"finalists": []}) == chosen, "the first choice counts"
+    second.sync(theirs, "b", now=True)
+    assert theirs[0].state == "dropped"
+
+
+@pytest.mark.needs("optuna")
 def test_all_members_train_with_the_seeds_of_the_first_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_study, "QUIET_SECONDS", 0.0)
     common: dict[str, Any] = {"seeds": 2, "proof_seeds": 3}

@@ -109,6 +109,7 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
 
     assert "say what to sweep" in refused()
     assert refused("learning_rate=0..0.1").startswith("--over train.learning_rate=0.0: 0.0 does not fit")
+    assert "does not fit" in refused("learning_rate=1e-3,2e-3,3e-3,-1")
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
     assert (
         refused("args.x=[1,2]")
@@ -279,6 +280,7 @@ def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_pa
     sweep = data.sweep
     assert sweep is not None
     assert sweep.winner == {"train.learning_rate": 0.003} == data.changes_kept
+    assert sweep.compared == 3
     searched, proved = ({t.seed for t in sweep.trials if t.part == part} for part in (SEARCH, PROOF))
     assert (len(searched), len(proved)) == (2, 5)
     assert not searched & proved

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.presets.preset import PresetError, Problem
-from gputui.engine.proof import folder
+from gputui.engine.proof import folder, proof_start
 from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import adding, entries
 from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
@@ -297,7 +297,7 @@ def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp
     assert str(fault.value) == f"{name} is held in the queue: held by you; gputui queue release {name}"
 
 
-def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path) -> None:
+def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = folder.create(request_of([RATES], minutes=10.0))
     record = folder.empty_record(made.path, made.request)
     record.state = "stopped"
@@ -306,6 +306,12 @@ def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path) ->
     assert asked.sweep is not None
     assert (asked.sweep.minutes, asked.limit_seconds) == (12.5, 750.0)
     assert sweep_request.resumed(made) == made.request
+    begun: list[Any] = []
+    monkeypatch.setattr(
+        proof_start, "start_again", lambda proof, anyway, changed: begun.append((proof, anyway, changed))
+    )
+    sweep_request.resume(made, 2.5)
+    assert begun == [(made, True, asked)], "its trials wait in the queue, whatever else trains"
     record.state = "done"
     record.put("ended")
     with pytest.raises(ProofError, match="gputui sweep --resume ID --minutes N goes on with it"):

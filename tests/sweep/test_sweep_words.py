@@ -397,6 +397,8 @@ def test_the_paused_setting_of_the_highest_rung_goes_on_and_of_several_the_best(
     assert halving.best_paused([low, worse, high], True) is worse
     high.on = "h1"
     assert halving.best_paused([low, high], False) is low, "another machine has the other one"
+    ahead, behind = (trial(ONE, seed, "paused", rungs=rungs) for seed, rungs in ((1, [0.5, 0.5]), (2, [0.5])))
+    assert halving.best_paused([ahead, behind], False) is behind, "the seeds of a setting go on together"
     assert halving.best_paused([trial(), trial(TWO, state="failed", rungs=[0.1])], False) is None
 
 

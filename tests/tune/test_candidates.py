@@ -186,6 +186,20 @@ def test_a_trial_is_measured_again_only_if_chance_may_have_ended_it(
     assert not resumed.trials.remembers(preset, side, 1, seconds=2.0), "measured for another time"
 
 
+@pytest.mark.parametrize(("side", "again"), [("s", False), ("a", True)])
+def test_a_crash_whose_repetition_was_successful_is_measured_again_only_in_a_pair(
+    tmp_path: Path, side: str, again: bool
+) -> None:
+    site = Site(tmp_path / "p", lambda options, before: Planted(outcome="crashed" if before == 0 else "ok"))
+    preset = presets.defaults()
+    rows = [site.trials.measure(preset, side, repeat) for repeat in (1, 2)]
+    resumed = Site(tmp_path / "q", lambda options, before: Planted(), rows)
+    assert resumed.trials.remembers(preset, side, 1) is not again
+    assert resumed.trials.remembers(preset, side, 2)
+    alone = Site(tmp_path / "r", lambda options, before: Planted(), rows[:1])
+    assert not alone.trials.remembers(preset, side, 1)
+
+
 def test_the_length_of_the_losses_is_that_of_the_presets_first_training(tmp_path: Path) -> None:
     site, preset = Site(tmp_path, lambda options, before: Planted()), presets.defaults()
     assert site.trials.length_known(preset) is None

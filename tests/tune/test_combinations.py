@@ -220,3 +220,29 @@ def test_a_study_is_located_from_any_folder(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     assert storage.located(given) == located.format(home=tmp_path / "home", here=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("location", "fault", "why"),
+    [
+        ("/s.journal", PermissionError(13, "Permission denied"), "Permission denied; every member must be allowed to "
+         "write to it and to its folder"),
+        ("/s.journal", OSError("odd"), "odd; every member must be allowed to write to it and to its folder"),
+        ("mysql://me:secret@h/d", ImportError("no mysql"), "no mysql; install the database's driver, or give --study a "
+         "file"),
+        ("/s.journal", KeyError("op_code"), "it is not a journal of Optuna, or it is damaged; give --study another "
+         "file"),
+        ("mysql://me:secret@h/d", ValueError("one\ntwo"), "one"),
+        ("mysql://me:secret@h/d", RuntimeError(), "RuntimeError"),
+        ("/s.journal", RuntimeError("locked"), "locked"),
+    ],
+)  # fmt: skip
+def test_why_a_study_cannot_be_used_in_a_line(location: str, fault: Exception, why: str) -> None:
+    with pytest.raises(storage.StudyError) as refused, storage.faults_of(location):
+        raise fault
+    assert str(refused.value) == f"the study in {location.replace(':secret', '')} cannot be used: {why}"
+    with pytest.raises(storage.StudyError) as refused, storage.faults_of(location):
+        raise RuntimeError("wrapped") from fault
+    assert str(refused.value).endswith(why), "Optuna wraps the error of a database"
+    with pytest.raises(storage.StudyError, match="as it is"), storage.faults_of(location):
+        raise storage.StudyError("as it is")

@@ -8,10 +8,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, improved_preset
+from gputui.engine.proof import folder, improved_preset, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run, events
 from gputui.engine.runs.parsing import EventWriter
@@ -195,11 +196,37 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
     suggested = suggest(RATES, curve(1e-2, 0.05)).rate or 0.0
     record, bench = planted(tmp_path / "a", monkeypatch, lambda *_given: 0.5, rate=1.2 * suggested)
     assert (record.rate and record.rate.decision, len(bench.asked)) == ("close", 1)
+    assert (record.changes_kept, record.preset_after) == ({}, None), "the preset's rate is as good"
     record, bench = planted(tmp_path / "b", monkeypatch, lambda *_given: 0.5, minutes=0.2)
     assert (record.rate and record.rate.decision, record.changes_kept) == ("not judged", {})
     assert "give more --minutes" in proof_sentences.result(record)
     with pytest.raises(BaselineFailed, match="your code has chosen the optimizer; let `build` return no optimizer"):
         planted(tmp_path / "c", monkeypatch, lambda *_given: 0.5, inapplicable="your code has chosen the optimizer")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"steps": 50}, ""),
+        ({"steps": 49}, "--ramp-steps 49: a ramp needs at least 50 steps"),
+        ({"low": 0.1, "high": 10.0}, ""),
+        ({"low": 0.2, "high": 10.0}, "--rates 0.2:10: give two rates between 1e-12 and 1000, the second at least 100 "
+         "times the first, such as 1e-6:10"),
+        ({"low": 1e-12, "high": 1000.0}, ""),
+        ({"low": 9e-13, "high": 1.0}, "--rates 9e-13:1: give two rates between 1e-12 and 1000, the second at least 100 "
+         "times the first, such as 1e-6:10"),
+        ({"low": 1.0, "high": 1001.0}, "--rates 1:1001: give two rates between 1e-12 and 1000, the second at least 100 "
+         "times the first, such as 1e-6:10"),
+    ],
+)  # fmt: skip
+def test_the_limits_of_a_ramp(home: Path, settings: dict[str, Any], refused: str) -> None:
+    if refused:
+        with pytest.raises(request.ProofError) as fault:
+            rate_request.of_preset("quickstart", [], RateSettings(**settings))
+        assert str(fault.value) == refused
+    else:
+        asked = rate_request.of_preset("quickstart", [], RateSettings(**settings))
+        assert (asked.limit_seconds, asked.rate) == (600.0, RateSettings(**settings))
 
 
 def test_the_ramp_has_neither_the_warm_up_of_the_preset_nor_its_steps_together_and_as_many_updates(
