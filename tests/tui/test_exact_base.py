@@ -104,6 +104,45 @@ def test_of_the_problems_of_a_preset_five_are_named(count: int, more: list[str],
     assert capsys.readouterr().err.splitlines() == [*(f"f:1: {number}" for number in range(5)), *more]
 
 
+class Unwritable:
+    """Standard output that cannot be written at the end."""
+
+    def __init__(self, fault: OSError | None) -> None:
+        self.fault = fault
+
+    def flush(self) -> None:
+        if self.fault is not None:
+            raise errors.OutputFault(self.fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "ends", "said"),
+    [(None, 0, 0, ""), (None, 3, 3, ""),
+     (disk(errno.ENOSPC), 0, 74, "standard output cannot be written (told by the system)"),
+     (disk(errno.ENOSPC), 2, 2, "standard output cannot be written (told by the system)"),
+     (BrokenPipeError(errno.EPIPE, "x"), 0, 0, ""), (BrokenPipeError(errno.EPIPE, "x"), 1, 1, "")],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written_hides_no_failed_command(
+    fault: OSError | None, code: int, ends: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    discarded: list[bool] = []
+    monkeypatch.setattr(errors, "discard_output", lambda: discarded.append(True))
+    monkeypatch.setattr(sys, "stdout", Unwritable(fault))
+    assert errors.guarded(lambda: code) == ends
+    assert (discarded, capsys.readouterr().err.strip()) == ([True] * (fault is not None), said)
+
+
+def test_a_command_that_is_interrupted_or_refused_has_its_exit_code(capsys: Printed) -> None:
+    def ends(fault: BaseException) -> int:
+        def command() -> int:
+            raise fault
+
+        return errors.guarded(command)
+
+    assert [ends(fault) for fault in (KeyboardInterrupt(), errors.Refused("no"), KeyError("x"))] == [130, 2, 1]
+    assert capsys.readouterr().err.splitlines()[:2] == ["no", "unexpected KeyError: 'x'"]
+
+
 def test_texts_of_others_steer_no_terminal_and_long_lines_lose_their_middle(capsys: Printed) -> None:
     assert errors.clean("a\x1b[31m\tb\nc\u202e") == "a?[31m?b\nc?"
     errors.complain("one\x07\n" + "x" * 30 + "y" * 30, 20)
