@@ -327,6 +327,17 @@ def test_workers_are_named_if_another_is_the_slowest_and_at_the_end(tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_a_training_that_a_callback_has_ended_names_the_furthest_step(tmp_path: Path) -> None:
+    view = viewed(tmp_path)
+    said(view, progress(80))
+    said(view, events.EpochEnd(epoch=1, step=60, metrics={}, seconds=1.5))
+    assert said(view, events.Finished(outcome="ok", summary={}))[-1] == (
+        f"done early: a callback ended the training after step 80 of 90; everything is in {tmp_path}"
+    )
+    said(view, progress(90))
+    assert said(view, events.Finished(outcome="ok", summary={}))[-1] == f"done; everything is in {tmp_path}"
+
+
 def test_resume_is_named_if_a_run_left_a_checkpoint_and_was_not_to_end(tmp_path: Path) -> None:
     def last_line(outcome: Any) -> str:
         return said(viewed(tmp_path), events.Finished(outcome=outcome, summary={}))[-1]

@@ -12,12 +12,14 @@ from gputui.tui.drawing.live.layout import Demand, share_out
 from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import Row, plain
-from gputui.tui.form.form_state import FormState
+from gputui.tui.form.form_state import INFO, FormState
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.widgets.chart_grid import ChartGrid
 from gputui.tui.widgets.charts import Chart, PlotArea
 from gputui.tui.widgets.headings import PartHeading
+from gputui.tui.widgets.option_row import OptionRow
+from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Page, Panel
 from gputui.tui.widgets.start_bar import StartBar
 from gputui.tui.widgets.table import Column, Table
@@ -170,6 +172,63 @@ def test_a_part_unfolds_with_its_first_change_and_then_stays_as_the_user_leaves_
     batch = PartHeading("Rare", ["input.batch_size"], state)
     state.set("input.batch_size", "64")
     assert (state.is_default("input.batch_size"), batch.used) == (True, True), "the file has another value"
+
+
+class Options(Screen[None]):
+    CSS = "OptionsView { height: 1fr; overflow-y: auto; } OptionRow { height: 1; }"
+
+    def compose(self) -> ComposeResult:
+        yield OptionsView(FormState.open(presets.SHIPPED / "quickstart.yaml"))
+
+
+async def test_the_options_of_another_preset_are_folded_found_and_greyed_as_new() -> None:
+    async with Tiny(Options, PLAIN).run_test(size=(70, 30)) as pilot:
+        view = pilot.app.screen.query_one(OptionsView)
+        used, unused = (FormState.open(presets.SHIPPED / "quickstart.yaml") for _ in range(2))
+        key = "run.keep_best_count"
+        part = next(part for part in view.parts if key in part.keys)
+        used.set(key, "3")
+
+        def shown() -> tuple[bool, bool]:
+            return part.folded, view.rows[key] in view.shown
+
+        assert shown() == (True, False)
+        for state, folded in ((used, False), (unused, True), (used, False)):
+            view.load(state)
+            assert shown() == (folded, not folded)
+            assert all(row.state is state for row in view.rows.values())
+        view.load(unused)
+        view.reveal(key)
+        assert shown() == (False, True)
+        view.rows[key].focus()
+        await pilot.pause()
+        assert view.last is view.rows[key]
+        part.action_fold(True)
+        await pilot.pause()
+        assert (shown(), view.current) == ((True, False), view.shown[0]), "the option with the focus is hidden"
+        view.action_edge(-1)
+        await pilot.pause()
+        assert (view.last, view.scroll_offset.y > 0) == (view.shown[-1], True)
+        view.narrow("batch size")
+        await pilot.pause()
+        assert (view.shown[0], view.scroll_offset.y) == (view.rows["input.batch_size"], 0)
+        hits = {row.key for row in view.rows.values() if row.hit is not None}
+        assert hits == {row.key for row in view.shown if isinstance(row, OptionRow)}
+        view.narrow("seed")
+        again = {row.key for row in view.rows.values() if row.hit is not None}
+        assert "input.batch_size" not in again
+        assert again == {row.key for row in view.shown if isinstance(row, OptionRow)}
+        view.narrow("xyzzy")
+        assert (view.shown, view.query_one("#no-match").display) == ([], True)
+        view.narrow(" ")
+        assert (len(view.shown) > 30, view.query_one("#no-match").display) == (True, False)
+        assert not any(row.hit for row in view.rows.values())
+        view.grey("there is none")
+        assert {key for key, row in view.rows.items() if row.locked} == {
+            info.key for info in INFO.values() if info.about.gpu_only
+        }
+        view.grey("")
+        assert not any(row.locked for row in view.rows.values())
 
 
 # ---- charts ------------------------------------------------------------------------------------------------------
