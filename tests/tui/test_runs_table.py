@@ -165,6 +165,29 @@ async def test_the_neighbours_of_a_column_are_sorted_in_turn() -> None:
         assert show(table, ALL, "cnn 1 done") == ["100000"]
 
 
+async def test_runs_of_one_title_and_day_keep_their_time_however_narrow_the_column_is() -> None:
+    async with a_table() as table:
+        table.chosen = ("run",)  # 48 cells
+        for last, title in (("seed=1", "seed=1"), ("learning=0.1", "+1 more")):
+            changes = ("batch_size=256", "epochs=9", last)
+            show(table, [entry(f"1{n}0000", title="resnet50", changes=changes) for n in (3, 4)])
+            whole = f"  resnet50: batch_size=256 epochs=9 {title}"
+            assert rows(table) == [[f"{whole} 14:00"], [f"{whole} 13:00"]]
+            show(table, [entry("130000", title="resnet50", changes=changes)])
+            assert rows(table) == [[f"  resnet50: batch_size=256 epochs=9 {last}"]], "without a time there is room"
+
+
+async def test_the_best_matches_come_first_only_in_the_usual_order() -> None:
+    noted = [entry(f"1{n}0000", title="a" if n else "slow", notes=Notes("slow", ())) for n in range(3)]
+    async with a_table() as table:
+        assert show(table, noted, "slow") == ["100000", "120000", "110000"], "the title, then notes, the newest first"
+        table.reverse()
+        assert show(table, noted, "slow") == ["100000", "110000", "120000"]
+        table.reverse()
+        table.sort_by("note")
+        assert show(table, noted[::-1], "slow") == ["120000", "110000", "100000"]
+
+
 async def test_a_sweep_opens_and_closes_and_a_filter_that_selects_some_of_its_trials_opens_it() -> None:
     sweep = "20260921-090000-s"
     trials = [replace(each, sweep=sweep) for each in (DONE, FULL, GOES_ON)]
