@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Run
+from gputui.tui.drawing.live import head
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.live import diagnosis
 from gputui.tui.screens.live.diagnosis import DiagnosisScreen
@@ -60,10 +61,14 @@ async def test_what_stands_there_before_a_verdict_and_after_the_end(monkeypatch:
         await wait_for(pilot, lambda: pilot.app.screen is live)
         screen = DiagnosisScreen(live)  # type: ignore[arg-type]
         await pilot.app.push_screen(screen)
-        trains = {"phase": "training", "started": {"step": 0}, "progress": {"step": 5, "step_ms_p50": 10.0}}
+        trains: dict[str, Any] = {
+            "phase": "training",
+            "started": {"step": 0},
+            "progress": {"step": 5, "step_ms_p50": 10.0},
+        }
         for now, text, goes_on in (
             (Snapshot(phase="compiling"), diagnosis.NOT_BEGUN, True),
-            (Snapshot(**trains), diagnosis.MEASURING, True),
+            (Snapshot(**trains), head.MEASURING, True),
             (Snapshot(**trains, diagnosis=HEALTHY), "✓ " + HEALTHY["sentence"], True),
             (Snapshot(**trains, diagnosis=HEALTHY, outcome="ok"), "✓ " + HEALTHY["sentence"], False),
         ):
@@ -88,7 +93,7 @@ async def test_the_step_next_to_the_input_stages_is_the_present_one_or_that_of_t
         progress = {"step": 5, "step_ms_p50": 12.5}
         for outcome, diagnosed, step in ((None, {}, "12.5 ms"), (None, HEALTHY, "12.5 ms"), ("ok", HEALTHY, "25.0 ms")):
             now = Snapshot(
-                phase="training", progress=progress, summary=whole, outcome=outcome, diagnosis=diagnosed,  # type: ignore[arg-type]
+                phase="training", progress=progress, summary=whole, outcome=outcome, diagnosis=diagnosed,
                 input_stages=STAGES, started={"step": 0},
             )  # fmt: skip
             lines = await shown(pilot, live, now)
@@ -114,8 +119,8 @@ async def test_the_number_of_a_remedy_puts_its_changes_into_the_form(monkeypatch
             (3, 4, "there is no remedy 4, only 1 to 3"), (3, 3, ""), (8, 9, "there is no remedy 9, only 1 to 8"),
             (12, 9, ""),
         ):  # fmt: skip
-            trains = {"phase": "training", "started": {"step": 0}, "progress": {"step": 5}}
-            await shown(pilot, live, Snapshot(**trains, diagnosis=remedies(count)))
+            now = Snapshot(phase="training", started={"step": 0}, progress={"step": 5}, diagnosis=remedies(count))
+            await shown(pilot, live, now)
             assert list(screen.keys_without_use) == ([] if count else ["prove", "remedy"])
             await pilot.press(str(pressed))
             await wait_for(pilot, lambda: put or told(pilot))
