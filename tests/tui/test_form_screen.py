@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.job.machine_gpus import Machine
 from gputui.tui.form.form_state import FormState, Moment
@@ -165,6 +166,37 @@ def test_the_palette_offers_undo_and_redo_only_if_there_is_something(form: Form)
 def test_a_digit_begins_a_value_and_opens_no_screen(form: Form) -> None:
     for key, character, consumed in (("1", "1", True), ("r", "r", False), ("f2", None, False), ("slash", "/", False)):
         assert form.check_consume_key(key, character) is consumed
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "description", "title"),
+    [
+        ("shipped", {}, None, "quickstart shipped  {}"),
+        ("shipped", {BATCH: "9"}, None, "quickstart + 1 not saved  {}"),
+        ("shipped", {BATCH: "9", EPOCHS: "x"}, "two\x1b", "quickstart + 2 not saved  two?"),
+        ("shipped", {}, "two", "quickstart + not saved  two"), ("own", {}, None, "mine  one"),
+        ("own", {}, "", "mine + not saved  "), ("run", {}, None, "mine from a run  one"),
+        ("run", {BATCH: "9"}, None, "mine + 1 not saved  one"), ("none", {}, None, "mine  one"),
+    ],
+)  # fmt: skip
+def test_the_title_names_the_preset_its_origin_or_how_much_is_not_saved(
+    home: Path, form: Form, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, changes: dict[str, str],
+    description: str | None, title: str,
+) -> None:  # fmt: skip
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: one\n")
+    if file == "run":
+        path = runs.create("mine", path.read_text()).file("preset.yaml")
+    state = form.state if file == "shipped" else FormState.open(path)
+    if file == "none":
+        state = FormState(None, replace(state.opened, file=None))
+    titles: list[Any] = []
+    monkeypatch.setattr(Form, "query_one", lambda *_: SimpleNamespace(update=titles.append))
+    form.state = state
+    original = state.description
+    state.put(changes, description)
+    form._show_title()
+    assert titles[0].plain == title.format(original)
 
 
 # ---- why it cannot start --------------------------------------------------------------------------------

@@ -398,6 +398,30 @@ def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_pa
     assert (state.modified, state.at_risk) == (False, False)
 
 
+def test_a_form_whose_file_was_written_elsewhere_is_compared_with_it_and_would_lose_what_differs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: one\ntrain: {epochs: 3}\n")
+    state = FormState.open(path)
+    state.set("train.epochs", "9")
+    state.describe("two")
+    path.write_text("description: two\ntrain: {epochs: 9}\n")
+    state.compare_with_file()
+    assert (state.modified, state.at_risk, state.text_of_file("train.epochs")) == (False, False, "9")
+    path.write_text("description: one\ntrain: {epochs: 3}\n")  # as taking a save back does
+    state.compare_with_file()
+    assert (state.unsaved(), state.modified, state.at_risk) == (["train.epochs"], True, True)
+    assert (state.texts["train.epochs"], state.description, state.opened_text) == ("9", "two", path.read_text())
+    state.set("train.epochs", "3")
+    assert state.at_risk, "its description"
+    state.describe("one")
+    assert not state.at_risk
+    path.write_text("train: [")
+    state.compare_with_file()
+    assert (state.opened.description, state.modified) == ("one", False), "it cannot be read"
+
+
 def _written(state: FormState, path: Path) -> Path:
     path.write_text(state.preset.to_yaml())
     return path

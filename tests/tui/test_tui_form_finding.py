@@ -171,6 +171,9 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await go(pilot, "precision.policy")
         await pilot.press("c")
         assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
+        await pilot.press("space")
+        assert told(pilot) == "that is how it stands in the file; d sets it to the default"
+        pilot.app.clear_notifications()
         await pilot.press("escape")
         await go(pilot, "input.batch_size")
         await write(pilot, "128")
