@@ -23,7 +23,7 @@ from gputui.tui.form.form_state import (
     value_of,
 )
 from gputui.tui.form.option_search import around, search, suggestion
-from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
+from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.word_search import marked
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
@@ -461,32 +461,6 @@ def test_the_limits_of_a_search_are_numbers_or_none() -> None:
             LimitTexts(**{field: text}).limits()  # type: ignore[arg-type]
         assert fault.value.name == field
         assert not text or repr(text) in str(fault.value)
-
-
-def test_precisions_of_a_search_follow_the_devices_unless_they_were_chosen() -> None:
-    first, second, third = POLICIES[:3]
-    texts = LimitTexts()
-    texts.suit([second])
-    assert texts.precisions == texts.suitable == {first, second}
-    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [])
-    cases: tuple[tuple[set[str], list[str], list[str]], ...] = (
-        ({first, second, third}, [first, second, third], []), ({first}, [first], []), ({third}, [third], []),
-        ({second, third}, [second, third], []),
-    )  # fmt: skip
-    for chosen, precisions, avoided in cases:
-        texts.precisions = set(chosen)
-        assert (texts.limits().precisions, texts.limits().avoid_precisions) == (precisions, avoided), chosen
-    texts.suit([second, third])
-    assert texts.precisions == {second, third}, "they were chosen"
-    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [first])
-    texts.precisions = set()
-    with pytest.raises(WrongLimit, match="choose a precision"):
-        texts.limits()
-    texts.only.discard("precision")
-    assert "precision" not in texts.limits().only
-    texts.only.clear()
-    with pytest.raises(WrongLimit, match="at least one option"):
-        texts.limits()
 
 
 def test_the_oldest_acts_are_forgotten(state: FormState) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.proof.request import ProofError
 from gputui.engine.trials.search_record import Limits
-from gputui.tui.form.search_limits import LimitTexts, WrongLimit
+from gputui.tui.form.search_limits import POLICIES, LimitTexts, WrongLimit
 from gputui.tui.form.sweep_texts import SweepTexts
 
 STAGES = ["batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads"]
@@ -64,6 +64,32 @@ def test_a_wrong_limit_names_its_field_and_what_fits(field: str, text: Any, mess
     with pytest.raises(WrongLimit) as wrong:
         LimitTexts(**{field: text}).limits()
     assert (wrong.value.name, str(wrong.value)) == (field, message)
+
+
+def test_precisions_of_a_search_follow_the_devices_unless_they_were_chosen() -> None:
+    first, second, third = POLICIES[:3]
+    texts = LimitTexts()
+    texts.suit([second])
+    assert texts.precisions == texts.suitable == {first, second}
+    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [])
+    cases: tuple[tuple[set[str], list[str], list[str]], ...] = (
+        ({first, second, third}, [first, second, third], []), ({first}, [first], []), ({third}, [third], []),
+        ({second, third}, [second, third], []),
+    )  # fmt: skip
+    for chosen, precisions, avoided in cases:
+        texts.precisions = set(chosen)
+        assert (texts.limits().precisions, texts.limits().avoid_precisions) == (precisions, avoided), chosen
+    texts.suit([second, third])
+    assert texts.precisions == {second, third}, "they were chosen"
+    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [first])
+    texts.precisions = set()
+    with pytest.raises(WrongLimit, match="choose a precision"):
+        texts.limits()
+    texts.only.discard("precision")
+    assert "precision" not in texts.limits().only
+    texts.only.clear()
+    with pytest.raises(WrongLimit, match="at least one option"):
+        texts.limits()
 
 
 def test_the_dialog_of_a_sweep_opens_with_the_learning_rate_and_the_defaults() -> None:
