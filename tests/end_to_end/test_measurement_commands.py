@@ -16,6 +16,7 @@ from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.queue import entries
 from gputui.engine.trials.rate_record import RateSettings, RateTest
+from gputui.engine.trials.search_record import Limits
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands import proof, queue
@@ -247,6 +248,35 @@ def test_what_is_given_reaches_the_measurement_that_is_resumed(
     assert followed == [(written, following)]
     of_queue = arguments[1:] if kind == "tune" else () if kind == "scaling" else arguments
     assert started == [("resume", written, *arguments), ("resumed", written, *of_queue)]
+
+
+@pytest.mark.parametrize(("command", "kind"), [("tune", "tune"), ("sweep", "sweep"), ("scaling", "scaling")])
+def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that_has_ended(
+    command: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[str] = []
+
+    def go_on(proof: Proof, *_given: Any, **_named: Any) -> int:
+        resumed.append(proof.id)
+        return 0
+
+    monkeypatch.setattr(proof, "go_on", go_on)
+    states = {"20260921-1": "stopped", "20260921-2": "failed", "20260921-3": "done", "20260921-4": "running"}
+    for name, state in states.items():
+        written = write_proof(home, name, kind=kind, state=state)
+        (written.path / "request.json").write_text(asked(kind).to_json())
+    prediction = replace(asked("tune"), search=Limits(minutes=3.0, dry_run=True))  # of the memory alone
+    for name, other in (("20260921-5", asked()), ("20260921-6", prediction)):
+        (write_proof(home, name, kind=other.kind, state="stopped").path / "request.json").write_text(other.to_json())
+    monkeypatch.setattr(Proof, "state", property(lambda proof: states.get(proof.id, "stopped")))
+    assert cli.run([command, "--resume"]) == 0
+    assert resumed == ["20260921-2"]
+    if kind != "scaling":
+        assert cli.run([command, "--resume", "--minutes", "3"]) == 0
+        assert resumed == ["20260921-2", "20260921-3"]
+    states |= dict.fromkeys(states, "done")
+    assert cli.run([command, "--resume"]) == 0
+    assert resumed[-1] == "20260921-4", "it says why it cannot go on"
 
 
 def test_a_queued_measurement_waits_for_the_one_before_it(

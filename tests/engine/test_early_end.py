@@ -46,6 +46,7 @@ def test_the_time_follows_from_the_start_and_the_epochs_of_the_newest_run_alike(
 
 def test_runs_of_other_presets_settings_and_machines_say_nothing(home: str, preset: Preset) -> None:
     ran("another")
+    ran().file("result.json").write_text('{"outcome": "stopped", "seconds": 10.0, "startup_seconds": 4.0, "epochs": 0}')
     ran(settings=(*SETTINGS, "batch_size=8"))
     ran().file("status.json").write_text('{"host": "elsewhere"}')
     assert early_end.expected_seconds(preset) is None

@@ -134,6 +134,11 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     assert (read.entry, read.folder) == (f"{target}/train.py:build", str(target))
     export(preset("entry=a.b:build", f"workload.folder={tmp_path}/code"), tmp_path / "module")
     assert presets.resolve(str(tmp_path / "module" / "my-night.yaml")).options.workload.entry == "a.b:build"
+    below = preset(f"entry={tmp_path}/code/g/h.py:build", f"workload.folder={tmp_path}/code")
+    export(below, tmp_path / "below")
+    assert presets.resolve(str(tmp_path / "below" / "my-night.yaml")).options.workload.entry == (
+        f"{tmp_path}/below/g/h.py:build"
+    )
     outside = preset(f"entry={tmp_path}/code/a/x.py:build", f"workload.folder={tmp_path}/code/g")
     export(outside, tmp_path / "outside")
     assert files(tmp_path / "outside") - ALWAYS == {"x.py"}, "its own folder is the root"

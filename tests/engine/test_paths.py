@@ -254,6 +254,19 @@ def test_a_run_is_named_by_its_short_name_its_id_or_a_part_that_no_other_has(hom
     assert refused("run:r2") == f"'run:r2': the run {ids[1]} has been deleted; gputui runs lists the others"
 
 
+def test_two_points_behind_a_link_stay_as_the_system_follows_them(project: Path) -> None:
+    here = Path.cwd()
+    (project / "deep" / "deeper").mkdir(parents=True)
+    (here / "link").symlink_to(project / "deep" / "deeper")
+    (here / "plain").mkdir()
+    for typed, whole in (
+        ("link/../a.npz", f"{here}/link/../a.npz"), ("plain/../a.npz", f"{here}/a.npz"),
+        ("../a.npz", f"{here.parent}/a.npz"), ("./a//b/a.npz", f"{here}/a/b/a.npz"),
+        (f"{project}/../a.npz", f"{project.parent}/a.npz"),
+    ):  # fmt: skip
+        assert resolved("quickstart", f"data=npz:{typed}").workload.data == f"npz:{whole}"
+
+
 def test_a_whole_id_is_that_run_although_others_contain_it(home: Path) -> None:
     for name in ("20260920-100000-cnn", "20260920-100000-cnn-2"):
         (home / "runs" / name).mkdir(parents=True)

@@ -66,6 +66,16 @@ def test_a_value_within_an_argument_that_is_no_mapping_replaces_it() -> None:
         assert preset.options.workload.args == {"a": {"c": {"d": 1}}, "b": 3}, before
 
 
+def test_a_long_setting_is_named_by_its_beginning_and_a_run_is_no_base(home: Path, tmp_path: Path) -> None:
+    assert presets.defaults().name == "default"
+    (home / "runs" / "20260921-100000-cnn").mkdir(parents=True)
+    child = write(tmp_path / "child.yaml", "extends: run:20260921-100000-cnn\n")
+    assert problem(child).startswith(f"{child}:1: extends: 'run:20260921-100000-cnn': no preset of this name (known: ")
+    long = problem("quickstart", "epochs=" + "9" * 99)
+    assert long.startswith("--set epochs=9999"), long
+    assert "9" * 60 not in long.partition(": ")[0], long
+
+
 def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> None:
     base, child = tmp_path / "base.yaml", tmp_path / "child.yaml"
     base.write_text("workload: {model: mlp, data: synthetic, samples: 80}\ntrain: {epochs: 9}\n")

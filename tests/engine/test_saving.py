@@ -147,8 +147,15 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     with pytest.raises(SaveError, match="another file of this name"):
         deleted.bring_back()
     path.unlink()
+    path.symlink_to(tmp_path / "nowhere.yaml")
+    with pytest.raises(SaveError, match="another file of this name"):
+        deleted.bring_back()
+    path.unlink()
     deleted.bring_back()
     assert path.read_bytes() == whole
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(SaveError, match=r"folder\.yaml exists$"):
+        saving.save_as(presets.resolve(str(path)), tmp_path / "folder.yaml")
 
 
 def test_a_preset_that_could_not_be_brought_back_whole_can_be_later_with_its_mode(tmp_path: Path) -> None:
@@ -285,6 +292,9 @@ def test_how_a_file_has_changed_since_it_was_opened(file: Path, tmp_path: Path) 
     assert saving.changed_since(file, LAID_OUT) == saving.changed_since(file, None) == ""
     assert saving.changed_since(file, LAID_OUT + "#") == "was changed since it was opened"
     assert saving.changed_since(tmp_path / "gone.yaml", None) == "is no longer there"
+    (tmp_path / "link.yaml").symlink_to("gone.yaml")
+    with pytest.raises(SaveError, match=r"link\.yaml cannot be read"):
+        saving.changed_since(tmp_path / "link.yaml", LAID_OUT)
     assert saving.content_of(file) == LAID_OUT
     assert saving.content_of(tmp_path / "gone.yaml") is None
     file.write_bytes(b"\xef\xbb\xbf" + LAID_OUT.encode())

@@ -240,6 +240,7 @@ LIMIT_TRIGGERS = [
     ("early_stop", NONE, "early_stop_patience=2 early_stop_min_delta=0.1", "error", "while train.early_stop is off"),
     ("keep_best", NONE, "keep_best=val_loss keep_best_count=3 validation_split=0", "error", "of the validation"),
     ("gpu_only", SILENT, "visible=none memory_limit_mb=1024", "note", "nothing without a GPU"),
+    ("allocation", given(EIGHT, SLURM_JOB_GPUS="0-6"), "epochs=3", "warning", "does not hide the others"),
     ("too_old", machine(gpu(0), gpu(1, (5, 2))), "visible=1", "error", "the chip is too old"),
 ]  # fmt: skip
 LIMIT_FINE = [
@@ -269,6 +270,7 @@ LIMIT_FINE = [
     ("communication", TWO, "strategy.kind=mirrored communication=reduction_to_one_device"),
     ("devices", TWO, "strategy.kind=mirrored strategy.devices=0,1 logical_devices=2"),
     ("strategy", TWO, "strategy.kind=multi_worker communication=nccl logical_devices=2"),
+    ("validation", NONE, f"validation=test {TEXT_ENTRY}"),
 ]
 OTHER_TRIGGERS = [*LIMIT_TRIGGERS, *GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
 OTHERS_FINE = [*LIMIT_FINE, *GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]
