@@ -22,7 +22,7 @@ from gputui.engine.tune.memory_model import ROOM
 from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.stages.batch_size import STEP, LargestBatch
 
-from tests.support.proving import HERE, Planted, PlantedBench, searching
+from tests.support.proving import HERE, Planted, PlantedBench, searching, searching_in_time
 from tests.support.typed import typed
 
 MB = 2**20
@@ -60,6 +60,27 @@ def test_only_a_prediction_needs_no_time_for_a_change(home: Path) -> None:
     assert tune_request.of_preset("quickstart", [], Limits(minutes=0.01, dry_run=True)).search is not None
     with pytest.raises(ProofError, match=r"0\.01 min are too few"):
         tune_request.of_preset("quickstart", [], Limits(minutes=0.01))
+
+
+def test_the_largest_batch_is_found_also_if_there_is_no_time_to_find_the_fastest(tmp_path: Path) -> None:
+    """Each trial takes 30 s of 5 min, and each doubling is twice as fast."""
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        return Planted(samples_per_second=1000.0 * batch, peak_memory_bytes=straight(batch), loss=2.0)
+
+    search = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000, minutes=5)
+    searcher, bench = searching_in_time(tmp_path / "p", replace(asked(), search=search), figures, lambda before: 30.0)
+    searcher.run()
+    tried = [options.input.batch_size for options in bench.asked]
+    assert searcher.record.ended_because == (
+        "the time budget of 5 min allows no further trial before the pairs that prove the gain"
+    )
+    doubled, largest = tried[: tried.index(1496)], tried[tried.index(1496)]
+    assert doubled == [32 * 2**power for power in range(len(doubled))]
+    assert searcher.search.memory is not None
+    assert searcher.search.memory.fits == largest
+    assert searcher.search.best["input.batch_size"] == doubled[-1]
 
 
 @pytest.mark.parametrize(("replicas", "tried"), [(1, 704), (2, 352)])
