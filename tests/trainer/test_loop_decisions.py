@@ -290,6 +290,15 @@ def test_a_model_that_is_stopped_in_its_evaluation_has_the_figures_of_its_epoch(
     assert loop._evaluation.epoch_metrics is None
 
 
+def test_progress_is_of_the_epoch_of_its_last_step_and_without_figures_of_the_last_look(build: Build) -> None:
+    training = build(*TINY)
+    begun(training)
+    for step, figures in ((3, {"loss": 3.0, "accuracy": 0.5}), (4, {"loss": 4.0}), (12, None)):
+        training.loop.watch.training_ends(step, figures)
+    told = [(event["epoch"], event["step"], event["loss"], event["metrics"]) for event in training.events("progress")]
+    assert told == [(1, 3, 3.0, {"accuracy": 0.5}), (2, 4, 4.0, {}), (4, 12, None, {})]
+
+
 # ---- how it is assembled -----------------------------------------------------------------------
 
 

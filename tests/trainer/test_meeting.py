@@ -200,6 +200,40 @@ def test_the_wait_is_named_again_after_half_a_minute_and_a_host_that_is_found_no
     assert chief.fault is None
 
 
+def test_a_host_of_several_workers_is_named_once(clock: Clock) -> None:
+    ports = free_ports(3)
+    workers = (f"localhost:{ports[0]}", *(f"no-such-host.invalid:{port}" for port in ports[1:]))
+    chief = Worker(workers, 0, "a")
+    both = f"worker 1 ({workers[1]}), worker 2 ({workers[2]})"
+    until(lambda: chief.waits_for == f"waiting for {both}; not known on this machine: no-such-host.invalid")
+    chief.end()
+
+
+def test_a_worker_that_was_started_again_is_missing_until_its_new_process_calls() -> None:
+    """Although the end of its earlier process was not noticed yet."""
+    lines = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for _ in range(3):
+            ours = socket.create_connection(server.getsockname())
+            lines.append((ours, server.accept()[0]))
+    contacts = rendezvous.Contacts(0, {"process": "me"}, [1])
+    assert contacts.missing() == [1]
+    contacts.called_by(1, {"process": "first"}, lines[0][0])
+    contacts.reached(1, {"process": "again"}, lines[1][0])
+    assert contacts.missing() == [1]
+    with pytest.raises(ValueError, match="another process"):
+        contacts.called_by(1, {"process": "first"}, lines[2][0])
+    contacts.called_by(1, {"process": "again"}, lines[2][0])
+    assert (contacts.missing(), contacts.hellos[1]) == ([], {"process": "again"})
+    contacts.leave()
+    assert [ours.fileno() for ours, _ in lines] == [-1] * 3
+    for call in (contacts.reached, contacts.called_by):
+        with pytest.raises(ValueError, match="this worker has left"):
+            call(1, {"process": "again"}, lines[0][1])
+    for _, theirs in lines:
+        theirs.close()
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

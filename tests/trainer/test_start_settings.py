@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,20 @@ from typing import Any
 
 import keras
 import pytest
+from gputui.engine.files import places
 from gputui.engine.interpreter import installed
 from gputui.engine.job import environment_variables
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.trainer.setup import environment, gpu_identity, machine_query, models, optimizer, xla_cache
+from gputui.engine.trainer.common import versions
+from gputui.engine.trainer.setup import (
+    actual_settings,
+    environment,
+    gpu_identity,
+    machine_query,
+    models,
+    optimizer,
+    xla_cache,
+)
 from gputui.engine.trainer.setup.environment import Prepared
 from gputui.engine.trainer.setup.gpu_identity import Created, LibraryLog
 from gputui.engine.trainer.setup.xla_cache import XlaCache
@@ -224,6 +235,30 @@ def test_the_memory_of_a_gpu_is_that_of_its_devices_whose_limit_is_known(monkeyp
         assert (found.memory_limit_bytes, found.memory_total_bytes) == (expected, GIB)
     (found,), _ = gpu_identity.identify(["/device:GPU:0"], Machine((), "", 1, 1), created)
     assert found.memory_total_bytes == 5 * GIB
+
+
+def test_files_of_autograph_go_into_the_folder_for_them_while_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = versions.autograph_loader
+    monkeypatch.setattr(loader, "tempfile", tempfile)
+    actual_settings.write_into_run_folder()
+    assert loader.tempfile is tempfile, "there is no such folder"
+    scratch, other = tmp_path / "scratch", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    monkeypatch.setenv(places.SCRATCH_VARIABLE, str(scratch))
+    actual_settings.write_into_run_folder()
+
+    def folder(**more: Any) -> str:
+        with loader.tempfile.NamedTemporaryFile(mode="w", suffix=".py", **more) as file:
+            assert file.name.endswith(".py")
+            return Path(file.name).parent.name
+
+    assert folder() == "other"
+    scratch.mkdir()
+    assert (folder(), folder(dir=str(other))) == ("scratch", "other")
+    assert loader.tempfile.gettempdir() == str(other), "all else is as before"
 
 
 # ---- models and their optimizers ---------------------------------------------------------------
