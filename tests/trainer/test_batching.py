@@ -96,6 +96,20 @@ def test_each_change_draws_the_same_whichever_others_are_made() -> None:
     assert changed(text, "noise").tolist() == text.tolist()
 
 
+def test_the_seeds_of_the_changes_stay_so_that_a_resumed_run_changes_images_as_before() -> None:
+    images = np.full((3, 2, 2, 1), 0.5, "float32")
+    images[:, 0] = 0.6
+    flip, _, contrast, noise, bright = tf.unstack(tf.random.split(tf.constant([3, 0], tf.int64), 5), num=5)
+    expected = {
+        "flip": tf.image.stateless_random_flip_left_right(images, flip),
+        "contrast": tf.image.stateless_random_contrast(images, 0.7, 1.3, contrast),
+        "noise": images + tf.random.stateless_normal(images.shape, noise, stddev=0.05),
+        "brightness": images + tf.random.stateless_uniform((3, 1, 1, 1), bright, -0.2, 0.2),
+    }
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(changed(images, name), wanted, atol=1e-6, err_msg=name)
+
+
 # ---- as the model takes them -------------------------------------------------------------------
 
 
