@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.batching import Elements
 
 from tests.support.training import options
+from tests.trainer.test_data import FLOATS, GOOD, image, records
 
 pytestmark = pytest.mark.usefixtures("cpus")
 SEEDS = range(40)
@@ -289,6 +293,26 @@ def test_records_are_read_from_at_most_sixteen_files_at_once_or_one_file_after_t
 )
 def test_what_tensorflow_says_is_told_without_the_names_of_operations(message: str, told: str) -> None:
     assert file_sources.reason(tf.errors.NotFoundError(None, None, message)) == told
+
+
+def test_data_are_others_if_one_of_their_files_was_written_since(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.png"):
+        image(tmp_path / "images" / name, 5)
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 2)), y=np.arange(4))
+    records(tmp_path / "one.tfrecord", GOOD)
+    pictures = ("shape=[2, 2, 3]",)
+    sources: list[tuple[Callable[..., Any], str, tuple[str, ...], Path]] = [
+        (file_sources.npz, f"npz:{tmp_path}/x.npz", (), tmp_path / "x.npz"),
+        (file_sources.images, f"images:{tmp_path}/images", pictures, tmp_path / "images" / "b" / "2.png"),
+        (file_sources.tfrecord, f"tfrecord:{tmp_path}/*.tfrecord", FLOATS, tmp_path / "one.tfrecord"),
+    ]
+    for read, place, settings, file in sources:
+        asked = options(f"data={place}", *settings)
+        stamp = read(asked, 1).stamp
+        assert len(stamp) == 64
+        assert read(asked, 2).stamp == stamp
+        os.utime(file, ns=(0, 5))
+        assert read(asked, 1).stamp != stamp, place
 
 
 def test_a_cache_file_is_another_for_another_way_to_read_or_to_hold_out(tmp_path: Any) -> None:
