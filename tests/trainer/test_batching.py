@@ -234,6 +234,22 @@ def test_half_precision_that_is_not_finite_is_found_in_any_axis() -> None:
     assert source.check_arrays(np.zeros((4, 2), "int8"), np.zeros((4, 1), int), "a") == 2, "at least two classes"
 
 
+def test_only_bytes_are_scaled(tmp_path: Path) -> None:
+    for kind, scaled in (("uint8", 1.0), ("uint16", 255.0), ("int8", 100.0), ("float32", 255.0)):
+        value = 100 if kind == "int8" else 255
+        np.savez(tmp_path / "x.npz", x=np.full((4, 2), value, kind), y=np.arange(4))
+        found = file_sources.npz(options(f"data=npz:{tmp_path}/x.npz", "validation_split=0"), 1)
+        ((x, _),) = found.train.elements.take(1)
+        assert float(x[0]) * found.scale == pytest.approx(scaled), kind
+
+
+def test_batches_of_an_evaluation_come_again_for_the_next_one() -> None:
+    pipe = pipelines.build(options("data=synthetic", "shape=[2]", "samples=20", "classes=20", "batch_size=4"), 1)
+    assert pipe.validation_batches == 1
+    labels = [y.numpy().tolist() for _, y in pipe.validation().take(3)]
+    assert labels == [[18, 19]] * 3
+
+
 # ---- files -------------------------------------------------------------------------------------
 
 
@@ -325,6 +341,9 @@ def test_a_cache_file_is_another_for_another_way_to_read_or_to_hold_out(tmp_path
 
     plain = file()
     assert plain == file("width=0.5", "model=cnn", "batch_size=8", "shuffle=9", "epochs=9", "augment=off")
+    of_models = ("stride=2", "separable=true", "kernel_size=5", "normalization=layer")
+    assert {file("shape=[2, 2, 1]", each) for each in of_models} == {file("shape=[2, 2, 1]")}
+    assert file("model=transformer", "blocks=1") == plain
     others = [
         file("parallel_reads=4"),
         file("validation_split=0.3"),
