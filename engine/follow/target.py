@@ -37,7 +37,7 @@ def about_run(run: Run) -> AboutRun:
     return AboutRun(run.path, run.id, title.whole, title.preset, changed, notes.tags, notes.note)
 
 
-_LOGIN = re.compile(r"//[^/@\s]*@")  # in an address
+_LOGIN = re.compile(r"//[^/?#\s]*@")  # in an address; a password may have an @
 
 
 def without_login(text: str) -> str:

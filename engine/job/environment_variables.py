@@ -14,7 +14,7 @@ PREFIXES = ("TF_", "XLA_", "CUDA_", "NCCL_", "NVIDIA_")
 LONGEST = 200  # characters of a value
 # Terraform's variables begin with TF_, too.
 _SECRET = re.compile(r"^TF_(VAR|TOKEN|CLI)_|TOKEN|SECRET|PASS|CREDENTIAL|KEY|AUTH", re.IGNORECASE)
-_USER_OF_ADDRESS = re.compile(r"://[^/@\s]+@")
+_USER_OF_ADDRESS = re.compile(r"://[^/?#\s]+@")  # a password may have an @
 # They say which GPUs, files and machines are there, not how these compute.
 _PLACES = re.compile(
     r"_(VISIBLE_DEVICES|HOME|PATH|DIR|ROOT|ORDER|VERSION)$|^NVIDIA_(REQUIRE|PRODUCT|BUILD)_|^TF_CONFIG$"

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from gputui.engine.files import places
+from gputui.engine.follow.target import without_login
 from gputui.engine.interpreter import interpreter
-from gputui.engine.job import slurm_programs
+from gputui.engine.job import environment_variables, slurm_programs
 from gputui.engine.notify import sending, targets
 from gputui.engine.notify.notice import Notice
 from gputui.engine.notify.targets import Targets, of_options
@@ -148,3 +149,20 @@ def test_a_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
     assert targets.of_settings(file) == {}
     file.write_text("notify: 1\n")
     assert targets.of_settings(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "recorded"),
+    [
+        ("http://me:word@host:80/a", "http://host:80/a", "http://...@host:80/a"),
+        ("http://me:w@rd@host/a?to=b@c", "http://host/a?to=b@c", "http://...@host/a?to=b@c"),
+        ("see http://token@host, or http://host/x@y", "see http://host, or http://host/x@y",
+         "see http://...@host, or http://host/x@y"),
+        ("http://host?to=b@c", "http://host?to=b@c", "http://host?to=b@c"),
+        ("http://host#b@c me@host", "http://host#b@c me@host", "http://host#b@c me@host"),
+    ],
+)  # fmt: skip
+def test_no_part_of_a_password_in_an_address_is_shown_or_recorded(address: str, shown: str, recorded: str) -> None:
+    assert without_login(address) == shown
+    given = {"NCCL_A": address, "TF_TOKEN_x": "a", "NVIDIA_PASSWORD": "a", "HOME": "/", "CUDA_B": "x" * 201}
+    assert environment_variables.recorded(given) == {"CUDA_B": "x" * 200 + "...", "NCCL_A": recorded}
