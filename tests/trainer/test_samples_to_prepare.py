@@ -95,6 +95,30 @@ def test_images_of_arrays_are_resized_and_rounded(arrays: str) -> None:
     assert (first.dtype, first.ravel().tolist()) == ("uint8", [8, 14])
 
 
+def test_a_size_is_that_to_which_a_training_would_resize(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (4, 9, 7, 3)).astype("uint8")
+    with tf.io.TFRecordWriter(str(tmp_path / "a.rec")) as writer:
+        for number, image in enumerate(pixels):
+            png = tf.io.encode_png(image).numpy()
+            feature = {
+                "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[png])),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    data = (f"data=tfrecord:{tmp_path}/a.rec", "tfrecord_encoding=encoded", "classes=4", "validation_split=0.25")
+    as_trained = opened(*data, "shape=[4, 6, 3]")
+    resized = opened(*data, "shape=[8, 8, 3]", size=(4, 6))
+    for part in ("train", "validation"):
+        pairs = list(zip(inputs(as_trained, part), inputs(resized, part), strict=True))
+        assert len(pairs) == resized.counts[part]
+        assert all(np.array_equal(*pair) for pair in pairs)
+        assert resized.dataset is not None
+        by_tensorflow = [x for x, _ in resized.dataset(part).as_numpy_iterator()]
+        assert all(np.array_equal(one, other) for one, (_, other) in zip(by_tensorflow, pairs, strict=True))
+    assert (resized.counts, resized.facts["shape"]) == ({"validation": 1, "train": 3}, [4, 6, 3])
+
+
 def test_images_of_files_are_named_by_their_place_in_the_folder(tmp_path: Path) -> None:
     class_folders(tmp_path / "images", 6, 0)
     broken = next((tmp_path / "images").glob("*/*.png"))
@@ -165,6 +189,7 @@ def code(own: Write, tmp_path: Path) -> Any:
     [
         ("(model, (x, y), (x[:3], y[:3]))", (20, 3), False),
         ("dict(model=model, train=rows, map=None, samples=7, validation=rows.take(4))", (7, 4), False),
+        ("dict(model=model, train=rows, map=None, samples=99)", (20, 0), False),
         ("dict(model=model, train=rows.filter(lambda a, b: b < 9), map=None)", (9, 0), False),
         ("(model, rows.batch(6))", (20, 0), True),
         ("(model, Data())", (20, 0), False),
