@@ -127,6 +127,14 @@ def test_where_windows_end_at_synchronisations_only_a_cut_ends_one() -> None:
     assert p50 == pytest.approx(100, abs=1)
 
 
+def test_on_a_cpu_a_wait_for_the_device_ends_no_window() -> None:
+    clock = StepClock(warmup=0, window_seconds=0.05)
+    for number in range(4):
+        clock.mark(0.02 * number, 1)
+        clock.device_was_waited_for()
+    assert clock.recent_ms() == (None, None), "40 ms are no window"
+
+
 @pytest.mark.parametrize(("total", "left_out"), [(1, 1), (4, 1), (10, 2), (50, 10), (100, 20), (10**6, 20)])
 def test_a_short_run_leaves_out_a_fifth_and_a_long_one_twenty(total: int, left_out: int) -> None:
     assert plan.warmup_steps(total) == left_out

@@ -114,6 +114,7 @@ def test_a_model_gets_its_variables_from_the_type_of_its_data(capsys: pytest.Cap
     assert exported.has_variables(model, data)
     assert [tuple(variable.shape) for variable in model.variables] == [(4, 3), (3,)]
     assert exported.has_variables(model, None)
+    assert exported.has_variables(keras.Sequential([keras.layers.Dense(3)]), data.map(lambda x, y: x)), "x alone"
     assert capsys.readouterr().out == ""
     assert not exported.has_variables(WithoutCall(), data)
     assert capsys.readouterr().out.startswith("WithoutCall gets its variables in the first step: ")
@@ -223,6 +224,12 @@ def test_single_samples_of_a_function_keep_their_shapes_and_arrays_are_copied_if
         ((x, y),) = generated.pop()()
         assert (x is X, y is Y) == (not copies, not copies)
         assert x.tolist() == X.tolist()
+
+
+def test_axes_that_the_model_leaves_open_may_differ_from_batch_to_batch() -> None:
+    open_model: Any = SimpleNamespace(inputs=[SimpleNamespace(name="x", shape=(None, None))], outputs=None)
+    made = exported.as_dataset(lambda: iter([(X, Y), (X[:2], Y[:2])]), open_model, in_batches=True, copies=False)
+    assert made.element_spec == (tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((None,), tf.int64))
 
 
 UNKNOWN, ENDLESS = tf.data.UNKNOWN_CARDINALITY, tf.data.INFINITE_CARDINALITY

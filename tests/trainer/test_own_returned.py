@@ -208,7 +208,7 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
     for model, stream in (
         (image, batched(8, 8, 3)), (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (of((4, 1)), batched(4)),
         (of((4,), (4,)), batched(4, 5)), (SimpleNamespace(), batched(4)), (numbers, batched(9)),
-        (image, samples(8, 3)), (numbers, samples(2, 4, kind="arrays")),
+        (image, samples(8, 3)), (numbers, samples(2, 4, kind="arrays")), (numbers, samples(4, 1)),
         (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
         (image, SimpleNamespace(spec=tf.TensorSpec(None))),
     ):  # fmt: skip

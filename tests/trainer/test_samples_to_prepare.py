@@ -84,6 +84,11 @@ def test_bytes_stay_bytes_or_become_scaled_floats(dtype: str | None, stored: str
     assert made.facts["dtype"] == stored
     (first, *_) = sorted((array.astype("float64") for array in inputs(made)), key=lambda array: float(array[0, 0, 0]))
     assert str(inputs(made)[0].dtype) == stored
+    sample = next(made.fresh("train"))
+    assert not isinstance(sample, Broken)
+    again = made.decode(tf.constant(made.encode(sample)))
+    assert np.array_equal(again[0], sample[0])
+    assert int(again[1]) == int(sample[1])
     np.testing.assert_allclose(first.ravel() * scale, np.arange(8) * 3, rtol=1e-2)
 
 
@@ -233,6 +238,21 @@ def test_texts_name_a_sample_and_dicts_are_numbered_by_their_names(code: Any) ->
     assert first.name(element, "train", 0) == "é.png"
     assert first.dataset is not None
     assert first.dataset("train").element_spec[0].dtype == tf.int32
+
+
+def test_each_part_is_mapped_by_its_own_function_and_drawn_numbers_are_those_of_the_seed(code: Any) -> None:
+    maps = "map=lambda a, b: (a + 1, b), validation_map=lambda a, b: (a + 100, b)"
+    made = opened(*code(f"dict(model=model, train=rows, validation=rows.take(2), {maps})"))
+    firsts = [float(next(made.fresh(part))[0][0]) for part in ("train", "validation")]  # type: ignore[index]
+    assert firsts == [1.0, 100.0]
+    assert made.dataset is not None
+    assert [x.tolist() for x, _ in made.dataset("validation").as_numpy_iterator()] == [[100.0, 101.0], [102.0, 103.0]]
+    drawn = code("(model, (np.random.normal(size=(20, 2)).astype('float32'), y))")
+    stamps = []
+    for elsewhere in (1, 2):  # as in another process
+        np.random.seed(elsewhere)
+        stamps.append(opened(*drawn).facts["stamp"])
+    assert stamps[0] == stamps[1] != opened(*drawn, "seed=8").facts["stamp"]
 
 
 def test_arrays_without_validation_are_split_as_in_a_training(code: Any) -> None:

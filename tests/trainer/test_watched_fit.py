@@ -61,9 +61,10 @@ class Model:
 
     def __init__(self) -> None:
         self.mean = keras.metrics.Mean(name="loss")
-        self.metrics, self.variables = [self.mean], list[Any]()
+        self.metrics, self.variables, self.reads = [self.mean], list[Any](), 0
 
     def get_metrics_result(self) -> dict[str, float]:
+        self.reads += 1
         return {"loss": float(self.mean.result())}
 
 
@@ -165,6 +166,11 @@ def test_each_phase_epoch_and_pulse_of_a_fit_is_written(
     assert figures == ((8.0, 10, 10.0) if steps else (None, 0, None))
     assert played.life.ended == 1
     assert played.life.given == (played.run, 0.5, "the fit")
+    first_step, begin_of_measuring, pulses = 1, 1 if steps else 0, 5
+    assert played.model.reads == first_step + begin_of_measuring + pulses, "the host waits for the device only then"
+    before = played.run.file("events.jsonl").read_text()
+    played.fit.report.phase("training")
+    assert played.run.file("events.jsonl").read_text() == before, "it is closed"
 
 
 STARTED = (
@@ -430,6 +436,38 @@ def test_in_another_thread_no_signal_is_taken(signals: Signals, live: Any) -> No
     thread.join()
     found[0].end()
     assert signals.both == (DEFAULT, DEFAULT)
+
+
+def test_readings_are_taken_as_often_as_asked_for_until_the_fit_ends(
+    signals: Signals, live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    class Samples:
+        def __init__(self, writer: Any, pid: int, seconds: float) -> None:
+            told.append((writer.closed, pid, seconds))
+
+        def start(self) -> None:
+            told.append("start")
+
+        def stop(self) -> None:
+            told.append("stop")
+
+    class Writer:
+        closed = False
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            told.append("close")
+
+    monkeypatch.setattr(fit_life, "Sampler", Samples)
+    monkeypatch.setattr(fit_life, "EventWriter", Writer)
+    life = live()
+    assert told == [(False, os.getpid(), 3600.0), "start"]
+    life.end()
+    assert told[2:] == ["stop", "close"]
 
 
 def test_a_fit_that_is_gone_is_noticed_and_its_status_is_written(
