@@ -165,6 +165,16 @@ def test_the_current_folder_is_proposed_only_if_the_path_is_there_and_not_at_the
         assert any("for the current folder give --set" in finding.change for finding in found) is proposed, at
 
 
+def test_a_module_of_the_current_folder_is_not_proposed_if_the_preset_has_one_of_this_name(project: Path) -> None:
+    for folder in (project, Path.cwd()):
+        (folder / "both.py").write_text(CODE)
+    (project / "general.yaml").write_text("workload: {entry: 'both:other'}\n")
+    (found,) = checks.of_preset(presets.resolve(str(project / "general.yaml")), this_machine.read())
+    assert (found.message, found.change) == (
+        f"{project}/both.py has no function other (it has build)", "write def other(context): ...",
+    )  # fmt: skip
+
+
 def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
     for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
         preset = presets.resolve(str(project / name))

@@ -458,6 +458,8 @@ def test_what_failed_has_another_exit_code_than_what_was_refused(
     assert (code, out) == (1, "")
     assert err.endswith("\ndisk full\nfree some space, then the same command goes on\n")
     assert printed(capsys, "--shards", "3")[0] == 2
+    code, out, _ = printed(capsys, "--shards", "2", "--json")
+    assert (code, out) == (0, (tmp_path / "ready" / "manifest.json").read_text())
     (tmp_path / "ready" / "manifest.json").write_text("{")
     code, out, err = printed(capsys)
     assert (code, out, err.startswith(f"{tmp_path}/ready/manifest.json is not a manifest")) == (2, "", True)

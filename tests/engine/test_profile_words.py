@@ -6,7 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -72,6 +72,22 @@ def test_the_whole_report_of_a_cpu(tmp_path: Path) -> None:
     assert reported(tools(input_pipeline_analyzer=analyzer, python=python), Run(tmp_path)).shares == Shares(input=0.2)
     nothing = reported(tools(input_pipeline_analyzer=analyzer, memory={"cpu": {}}), Run(tmp_path))
     assert nothing.peak_memory_bytes is None
+
+
+def test_parts_that_are_seldom_there(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    gpu = [table([step(1, 5, 0, 0, 1, 0, 0, 0, 2, 2)], hardware_type="GPU")]
+    operations = [table([operation("Device", "MatMul", "a", 300), operation("Device", "Op", "b", 0)])]
+    found = reported(tools(input_pipeline_analyzer=gpu, framework_op_stats=operations), run)
+    assert found.shares.host == 0.5, "also the time in which it compiles"
+    assert [each.name for each in found.operations] == ["a"], "what takes no time is left out"
+    empty = replace(found, layers=())
+    assert reports.from_plain(json.loads(json.dumps(asdict(empty), default=str))) == empty
+    for waiting, shares in ((3.0, Shares(0.3, 0.5, 0.2)), (9.0, Shares(0.9, 0.0, 0.1)), (10.0, Shares(1.0, 0.0, 0.0))):
+        cpu = [table([step(1, 0, 0, 0, 10 - waiting, 0, waiting, 0, 0, 0)], hardware_type="CPU_ONLY")]
+        python = {"1": [10.0, 8.0]}
+        on_cpu = reported(tools(input_pipeline_analyzer=cpu, framework_op_stats=[], python=python), run).shares
+        assert asdict(on_cpu) == pytest.approx(asdict(shares)), waiting
 
 
 def test_a_report_in_brief(tmp_path: Path) -> None:
@@ -168,10 +184,12 @@ def test_an_operation_belongs_to_the_innermost_layer_of_the_outermost_scope_that
             ("gradient_tape/net/a/b/x", 4000),
             ("net", 1000),
             ("a/Mul", 2000),
+            ("replica_1/gradient_tape/net/a/b/x", 2000),
         ],
         scopes,
     )
-    assert found == (LayerTime("b", 1.0, 4.0, 0.5), LayerTime("a", 2.0, 0.0, 0.2), LayerTime("net", 1.0, 0.0, 0.1))
+    layers = (LayerTime("b", 1.0, 6.0, 7 / 12), LayerTime("a", 2.0, 0.0, 2 / 12), LayerTime("net", 1.0, 0.0, 1 / 12))
+    assert found == layers
     assert layer_times([], scopes) == layer_times([("net/Mul", 0.0)], scopes) == ()
 
 
