@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 from gputui.engine.files import places
-from gputui.engine.follow.target import without_login
+from gputui.engine.follow import to_prometheus
+from gputui.engine.follow.points import Point
+from gputui.engine.follow.target import AboutRun, without_login
 from gputui.engine.interpreter import interpreter
 from gputui.engine.job import environment_variables, slurm_programs
 from gputui.engine.notify import sending, targets
@@ -166,3 +168,23 @@ def test_no_part_of_a_password_in_an_address_is_shown_or_recorded(address: str, 
     assert without_login(address) == shown
     given = {"NCCL_A": address, "TF_TOKEN_x": "a", "NVIDIA_PASSWORD": "a", "HOME": "/", "CUDA_B": "x" * 201}
     assert environment_variables.recorded(given) == {"CUDA_B": "x" * 200 + "...", "NCCL_A": recorded}
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022, 0])
+def test_node_exporter_can_read_the_file_of_figures_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    monkeypatch.setenv(to_prometheus.VARIABLE, str(tmp_path))
+    target = to_prometheus.Prometheus({})
+    before = os.umask(umask)
+    try:
+        target.open(AboutRun(tmp_path, "one", "one", "one", {}, (), ""), "0123456789")
+        modes = []
+        for number in range(2):
+            target.write([Point(number, 1.0, number, {"loss": 0.5})])
+            modes.append(os.stat(target.where).st_mode & 0o777)
+    finally:
+        os.umask(before)
+    assert target.where == str(tmp_path / "gputui-one-012345.prom")
+    assert modes == [0o644, 0o644]
+    assert [path.name for path in tmp_path.iterdir()] == ["gputui-one-012345.prom"]
