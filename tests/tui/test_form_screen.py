@@ -12,8 +12,10 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.runs import RunError
 from gputui.tui.form.form_state import FormState, Moment
-from gputui.tui.screens import undoing
+from gputui.tui.screens import starting, undoing
+from gputui.tui.screens.form import screen as form_screen
 from gputui.tui.screens.form.changes import TITLES, TextScreen
 from gputui.tui.screens.form.screen import FormScreen
 from textual.widgets import Static, TextArea
@@ -251,6 +253,114 @@ def test_why_a_training_uses_no_gpu(
         form.state.set(key, text)
     form.machine = machine
     assert form.no_gpu_reason == reason
+
+
+# ---- starting -------------------------------------------------------------------------------------------
+
+
+class Starting(Form):
+    """The form with a start that ends at once. `begun` has what `_start` was to begin."""
+
+    def _accept_open_field(self) -> None:
+        self.did.append("accepted")
+
+    def close_introduction(self) -> None:
+        self.did.append("closed")
+
+    def _show_remarks(self) -> None:
+        self.did.append("remarks")
+
+
+@pytest.fixture
+def starting_form(app: Answering) -> Starting:
+    return Starting(FormState.open(presets.SHIPPED / "quickstart.yaml"))
+
+
+def test_a_start_takes_the_open_field_and_is_refused_with_the_reason(
+    starting_form: Starting, app: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form, begun, slow = starting_form, list[Any](), [""]
+    monkeypatch.setattr(Starting, "_start", lambda form, state, queued: begun.append((state, queued)))
+    monkeypatch.setattr(form_screen.interpreter, "slow", lambda: slow[0])
+    for action, queued in ((form.action_start, False), (form.action_queue, True)):
+        action()
+        assert (begun.pop(), form.did.pop()) == ((form.state, queued), "accepted")
+    slow[0] = "/opt/python\x1b"
+    form.action_start()
+    assert app.told.pop() == "Not started: /opt/python? has not answered yet"
+    form._findings = (finding("warning", "slow", EPOCHS), finding("error", "no GPU", "device.visible"))
+    form.did.clear()
+    form.action_queue()
+    assert (app.told, form.did, begun) == ([f"Not started: {form.refusal} (error)"], ["accepted", EPOCHS], [])
+
+
+@pytest.mark.parametrize(
+    ("made", "queued", "told", "opened"),
+    [
+        (("run", "engine"), False, [], True), (None, False, [], False), (None, True, ["queued"], False),
+        (RunError("no lock"), False, ["the run cannot be started: no lock (error)"], False),
+        (OSError("no disk"), True, ["the run cannot be queued: no disk (error)"], False),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_launched_is_opened_and_its_values_are_kept(
+    starting_form: Starting, app: Answering, monkeypatch: pytest.MonkeyPatch, made: Any, queued: bool,
+    told: list[str], opened: bool,
+) -> None:  # fmt: skip
+    async def launch(_app: Any, start: Any) -> Any:
+        assert start == starting_form.state.preset
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def put_in_queue(_app: Any, start: Any) -> None:
+        await launch(_app, start)
+        app.told.append("queued")
+
+    monkeypatch.setattr(starting, "new_run", lambda _app, preset: preset)
+    monkeypatch.setattr(starting, "ask_and_launch", launch)
+    monkeypatch.setattr(starting, "put_in_queue", put_in_queue)
+    monkeypatch.setattr(form_screen, "os", SimpleNamespace(environ={}))
+    form = starting_form
+    form.state.set(EPOCHS, "9")
+    asyncio.run(Form._start.__wrapped__(form, form.state, queued))  # type: ignore[attr-defined]
+    assert app.told == told
+    assert (app.opened, app.engines) == ([("run", "run")] if opened else [], ["engine"] if opened else [])
+    assert form.state.at_risk is not opened
+    assert form.did == (["closed"] if opened else [])
+
+
+def test_what_the_last_check_before_a_launch_finds_is_shown(
+    starting_form: Starting, app: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = (finding("warning", "slow", EPOCHS), finding("error", "no GPU", "device.visible"))
+
+    async def launch(*_: Any) -> None:
+        raise starting.ConflictError(TWO_GPUS, found)
+
+    monkeypatch.setattr(starting, "new_run", lambda _app, preset: preset)
+    monkeypatch.setattr(starting, "ask_and_launch", launch)
+    form = starting_form
+    asyncio.run(Form._start.__wrapped__(form, form.state, False))  # type: ignore[attr-defined]
+    assert (form.machine, [remark.message for remark in form.remarks]) == (TWO_GPUS, ["slow", "no GPU"])
+    assert (app.told, form.did) == ([f"{form.refusal} (error)"], ["remarks"])
+
+
+def test_a_running_run_is_named_with_the_key_that_shows_it_and_a_description_can_be_undone(
+    form: Form, app: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form.offer("r1 cnn\x1b")
+    assert app.told == ["A run is running: r1 cnn?; F3 shows it"]
+    monkeypatch.setattr(Form, "_show_title", lambda form: form.did.append("title"))
+    form.side.read_file = lambda: form.did.append("file")  # type: ignore[method-assign]
+    before = form.state.description
+    describe = Form.action_describe.__wrapped__  # type: ignore[attr-defined]
+    for answer, description in ((None, before), ("another", "another"), ("another", "another")):
+        app.answers = [answer]
+        asyncio.run(describe(form))
+        assert form.state.description == description
+    assert [field.text for field in app.fields] == [before, before, "another"]
+    assert [act.what for act in form.history.done] == ["the description"]
+    assert form.did == ["title", "file"] * 2
 
 
 # ---- its texts ------------------------------------------------------------------------------------------

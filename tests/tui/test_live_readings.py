@@ -260,6 +260,27 @@ def test_a_hint_that_proposes_values_is_put_into_the_form_of_the_run(run: Run, m
         assert (put.pop() if put else None) == ((run, changes) if changes else None)
 
 
+def test_while_a_run_goes_on_every_second_picture_is_painted_whole_and_its_end_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, painted = Read(monkeypatch, run, Reader()), list[Any]()
+    monkeypatch.setattr(LiveScreen, "show_now", lambda screen, turn=None: painted.append(turn))
+    head = SimpleNamespace(repaint=lambda: painted.append("head"))
+    monkeypatch.setattr(LiveScreen, "query_one", lambda screen, name, kind: head if name == "#head" else None)
+    view.screen.set_reactive(cast("Any", LiveScreen).latest, A)
+    for _ in range(5):
+        view.screen.show_latest()
+    assert painted == [0, "head", 1, "head", 2]
+    painted.clear()
+    view.screen.show_again()
+    view.screen.show_latest()
+    assert painted == [None, 0], "a screen that comes back is whole"
+    view.screen.set_reactive(cast("Any", LiveScreen).latest, B)
+    for _ in range(3):
+        view.screen.show_latest()
+    assert painted[2:] == [None] * 3
+
+
 def test_a_run_that_is_read_says_so_in_its_phase(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     view = Read(monkeypatch, run, Reader())
     assert view.screen.now.phase == phases.READING

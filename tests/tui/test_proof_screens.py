@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -220,6 +221,33 @@ def test_the_charts_of_a_search_are_those_of_the_running_trial_and_of_memory() -
     assert screen.about == PROVED.id
 
 
+@pytest.mark.parametrize(
+    ("decision", "run", "opened"), [("running", "09-b", "09-b"), ("kept", "09-b", "03-b"), ("running", None, "03-b")]
+)
+def test_a_candidate_opens_its_running_trial_or_its_latest_one(
+    monkeypatch: pytest.MonkeyPatch, decision: str, run: str | None, opened: str
+) -> None:
+    names: list[str] = []
+    trials = [SimpleNamespace(run=name) for name in ("02-a", "03-b", "")]
+    monkeypatch.setattr(TuneScreen, "picked", SimpleNamespace(decision=decision, trials=trials))
+    monkeypatch.setattr(TuneScreen, "open_trial", lambda screen, name: names.append(name))
+    screen = TuneScreen(PROVED)
+    reading = SearchReading(SEARCHES, Run(Path("/trials") / run) if run else None)
+    screen.set_reactive(cast("Any", TuneScreen).latest, reading)
+    screen.on_data_table_row_selected()
+    monkeypatch.setattr(TuneScreen, "picked", None)
+    screen.on_data_table_row_selected()
+    assert names == [opened]
+
+
+KEPT, SLOWER, *_ = PROOF["comparisons"]
+ONE: dict[str, Any] = {"kind": "ab", "gain_total": None, "changes_kept": {}}
+ONES = (
+    ONE | {"comparisons": [SLOWER]}, ONE | {"comparisons": [KEPT], "changes_kept": KEPT["changes"]},
+    ONE | {"comparisons": [SLOWER | {"decision": "undecided"}]}, ONE | {"comparisons": []},
+)  # fmt: skip
+
+
 # ---- the list -------------------------------------------------------------------------------------------
 
 
@@ -239,6 +267,10 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
     entries = [
         listed("going", replace(GOES_ON, doing="repeat 2 of 3\x1b")), listed("done", DONE, size=2048),
         listed("lost", UNREAD), listed("search", SEARCHES), listed("waits", as_read(PROOF | {"state": "waiting"})),
+        *(listed(f"ab {at}", as_read(PROOF | one)) for at, one in enumerate(ONES)),
+        listed("none", replace(SEARCHED, changes_kept={}, gain_total=None, state="stopped")),
+        listed("sweep", replace(as_read(PROOF | {"gain_total": 2.4, "changes_kept": {}}),
+                                sweep=replace(sweep(*TRIALS), best={"train.learning_rate": 0.1}))),
     ]  # fmt: skip
     monkeypatch.setattr(proofs, "ProofList", Listing)
     monkeypatch.setattr(proofs, "when_text", lambda then: "Sep 21")
@@ -256,6 +288,10 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
         rows = [[str(cell).strip() for cell in screen.table.get_row_at(at)][:4] for at in range(5)]
         assert [row[1] for row in rows] == ["… measuring", "✓ done", "✗ crashed", "… measuring", "… waiting"]
         assert [row[3] for row in rows] == ["", "2.0 KiB", "", "", ""]
+        assert [tuple(str(cell).strip() for cell in screen.table.get_row_at(at))[2::3] for at in range(5, 11)] == [
+            ("-9.8 %", "xla=true"), ("+257 %", "cache=memory"), ("undecided", "xla=true"), ("-", "nothing kept"),
+            ("not proven", "search: batch_size=256, policy=mixed_bfloat16, cache=…"), ("2.40 times", "sweep: learning_rate=0.1"),
+        ]  # fmt: skip
         assert screen.offers("take_back") is False
         await pilot.press("home", "d")
         assert told(pilot) == "the proof goes on; stop it before deleting it"

@@ -25,7 +25,9 @@ from textual.screen import Screen
 
 from tests.support.answering import Answering
 from tests.support.form_pilot import told
+from tests.support.recorded_proof import PROOF
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.typed import as_read
 
 WORDS = " ".join(f"word{number:02}" for number in range(30))
 
@@ -258,6 +260,33 @@ def test_what_is_compared(
     screen.action_compare()
     assert app.opened == ([("compare", [here(each).run for each in compared])] if compared is not None else [])
     assert app.told == ([SAID] if compared is None else []) or app.told == [f"{SAID} (information)"]
+
+
+def test_the_trials_of_a_sweep_are_marked_and_unmarked_together_and_a_deleted_sweep_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, screen, shown_again = Answering(), Runs(), list[str]()
+    monkeypatch.setattr(Runs, "app", app)
+    monkeypatch.setattr(Runs, "rearrange", lambda screen, go_to="": shown_again.append(go_to))
+    for at, before, after in (
+        (OLD, (), (OLD,)), (OLD, (OLD, NEW), (NEW,)), (SWEEP, (MIDDLE,), (MIDDLE, NEW, OLD)),
+        (SWEEP, (NEW, MIDDLE), (NEW, MIDDLE, OLD)), (SWEEP, (NEW, MIDDLE, OLD), (MIDDLE,)), (None, (OLD,), (OLD,)),
+    ):  # fmt: skip
+        screen.at, screen.marked = at, {each.run.id: each.run for each in before}
+        screen.action_mark()
+        assert list(screen.marked) == [each.run.id for each in after]
+    screen.action_clear_marks()
+    assert (screen.marked, shown_again) == ({}, [""] * 7)
+    screen.at = OLD
+    screen.action_open()
+    assert app.opened.pop() == ("run", OLD.run)
+    screen.at = SWEEP
+    screen.action_sweep()
+    assert app.told.pop() == "this sweep was deleted; its trials are still here (information)"
+    screen.at = replace(SWEEP, record=as_read(PROOF))
+    screen.action_sweep()
+    assert [(kind, proof.path) for kind, proof in app.opened] == [("proof", SWEEP.run.path)]
+    assert app.told == []
 
 
 async def test_the_key_of_the_list_opens_what_was_pressed(monkeypatch: pytest.MonkeyPatch) -> None:

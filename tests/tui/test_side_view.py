@@ -37,7 +37,9 @@ def entry(name: str, state: Any = "ok", **more: Any) -> Entry:
     return kind(Run(Path("/runs") / f"20260921-{name}-cnn"), state, title, **more)
 
 
-LINES = {name: Line(array("d", [0.0, 1.0]), array("d", [2.0, 1.0]), last=1.0) for name in ("loss", "throughput")}
+LINES = {
+    name: Line(array("d", [0.0, 1.0]), array("d", [2.0, 1.0]), last=1.0) for name in ("samples_per_second", "loss")
+}
 VERDICT = {"verdict": "input_bound", "sentence": f"waits for its input; {WORDS}", "confidence": 0.8}
 TRAINS = Snapshot(
     phase="training", started={"step": 0}, progress={"step": 30, "steps": 90}, diagnosis=VERDICT, lines=LINES
@@ -114,6 +116,7 @@ async def test_each_kind_of_row_is_shown_whole(later: list[Callable[[], None]], 
                     lines = text_of(pilot.app).split("\n")[panel.region.y : panel.region.bottom]
                     parts += [f"{panel.id}: {line.rstrip()}" for line in lines]
     assert "\n".join(parts) == snapshot
+    assert Reader.made == ["100000", "110000", "120000"], "nothing of a waiting run and of a sweep"
 
 
 async def test_the_last_eight_runs_are_kept_and_shown_at_once_when_the_cursor_returns(

@@ -20,6 +20,7 @@ from textual.widgets import DataTable
 
 from tests.support import recorded
 from tests.support.deleting import deleted
+from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, lines_of, text_of, tiny, wait_for
 
 
@@ -50,11 +51,17 @@ async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(th
         await pilot.press("down", "right", "b")
         await wait_for(pilot, f"differences are from the pinned baseline, {three[1].id}")
         assert baseline.pinned().run == three[1]
+        pinned = f"{three[1].name} is the baseline of all comparisons from now on; b unpins it"
+        await wait_for(pilot, lambda: told(pilot) == pinned)
         assert shown_runs(pilot) == ["mlp (baseline)", "cnn", "vit"]
         assert pilot.app.screen.query_one(DataTable).cursor_coordinate == (1, 1)  # still on the run that was chosen
         await pilot.press("b")
         await wait_for(pilot, "differences are from the first run")
         assert baseline.pinned().run is None
+        await wait_for(pilot, lambda: told(pilot) == f"{three[1].name} is no longer pinned")
+        await pilot.press("left", "b")
+        assert told(pilot) == "move the cursor to the column of a run first"
+        await pilot.press("right")
         assert shown_runs(pilot) == ["mlp", "cnn", "vit"]
         screen = pilot.app.screen
         await pilot.press("right", "right")
