@@ -31,6 +31,7 @@ from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.tune.screen import TuneScreen
 
 from tests.support import recorded
+from tests.support.recorded_proof import running, write_proof
 
 STREAMS = ("in", "out", "err")
 
@@ -136,6 +137,10 @@ def test_the_live_view_shows_the_run_that_trains_or_begins_else_the_newest(
         assert shown.pop() == made[1 if under_way else 2], state
         assert app.did == ([("offer", with_name(made[1]))] if under_way else [])
     assert shown == []
+    states[made[0].id] = "running"
+    app.did.clear()
+    call(app, "_offer_running")
+    assert app.did == [("offer", with_name(made[1]))], "the newest of two"
 
 
 def test_gputui_introduces_itself_only_to_a_user_without_runs(home: Path) -> None:
@@ -152,6 +157,13 @@ def test_runs_of_other_machines_and_runs_that_have_ended_are_not_named_as_going_
     for name in "abcd":
         recorded.write(home, name=name, gpus=0, seconds=20)
     assert [run.id for run in Opening().going_on()] == ["b"]
+
+
+def test_only_proofs_that_measure_now_are_named_as_going_on(home: Path) -> None:
+    for name, state in (("a", "stopped"), ("b", "done"), ("c", "failed")):
+        write_proof(home, f"20260921-13000{name}-x", state=state)
+    going_on = write_proof(home, "20260921-140000-x", **running())
+    assert Opening().measuring() == [going_on]
 
 
 def test_what_earlier_processes_have_left_in_the_trash_of_runs_and_proofs_is_deleted(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.checks import Finding
+from gputui.engine.interpreter import interpreter
 from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.runs import RunError
 from gputui.tui.form.form_state import FormState, Moment
@@ -281,7 +282,7 @@ def test_a_start_takes_the_open_field_and_is_refused_with_the_reason(
 ) -> None:
     form, begun, slow = starting_form, list[Any](), [""]
     monkeypatch.setattr(Starting, "_start", lambda form, state, queued: begun.append((state, queued)))
-    monkeypatch.setattr(form_screen.interpreter, "slow", lambda: slow[0])
+    monkeypatch.setattr(interpreter, "slow", lambda: slow[0])
     for action, queued in ((form.action_start, False), (form.action_queue, True)):
         action()
         assert (begun.pop(), form.did.pop()) == ((form.state, queued), "accepted")

@@ -14,7 +14,9 @@ from gputui.engine import presets
 from gputui.engine.presets import PresetError
 from gputui.engine.presets.preset import Problem
 from gputui.engine.runs import RunError
+from gputui.engine.sweep import sweep_request
 from gputui.engine.telemetry import chips
+from gputui.engine.trials import sweep_sentences
 from gputui.tui.form.form_state import FormState
 from gputui.tui.form.search_limits import LimitTexts
 from gputui.tui.form.sweep_texts import SweepTexts
@@ -136,6 +138,46 @@ async def test_the_dialog_of_a_search_says_what_its_time_buys_and_starts_it_with
         )  # fmt: skip
         assert starts.asked == [("the search from quickstart", "quickstart", "quickstart.yaml", texts.limits())]
         assert dialog.texts == texts
+
+
+async def test_the_dialog_of_a_sweep_says_what_it_costs_and_starts_it_with_all_of_its_fields(
+    state: FormState, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def of_opened(preset: Any, path: Any, **parameters: Any) -> Any:
+        given.append(parameters)
+        return preset.name, path.name
+
+    monkeypatch.setattr(sweep_request, "of_opened", of_opened)
+    monkeypatch.setattr(sweep_request, "settings_of", lambda preset, **parameters: parameters)
+    monkeypatch.setattr(sweep_sentences, "cost", lambda settings, seconds: f"{settings['seeds']} of {settings['over']}")
+    monkeypatch.setattr("gputui.engine.proof.request.refuse", lambda *_: None)
+    monkeypatch.setattr("gputui.engine.queue.adding.machine", lambda: None)
+    monkeypatch.setattr(sweep_dialog, "PAUSE_SECONDS", 0.0)
+    texts = {
+        "over0": "learning_rate=1e-3,3e-3", "over2": "batch_size=16,32", "metric": "val_accuracy", "seeds": "2",
+        "minutes": "7", "trials": "9", "halving": "3", "finalists": "4", "proof_seeds": "0", "parallel": "5",
+    }  # fmt: skip
+    async with Tiny(Screen).run_test(size=(80, 40)) as pilot:
+        dialog = SweepDialog(state, SweepTexts.first(state.opened))
+        results = await opened(pilot, dialog)
+        buys = dialog.query_one("#buys", Label)
+        dialog.query_one("#over0", Input).value = "learning_rate=1e-3,3e-3"
+        await wait_for(pilot, lambda: str(buys.content) == "1 of ['learning_rate=1e-3,3e-3']", 30)
+        dialog.query_one("#seeds", Input).value = "x"
+        await wait_for(pilot, lambda: str(buys.content) == "", 30)
+        for name, text in texts.items():
+            dialog.query_one(f"#{name}", Input).value = text
+        await wait_for(pilot, lambda: str(buys.content) == "2 of ['learning_rate=1e-3,3e-3', 'batch_size=16,32']", 30)
+        dialog.query_one("#sampler", Words).chosen = {"random"}
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: results == [("proof", "process")], 30)
+    assert starts.asked == [("the sweep of quickstart", "quickstart", "quickstart.yaml")]
+    assert given == [{
+        "metric": "val_accuracy", "halve_from": 3, "seeds": 2, "minutes": 7, "sampler": "random", "most_trials": 9,
+        "proof_seeds": 0, "finalists": 4, "parallel": 5, "over": ["learning_rate=1e-3,3e-3", "batch_size=16,32"],
+    }]  # fmt: skip
 
 
 async def test_while_a_measurement_is_started_nothing_else_is_and_a_failed_start_can_be_tried_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,8 @@ from textual.widgets import Input, OptionList, Static
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, tiny, wait_for
 
-HERE, OWN = Path("/made/up/here"), Path("/made/up/own")
+HERE, OWN, SLOW = Path("/made/up/here"), Path("/made/up/own"), Path("/made/up/slow")
+answers, answered = threading.Event(), threading.Event()  # of the disk with the folder SLOW
 
 
 def file(path: Path, group: Group, text: str = "", **more: Any) -> PresetFile:
@@ -62,6 +64,10 @@ async def opened(
     monkeypatch: pytest.MonkeyPatch, size: tuple[int, int] = (120, 40), listings: Any = None
 ) -> AsyncIterator[tuple[Pilot[None], PresetsScreen]]:
     def read(group: Group, folder: Path | None = None) -> Listing:
+        if folder == SLOW:
+            answers.wait(60)
+            answered.set()
+            return Listing((file(SLOW / "late.yaml", "path"),))
         return (listings or LISTINGS).get(group, Listing())
 
     monkeypatch.setattr(preset_files, "read", read)
@@ -141,6 +147,15 @@ async def test_a_typed_path_lists_its_folder_is_completed_and_opened(monkeypatch
         await pilot.press("down", "enter")
         assert field.value == "/made/up/here/nightly/", "a folder is gone into"
         assert tiny(pilot).opened == []
+        field.value = "/made/up/slow/"
+        await pilot.pause()
+        assert lines(screen) == []
+        field.value = "/made/up/here/d"
+        await wait_for(pilot, lambda: lines(screen)[:1] == [">  day.yaml"])
+        answers.set()
+        await wait_for(pilot, answered.is_set)
+        await pilot.pause(0.1)
+        assert lines(screen)[:1] == [">  day.yaml"], "another folder has been typed meanwhile"
         field.value = "/made/up/net.py"
         monkeypatch.setattr(presets_screen, "of_python", lambda path: f"Python code: {path}")
         await pilot.pause()

@@ -290,7 +290,8 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
         assert [row[3] for row in rows] == ["", "2.0 KiB", "", "", ""]
         assert [tuple(str(cell).strip() for cell in screen.table.get_row_at(at))[2::3] for at in range(5, 11)] == [
             ("-9.8 %", "xla=true"), ("+257 %", "cache=memory"), ("undecided", "xla=true"), ("-", "nothing kept"),
-            ("not proven", "search: batch_size=256, policy=mixed_bfloat16, cache=…"), ("2.40 times", "sweep: learning_rate=0.1"),
+            ("not proven", "search: batch_size=256, policy=mixed_bfloat16, cache=…"),
+            ("2.40 times", "sweep: learning_rate=0.1"),
         ]  # fmt: skip
         assert screen.offers("take_back") is False
         await pilot.press("home", "d")

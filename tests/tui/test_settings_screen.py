@@ -148,8 +148,8 @@ async def test_a_default_comes_back_and_each_change_can_be_taken_back() -> None:
         await pilot.press("u")
         await wait_for(pilot, lambda: not screen.acts_here.newest_first)
         assert told(pilot).endswith("taken back: changed notify.url from - to ntfy.example")
-        pilot.app.settings.change("runs.sort", "loss")  # type: ignore[attr-defined]
-        pilot.app.settings.change("runs.columns", ("loss", "when"))  # type: ignore[attr-defined]
+        pilot.app.settings.change("runs.sort", "loss")
+        pilot.app.settings.change("runs.columns", ("loss", "when"))
         for key in ("theme", "runs.sort", "runs.columns", "keys"):
             at(pilot, key)
             kept = value(pilot, key)

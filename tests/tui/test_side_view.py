@@ -37,9 +37,8 @@ def entry(name: str, state: Any = "ok", **more: Any) -> Entry:
     return kind(Run(Path("/runs") / f"20260921-{name}-cnn"), state, title, **more)
 
 
-LINES = {
-    name: Line(array("d", [0.0, 1.0]), array("d", [2.0, 1.0]), last=1.0) for name in ("samples_per_second", "loss")
-}
+LINE = Line(array("d", [0.0, 1.0]), array("d", [2.0, 1.0]), last=1.0)
+LINES = {"samples_per_second": LINE, "loss": LINE}
 VERDICT = {"verdict": "input_bound", "sentence": f"waits for its input; {WORDS}", "confidence": 0.8}
 TRAINS = Snapshot(
     phase="training", started={"step": 0}, progress={"step": 30, "steps": 90}, diagnosis=VERDICT, lines=LINES
