@@ -248,6 +248,25 @@ def test_proved_settings_are_put_into_the_file_they_were_measured_with(own: Path
     assert app.did == []
 
 
+def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[FormState] = []
+
+    async def save_first(_app: Any, state: FormState) -> bool:
+        asked.append(state)
+        return len(asked) == 2
+
+    monkeypatch.setattr("gputui.tui.screens.presets.saving.save_first", save_first)
+    app = GputuiApp(FormState.open(own))
+    state = app.form_state
+    assert asyncio.run(app.form_is_safe())
+    state.set("train.epochs", "9")
+    assert [asyncio.run(app.form_is_safe()) for _ in range(2)] == [False, True]
+    assert asked == [state, state]
+    state.keep()  # a run was started with them
+    assert asyncio.run(app.form_is_safe())
+    assert len(asked) == 2
+
+
 def test_the_form_opens_on_what_is_given_else_on_the_last_preset_and_behind_a_watched_run_on_the_first(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

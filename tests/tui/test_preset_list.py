@@ -40,7 +40,8 @@ LISTINGS: dict[Group, Listing] = {
                      "2 more YAML files\x1b"),
     "shipped": Listing((file(presets.SHIPPED / "quickstart.yaml", "shipped", "a small network"),)),
     "path": Listing((file(HERE / "night.yaml", "path"), file(HERE / "nightly", "path", folder=True),
-                     file(HERE / "day.yaml", "path")), "cannot be read whole"),
+                     file(HERE / "day.yaml", "path"), file(HERE / "other.yaml", "path", other="not a preset")),
+                    "cannot be read whole"),
 }  # fmt: skip
 
 
@@ -147,6 +148,10 @@ async def test_a_typed_path_lists_its_folder_is_completed_and_opened(monkeypatch
         await pilot.press("down", "enter")
         assert field.value == "/made/up/here/nightly/", "a folder is gone into"
         assert tiny(pilot).opened == []
+        field.value = "/made/up/here/o"
+        await wait_for(pilot, lambda: len(screen.listed) == 1)
+        await pilot.press("tab")
+        assert field.value == "/made/up/here/o", "what is no preset is not completed"
         field.value = "/made/up/slow/"
         await pilot.pause()
         assert lines(screen) == []
