@@ -385,6 +385,18 @@ def test_what_can_be_done_next_is_said_below_a_diagnosis(
     assert len(lines) == (4 if last == "the next step" else 6 if outcome != "oom" else len(lines))
 
 
+def test_a_run_on_several_machines_is_tried_by_hand(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
+    monkeypatch.setattr("gputui.tui.commands.diagnose.run_cluster.of_run", lambda _: object())
+    monkeypatch.setattr("gputui.tui.commands.diagnose.diagnosis_tables.show", lambda _: None)
+    monkeypatch.setattr("gputui.tui.commands.diagnose.next_step", lambda _: "the next step")
+    monkeypatch.setattr(request, "can_be_trained", lambda _: True)
+    by_hand = f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
+    for found, line in (({"verdict": "input_bound", "remedies": REMEDY}, by_hand),
+                        ({"verdict": "undecided", "remedies": []}, "the next step")):  # fmt: skip
+        monkeypatch.setattr("gputui.tui.commands.diagnose.asdict", lambda _, found=found: {"evidence": [], **found})
+        assert printed(capsys, "diagnose", run.id) == (0, f"\n{line}\n", "")
+
+
 # ---- while a measurement goes on ------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -294,6 +295,17 @@ def test_a_queued_measurement_waits_for_the_one_before_it(
         assert place.startswith(f"{name}: ") is (entry.name != name)
     assert cli.run([*words, "--after", "nobody"]) == 2
     assert said(capsys) == ([], ["no run called 'nobody'; gputui runs lists them"])
+    assert cli.run(["queue", "--json"]) == 0
+    row = json.loads(said(capsys)[0][-1])
+    assert (row["run"], row["kind"], row["state"], row["needs"], row["after"]) == (
+        name,
+        "ab",
+        "waiting",
+        "the CPU",
+        None,
+    )
+    assert cli.run(["queue"]) == 0
+    assert f"{entry.name} (ab)" in said(capsys)[0][-1]
     assert cli.run([*words, "--after", name]) == 0, "a measurement may come first, too"
     (third,), _ = said(capsys)
     entry = entries.read(third)

@@ -55,6 +55,23 @@ def test_the_findings_of_the_doctor(
                     assert printed(capsys, home, *words.split()) == snapshot(name=f"{words}, {name}")
 
 
+def test_the_python_that_is_named_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[bool, str | None]] = []
+
+    def examine(deep: bool, python: str | None) -> list[Finding]:
+        asked.append((deep, python))
+        return []
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    for words in ([], ["--deep"], ["--python", str(tmp_path)], ["--python", "/usr/bin/python9", "--deep", "--json"]):
+        cli.run(["doctor", *words])
+    assert asked == [
+        (False, None), (True, None), (False, f"{tmp_path}/bin/python"), (True, "/usr/bin/python9"),
+    ]  # fmt: skip
+
+
 THEY = GpuUser(4711, "ann", "python", recorded.BEGAN, 30 * GIB)
 GPUS = [
     GpuUse(0, "GPU-a", "NVIDIA H100", 0, 80 * GIB, 0.0, ()),

@@ -321,6 +321,19 @@ def test_the_end_of_a_long_log_has_its_epochs_at_their_times(
     assert said(capsys, "logs", run.id, "-n", "690")[0].splitlines() == whole[-690:], "of more than a block"
 
 
+def test_a_run_that_is_just_resumed_has_its_earlier_epochs_before_that_line(
+    three: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its events have nothing of this sitting yet."""
+    run = three[1]
+    epoch = {"type": "epoch", "epoch": 1, "step": 9, "metrics": {"loss": 0.25}, "seconds": 2.5}
+    with run.file("events.jsonl").open("a") as stream:
+        stream.write(json.dumps({"t": recorded.BEGAN + 500, **epoch}, separators=(",", ":")) + "\n")
+    run.file("engine.log").write_text(f"one\n{RESUMED}\nend\n")
+    lines = [line.partition("  ")[0] for line in said(capsys, "logs", run.id)[0].splitlines()]
+    assert lines == ["one", "epoch 1/1", RESUMED, "end"]
+
+
 def test_a_log_is_waited_for_while_its_run_starts(
     three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

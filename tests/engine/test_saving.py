@@ -141,6 +141,10 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     whole = path.read_bytes()
     saving.delete(link).bring_back()
     assert link.readlink() == path
+    lost = tmp_path / "lost.yaml"
+    lost.symlink_to("nowhere.yaml")
+    saving.delete(lost).bring_back()
+    assert str(lost.readlink()) == "nowhere.yaml", "a link that leads nowhere can be deleted as well"
     deleted = saving.delete(path)
     assert not path.exists()
     path.write_text("new")

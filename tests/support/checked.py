@@ -240,6 +240,10 @@ LIMIT_TRIGGERS = [
     ("early_stop", NONE, "early_stop_patience=2 early_stop_min_delta=0.1", "error", "while train.early_stop is off"),
     ("keep_best", NONE, "keep_best=val_loss keep_best_count=3 validation_split=0", "error", "of the validation"),
     ("gpu_only", SILENT, "visible=none memory_limit_mb=1024", "note", "nothing without a GPU"),
+    ("usable", machine(replace(FOUR_HOLD.gpus[0], prohibited=True)), "epochs=3", "error", "mode is PROHIBITED"),
+    ("usable", machine(replace(FOUR_HOLD.gpus[0], sole_holder="b 2")), "epochs=3", "error", "b 2 has GPU 0 for itself"),
+    ("usable", machine(replace(FOUR_HOLD.gpus[0], lost="it fell off the bus", prohibited=True)), "epochs=3", "error",
+     "GPU 0: it fell off the bus"),
     ("allocation", given(EIGHT, SLURM_JOB_GPUS="0-6"), "epochs=3", "warning", "does not hide the others"),
     ("too_old", machine(gpu(0), gpu(1, (5, 2))), "visible=1", "error", "the chip is too old"),
 ]  # fmt: skip
