@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import plan, presets
 from gputui.engine.proof import duration, folder, request
 from gputui.engine.runs import run_cluster
 from gputui.engine.trials.record import UNREAD, Comparison
@@ -53,6 +53,18 @@ def test_the_times_of_a_search_come_from_its_trials(home: Path) -> None:
     times = duration.trial_times("cnn")
     assert times.source == f"as in {search.id}"
     assert times.seconds(2.0) == pytest.approx(12.4, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "measured", "seconds"),
+    [(0.0, 5.0, 4.0 + 5.0), (0.01, 5.0, 4.0 + 5 * 0.01 + 5.0), (1.0, 5.0, 4.0 + 5 * 1.0 + 20.0)],
+)
+def test_a_trial_takes_its_start_its_warm_up_and_its_steps(step: float, measured: float, seconds: float) -> None:
+    """At least 20 steps are measured, and a few more warm up."""
+    assert plan.LEAST_STEPS == 20
+    warm = plan.WARMUP_STEPS * step
+    expected = seconds - 5 * step + warm
+    assert duration.TrialTimes(4.0, step, "").seconds(measured) == pytest.approx(expected)
 
 
 def test_times_of_another_machine_and_of_profiled_trials_do_not_count(home: Path) -> None:

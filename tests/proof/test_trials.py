@@ -65,6 +65,9 @@ def test_a_trial_changes_only_its_length_and_leaves_nothing() -> None:
     assert (profiled.profile, profiled.max_minutes) == ("30-49", 1.5)
     probe = trial_preset.as_trial(given, 11, trial_preset.PROBE_SECONDS, HERE).options
     assert probe.train.steps_per_epoch == 30
+    together = presets.defaults([*GIVEN, "steps_per_execution=4"])
+    probe = trial_preset.as_trial(together, 11, trial_preset.PROBE_SECONDS, HERE).options
+    assert probe.train.steps_per_epoch == 120, "30 executions"
 
 
 def test_a_training_for_its_loss_changes_only_its_length_and_leaves_nothing() -> None:

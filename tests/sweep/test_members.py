@@ -91,6 +91,19 @@ def test_a_silent_member_is_seen_as_such_and_loses_its_trial_after_ten_minutes(t
 
 
 @pytest.mark.needs("optuna")
+def test_a_member_that_was_asleep_keeps_a_trial_that_nobody_has_taken_over(tmp_path: Path, clock: Clock) -> None:
+    first, ours = member(tmp_path, "a"), trials_of("a")
+    assert first.claim(ours[0])
+    ours[0].state = "running"
+    first.sync(ours, "a", now=True)
+    clock.now += 700
+    assert first.sync(ours, "a", now=True) == []
+    assert (ours[0].run, ours[0].on, ours[0].state) == ("a-001", "", "running")
+    theirs = trials_of("b")
+    assert not member(tmp_path, "b").claim(theirs[0])
+
+
+@pytest.mark.needs("optuna")
 def test_a_member_shows_every_twenty_seconds_that_it_is_alive(tmp_path: Path, clock: Clock) -> None:
     import optuna
 

@@ -11,7 +11,7 @@ from gputui.engine.proof.request import Request
 from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import PROOF, SweepTrial
+from gputui.engine.trials.sweep_record import PROOF, SEARCH, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
 from tests.support.swept import Timed, read_back, request_of, swept
@@ -138,24 +138,46 @@ def test_the_expected_time_of_a_sweep_is_that_of_its_ended_trials_and_at_most_it
     assert expected[1:] == [42_000.0] * (len(expected) - 1)
 
 
-def test_finalists_that_more_minutes_replace_are_not_called_untrained(tmp_path: Path) -> None:
-    """The sweep is stopped before the proof of 0.001 and 0.002, whose trials are then left out."""
-    stop = Stop()
+class Asking(Timed):
+    """Trainings of a sweep that is asked to stop when its proof begins."""
 
-    class Asking(Timed):
-        def pass_time(self, record: Record) -> None:
-            if record.doing.startswith("proof"):
-                stop.ask()
-            super().pass_time(record)
+    def __init__(self) -> None:
+        super().__init__(loss)
+        self.requests = Stop()
 
-    trainings = Asking(loss)
+    def pass_time(self, record: Record) -> None:
+        if record.doing.startswith("proof"):
+            self.requests.ask()
+        super().pass_time(record)
+
+
+def stopped_before_its_proof(path: Path) -> Asking:
+    """Of four settings, 0.001 and 0.002 are trained in the 8.5 min, and are the finalists."""
+    trainings = Asking()
     with pytest.raises(Stopped):
-        swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path, stop)
+        swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, path, trainings.requests)
+    return trainings
+
+
+def test_finalists_that_more_minutes_replace_are_not_called_untrained(tmp_path: Path) -> None:
+    """Their trials of the proof are left out."""
+    trainings = stopped_before_its_proof(tmp_path)
     data = swept(request_of([FOUR], proof_seeds=3, minutes=30), trainings, tmp_path)
     assert data.sweep is not None
     assert data.sweep.finalists == [{"train.learning_rate": 0.004}, {"train.learning_rate": 0.003}]
     assert [trial.state for trial in data.sweep.trials if trial.part == PROOF].count("not trained") == 5
     assert data.ended_because == ""
+
+
+def test_a_sweep_that_is_resumed_in_its_proof_trains_no_more_settings(tmp_path: Path) -> None:
+    trainings = stopped_before_its_proof(tmp_path)
+    data = swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path)
+    assert data.sweep is not None
+    searched, proved = ([trial.state for trial in data.sweep.trials if trial.part == part] for part in (SEARCH, PROOF))
+    assert searched == ["done", "done", "not trained", "not trained"]
+    assert len(proved) == 6
+    assert data.sweep.winner == {"train.learning_rate": 0.002}
+    assert data.ended_because.startswith("the time budget of 8.5 min left 2 of 4 trials untrained")
 
 
 def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_path: Path) -> None:

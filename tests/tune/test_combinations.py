@@ -20,7 +20,7 @@ from gputui.engine.tune.wide.search_axes import AS_IT_IS, Axis, Combinations, ax
 from gputui.engine.tune.wide.study import SettingsResult, Study
 
 from tests.support.proving import HERE, Planted, searching, started
-from tests.tune.test_wide import asked, needs_optuna, only_xla, wide
+from tests.tune.test_wide import asked, needs_optuna, only_xla, trials_in, wide
 
 BATCH, STEPS, XLA = "input.batch_size", "compile.steps_per_execution", "compile.xla"
 INTER, INTRA = "device.inter_op_threads", "device.intra_op_threads"
@@ -181,6 +181,28 @@ def test_a_resumed_member_does_not_repeat_its_proposals(tmp_path: Path) -> None:
             study.give_back(proposal)
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert drawn[0] != drawn[1]
+
+
+@needs_optuna
+def test_the_best_of_others_was_trained_to_its_end(tmp_path: Path) -> None:
+    axes = [Axis(XLA, choices={"off": {XLA: False}, "on": {XLA: True}}), Axis(BATCH, [16, 32, 64])]
+    first, second = (Study(str(tmp_path / "s.journal"), "quickstart", tmp_path / name) for name in "ab")
+    for study in (first, second):
+        study.join(members.common(asked(), HERE, 2.0))
+    assert second.best_of_others() is None
+    results = [
+        SettingsResult({XLA: True}, "slower", 5000.0, 32), SettingsResult({BATCH: 64}, "oom", None, 64, 9),
+        SettingsResult({BATCH: 16}, "ok", 900.0, 16), SettingsResult({}, "ok", 1000.0, 32),
+    ]  # fmt: skip
+    for result in results:
+        params = {XLA: "on" if result.settings.get(XLA) else "off", BATCH: [16, 32, 64].index(result.batch)}
+        first.learn(params, result, axes)
+    assert second.best_of_others() == results[3]
+    assert first.best_of_others() is None
+    assert second.settings_results() == [results[0], results[3], results[2], results[1]], "the fastest first"
+    assert (len(first.of_this_search()), second.of_this_search(), second.members) == (4, [], 2)
+    states = [trial.state.name for trial in trials_in(tmp_path / "s.journal")]
+    assert states == ["PRUNED", "PRUNED", "COMPLETE", "COMPLETE"]
 
 
 @needs_optuna

@@ -106,10 +106,11 @@ def test_the_decision_is_that_of_the_pairs(
 def planted(
     path: Path, monkeypatch: pytest.MonkeyPatch, loss: Callable[[float, int], float | None], rate: float = 1e-3,
     inapplicable: str = "", minutes: float = 10.0, given: Sequence[str] = (), fails: float | None = None,
+    late: float | None = None,
 ) -> tuple[Record, PlantedBench]:  # fmt: skip
     """A range test of quickstart with `rate`, whose trainings end with the loss that `loss` gives for rate and seed.
 
-    With the rate `fails` they run out of memory.
+    With the rate `fails` they run out of memory, and with `late` they have time for two epochs.
     """
 
     def leave(run: Run, options: Options, _given: Planted) -> None:
@@ -131,7 +132,9 @@ def planted(
             ended = loss(train.learning_rate, train.seed or 0)
         outcome: events.Outcome = "error" if ended is None else "ok"
         outcome = "oom" if train.learning_rate == fails else outcome
-        for epoch in range(1, train.epochs + 1) if ended is not None else ():
+        outcome = "timeout" if train.learning_rate == late else outcome
+        epochs = 2 if outcome == "timeout" else train.epochs
+        for epoch in range(1, epochs + 1) if ended is not None else ():
             writer.emit(events.EpochEnd(epoch=epoch, step=epoch, metrics={"loss": 1.0, "val_loss": ended}, seconds=1.0))
         error = {"kind": "nan", "message": "weights are not finite", "hint": ""} if ended is None else None
         summary = events.Summary(outcome=outcome, global_batch_size=32, error=error)
@@ -243,6 +246,22 @@ def test_the_ramp_has_neither_the_warm_up_of_the_preset_nor_its_steps_together_a
         _, bench = planted(tmp_path / f"b{steps}", monkeypatch, lambda *_given: 0.5, given=given)
         ramp = bench.asked[0].train
         assert (ramp.epochs, ramp.steps_per_epoch, ramp.decay_steps) == (1, steps, steps)
+
+
+def test_losses_are_compared_after_the_passes_that_all_have_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(rate: float, _seed: int) -> float:
+        return 1.0 if rate == 1e-3 else 0.5
+
+    whole, late = (planted(tmp_path / str(rate), monkeypatch, loss, late=rate)[0].rate for rate in (None, 1e-3))
+    assert whole is not None
+    assert late is not None
+    assert whole.passes is not None
+    assert whole.passes > 2
+    assert (late.decision, late.passes, late.of) == ("better", 2, "validation")
+    assert (late.samples or 0) * whole.passes == (whole.samples or 0) * 2
+    assert [late.loss_a, late.loss_b] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("whose", ["the preset's rate", "the suggestion"])
