@@ -225,6 +225,29 @@ def test_every_combination_is_measured_once_and_slower_settings_of_others_are_le
     assert second.search.study.of_others == second.search.study.trials - 1
 
 
+@needs_optuna
+def test_settings_of_another_member_that_are_slower_here_are_tried_once(tmp_path: Path) -> None:
+    location, wanted = str(tmp_path / "s.journal"), asked(study=str(tmp_path / "s.journal"), wide="instead")
+    other = Study(location, "quickstart", tmp_path / "a")
+    other.join(members.common(wanted, HERE, 2.0))
+    axes = other.agree(axes_of(space(only=["xla", "steps_per_execution"]), wanted.baseline()))
+    theirs = SettingsResult({XLA: True}, "ok", 2000.0, 8)
+    params = Combinations(axes, space(), wanted.baseline()).params(theirs.settings)
+    assert params is not None
+    other.learn(params, theirs, axes)
+
+    def slower_here(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=900.0 if options.compile.xla is True else 1000.0, loss=2.0)
+
+    searcher, _ = searching(tmp_path / "b", wanted, slower_here)
+    searcher.run()
+    reasons = [candidate.reason for candidate in wide(searcher)]
+    assert reasons[0] == "the fastest of another member of the study"
+    assert len(reasons) > 3
+    assert reasons.count(reasons[0]) == 1
+    assert searcher.record.ended_because in ("every combination was measured", "no new combination was proposed")
+
+
 # ---- the file ------------------------------------------------------------------------------------
 
 
