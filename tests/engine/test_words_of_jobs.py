@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
-from gputui.engine.job import allocation, cluster, several_tasks, slurm
+from gputui.engine.job import allocation, cluster, several_tasks, slurm, start_worker
 from gputui.engine.job.allocation import Allocation
+from gputui.engine.job.cluster import ClusterError
 from gputui.engine.job.several_tasks import Remark
 from gputui.engine.job.visible_devices import Device
 from gputui.engine.runs.run_cluster import Cluster
@@ -118,6 +120,22 @@ def test_a_cluster_says_where_it_was_read() -> None:
 )  # fmt: skip
 def test_slurm_shows_each_task_its_own_gpus_or_all(environment: dict[str, str], bound: bool) -> None:
     assert slurm.gpus_are_bound(environment) is bound
+
+
+def test_the_connections_of_an_ended_run_hold_no_port_but_a_program_that_listens_does() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        workers = Cluster((f"127.0.0.1:{port}", "127.0.0.1:1"), 0, "TF_CONFIG")
+        with pytest.raises(ClusterError, match="another program on this machine uses it"):
+            start_worker.test_reach(workers)
+        theirs = socket.create_connection(("127.0.0.1", port))
+        ours, _ = listening.accept()
+        ours.close()  # the side that closes first keeps its port for a minute
+        assert theirs.recv(1) == b""
+        theirs.close()
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(("127.0.0.1", port))
+    assert start_worker.test_reach(workers) == ""
 
 
 # ---- the GPUs ------------------------------------------------------------------------------------
