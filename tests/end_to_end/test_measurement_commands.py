@@ -305,7 +305,7 @@ def test_a_queued_measurement_waits_for_the_one_before_it(
         None,
     )
     assert cli.run(["queue"]) == 0
-    assert f"{entry.name} (ab)" in said(capsys)[0][-1]
+    assert f" {entries.name_of(name)} (ab) " in said(capsys)[0][-1]
     assert cli.run([*words, "--after", name]) == 0, "a measurement may come first, too"
     (third,), _ = said(capsys)
     entry = entries.read(third)
