@@ -234,6 +234,15 @@ def test_half_precision_that_is_not_finite_is_found_in_any_axis() -> None:
     assert source.check_arrays(np.zeros((4, 2), "int8"), np.zeros((4, 1), int), "a") == 2, "at least two classes"
 
 
+def test_a_generated_sample_is_the_mean_of_the_pattern_of_its_class_and_of_its_own_noise() -> None:
+    for index, label in ((0, 0), (1, 1), (7, 1)):
+        x, y = source.synthetic_sample(tf.constant(index, tf.int64), (2, 3), 3, 5)
+        pattern = tf.random.stateless_uniform((2, 3), (5, label))
+        noise = tf.random.stateless_uniform((2, 3), (6, index))
+        assert (int(y), y.dtype) == (label, tf.int32)
+        np.testing.assert_allclose(x, (pattern + noise) / 2, atol=1e-6)
+
+
 def test_only_bytes_are_scaled(tmp_path: Path) -> None:
     for kind, scaled in (("uint8", 1.0), ("uint16", 255.0), ("int8", 100.0), ("float32", 255.0)):
         value = 100 if kind == "int8" else 255

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import checkpoint_files
+from gputui.engine.trainer.checkpoint import checkpoints as checkpoint_modules
 from gputui.engine.trainer.checkpoint import packed
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
 from gputui.engine.trainer.checkpoint.packed import Arrays
@@ -73,10 +75,10 @@ def steps(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_newest_are_kept_and_one_step_is_written_once(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
+def test_the_newest_are_kept_and_one_step_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, synced = tmp_path / "checkpoints", list[Path]()
+    monkeypatch.setattr(checkpoint_modules, "sync", synced.append)
     kept, state = checkpoints(folder)
-    (tmp_path / "other").mkdir()
     for step in (3, 3, 6, 9):
         kept.save(step)
         assert kept.last_step == step
@@ -84,6 +86,10 @@ def test_the_newest_are_kept_and_one_step_is_written_once(tmp_path: Path) -> Non
     kept.save(6)  # written again: an earlier one of this step is replaced, and newer ones stay
     assert steps(folder) == ["step-0000000006", "step-0000000009"]
     assert len(state.written) == 4
+    assert synced == [tmp_path, *[folder] * 4], "the names of the folder and of the checkpoints are on the disk"
+    alone, _ = checkpoints(folder, keep=1)
+    alone.save(7)
+    assert steps(folder) == ["step-0000000007", "step-0000000009"], "the one just written stays"
 
 
 def test_what_a_killed_process_left_is_in_no_checkpoint(tmp_path: Path) -> None:
@@ -179,6 +185,10 @@ def test_the_lost_steps_are_counted_up_to_the_newest_that_is_damaged(tmp_path: P
         f"no checkpoint can be used: checkpoint of step 9 lies beyond the end of the training, step 7; "
         f"checkpoint of step 7 {damaged}; checkpoint of step 3 {damaged}; and 1 more"
     )
+    for step in (2, 3, 7, 9):
+        shutil.rmtree(tmp_path / f"step-{step:010d}")
+    kept.save(12)
+    assert (kept.latest_step(12), kept.damaged(12)) == (12, ""), "of those that are gone nothing is told"
     empty, _ = checkpoints(tmp_path / "none")
     assert (empty.latest_step(5), empty.damaged(0)) == (None, "")
 

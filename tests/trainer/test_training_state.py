@@ -157,6 +157,8 @@ def test_a_worker_takes_its_own_state_out_of_the_bytes_of_all() -> None:
     mine, theirs = Kept(), Kept()
     one, other = model(), model()
     first, second = State(one, mine), State(other, theirs)
+    for kept in (mine, theirs):
+        kept.variables.append(tf.Variable("text, of which no worker has another"))
     mine.variables[0].assign(3.5)
     draw(mine.generators)
     one.trainable_variables[0].assign([[1.0], [2.0]])
