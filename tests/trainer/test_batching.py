@@ -356,11 +356,12 @@ def test_a_cache_file_is_another_for_another_way_to_read_or_to_hold_out(tmp_path
     others = [
         file("parallel_reads=4"),
         file("validation_split=0.3"),
+        file("validation=test"),
         file("seed=8"),
         file(stamp="x"),
         file("classes=3"),
     ]
-    assert len({plain, *others}) == 6
+    assert len({plain, *others}) == 7
     assert plain.startswith(f"{tmp_path}/cache/")
     assert plain.endswith("-train")
     stale, other = (tmp_path / "cache" / f"{plain.rpartition('/')[2]}{end}" for end in ("_0.lockfile", "-1-of-2_0"))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
 from gputui.engine.options import OPTIONS
+from gputui.engine.runs import Run
 from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.trainer.cluster import connection_watch, connections, tensorflow_cluster
 from gputui.engine.trainer.cluster.connections import Connections
@@ -20,6 +23,7 @@ from gputui.engine.trainer.cluster.tensorflow_cluster import Joined
 from gputui.engine.trainer.common.training_errors import TrainerError
 
 from tests.support.training import options
+from tests.trainer.test_workers import Met
 
 CLUSTER = Cluster(("a:1", "b:2"), 1, "a test")
 
@@ -200,3 +204,16 @@ OF_A_MACHINE = {
 def test_only_settings_of_a_machine_may_differ_between_workers() -> None:
     assert OF_A_MACHINE == tensorflow_cluster.OWN
     assert {info.key for info in OPTIONS} >= OF_A_MACHINE
+
+
+def test_a_worker_that_has_an_option_which_the_others_lack_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has another version of gputui."""
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 1}}))
+    monkeypatch.setattr(tensorflow_cluster, "Meeting", Met)
+    monkeypatch.setattr(Met, "changed", {"train.newer": 5})
+    with pytest.raises(
+        TrainerError, match=r"^worker 0 \(a:1\) was started with train\.newer=5, and this one with None$"
+    ):
+        tensorflow_cluster.meet(options(), Run(tmp_path), print, print)
