@@ -285,6 +285,7 @@ def test_a_model_that_is_stopped_in_its_evaluation_has_the_figures_of_its_epoch(
     )
     loop.epoch_ends(1, {"loss": 1.0, "val_loss": 3.0, "pair": [1.0, 2.0]})
     epoch = training.events("epoch")[-1]
+    assert (epoch["epoch"], epoch["step"]) == (2, 6)
     assert epoch["metrics"] == {"loss": 1.0, "val_loss": 3.0, "pair_0": 1.0, "pair_1": 2.0}
     assert training.events("progress")[-1]["metrics"] == {"pair_0": 1.0, "pair_1": 2.0}
     assert loop._evaluation.epoch_metrics is None
