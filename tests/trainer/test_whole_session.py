@@ -49,7 +49,9 @@ class Stand:
         self.latest: int | None = None
         self.damaged = ""
         self.cache: Any = SimpleNamespace(
-            guarded=self.guarded, first_step_done=lambda: None, leave=lambda: self.calls.append("cache left")
+            guarded=self.guarded,
+            first_step_done=lambda: self.calls.append("first step"),
+            leave=lambda: self.calls.append("cache left"),
         )
         cluster = SimpleNamespace(is_chief=index == 0)
         exchange = SimpleNamespace(wait=lambda: self.calls.append("waited for the others"))
@@ -114,7 +116,8 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_training_begins_at_its_newest_checkpoint_and_saves_its_model_if_it_is_asked_to(stand: Any) -> None:
     done = stand("save_model=false")
     assert done.train() == (0, ("ok", None))
-    assert done.calls == [("announced", None), "guarded", ("run", None)]
+    done.report.when_first_step_is_done()
+    assert done.calls == [("announced", None), "guarded", ("run", None), "first step"]
     again = stand("save_model=true")
     again.latest, again.damaged = 10, "checkpoint of step 20 is damaged"
     earlier: dict[str, Any] = {"replicas": 2, "global_batch_size": 16, "steps_per_epoch": 5}
