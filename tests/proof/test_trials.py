@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.job.visible_devices import VARIABLE
+from gputui.engine.leases import free_gpus, lease
 from gputui.engine.notify import notice, sending
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
@@ -209,3 +214,49 @@ def test_the_record_of_a_diagnosis_has_its_pairs_with_and_without_input(tmp_path
     assert (made.id, made.kind, made.repeats, made.limit_seconds, made.state) == ("p", "diagnosis", 2, 60.0, "running")
     assert (made.preset_before, made.path) == (asked.preset, tmp_path / "p" / "proof.json")
     assert folder.empty_record(tmp_path / "p", replace(asked, kind="loop")).repeats == 5
+
+
+def test_all_trials_of_a_proof_are_listed_once_in_the_order_of_their_start() -> None:
+    def rows(*numbers: int) -> list[dict[str, Any]]:
+        return [{"side": "s", "repeat": 1, "run": f"{number}-s", "outcome": "ok"} for number in numbers]
+
+    data = typed(Record, {
+        "kind": "loop", "baseline_trials": rows(1), "ablation": {"trials": rows(2, 3)}, "profile_trial": rows(4)[0],
+        "comparisons": [{"changes": {}, "trials": rows(1, 5)}, {"changes": {}, "trials": rows(10)}],
+        "search": {"candidates": [{"trials": rows(6)}], "losses": [{"settings": {}, "trials": rows(7)}]},
+        "scaling": {"keep": "global", "points": [{"replicas": 1, "changes": {}, "trials": rows(8)}]},
+        "rate": {"settings": {}, "before": 0.1, "ramp": rows(9), "trials": rows(11)},
+        "earlier": rows(5, 12, 100, 99),
+    })  # fmt: skip
+    assert [trial.run for trial in data.trials] == [f"{n}-s" for n in (1, 2, 3, 4, 6, 7, 8, 9, 11, 5, 10)]
+    assert [trial.run for trial in data.searched] == ["6-s", "7-s", "8-s", "9-s", "11-s"]
+    assert [trial.run for trial in data.all_trials] == [f"{n}-s" for n in (*range(1, 13), 99, 100)]
+
+
+def test_a_record_keeps_its_words_and_stores_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder.empty_record(tmp_path, request.of_opened("ab", presets.defaults(), None))
+    made.started_mark = 100.0
+    monkeypatch.setattr(record, "steady", lambda: 142.5)
+    made.put("the first")
+    made.put()
+    plain = json.loads((tmp_path / "proof.json").read_text())
+    assert (plain["doing"], plain["seconds"], "path" in plain) == ("the first", 42.5, False)
+    made.put("")
+    assert folder.read_record(tmp_path) == made
+    assert made.doing == ""
+
+
+@pytest.mark.parametrize(("visible", "trains_on"), [("free:1", "GPU-7"), ("all", "3")])
+def test_all_trials_train_on_the_gpus_that_were_chosen_for_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, trains_on: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setattr(signal, "signal", lambda *_given: None)
+    monkeypatch.setattr(lease, "inherited", lambda _given: [SimpleNamespace(name="GPU-7")])
+    monkeypatch.setattr(free_gpus, "give_back", lambda _leases: [])
+    asked = request.of_opened("ab", presets.defaults([f"device.visible={visible}"]), None)
+    (tmp_path / "request.json").write_text(asked.to_json())
+    seen: list[str] = []
+    assert process.main(tmp_path, lambda _site: seen.append(os.environ[VARIABLE])) == 0
+    assert seen == [trains_on]
+    assert folder.read_record(tmp_path).state == "done"
