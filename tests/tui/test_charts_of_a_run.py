@@ -111,7 +111,9 @@ def test_a_run_without_a_line_is_named_in_a_comparison_without_a_value() -> None
         ("one last", "o last", 3), ("two", "t", 0),
     ]  # fmt: skip
     assert (speed.filled, speed.final) == (False, False)
-    names = [plot.key for plot in charts.compared_plots([one, two], Charts())]
+    compared = charts.compared_plots([one, two], Charts())
+    assert {plot.key for plot in compared if all(curve.marked for curve in plot.curves)} == {"val loss"}
+    names = [plot.key for plot in compared]
     assert names == ["loss", "throughput", "val loss", "accuracy", "mae", "step time p50", "input wait"]
 
 

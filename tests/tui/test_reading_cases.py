@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from array import array
 from io import StringIO
@@ -24,12 +25,14 @@ from gputui.tui.drawing.plot.curves import smoothed
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.printing import prepare, proof, run_progress
 from gputui.tui.reading import earlier_starts, preset_files, queue_times, sweep_records, trial_curves
+from gputui.tui.reading.run import closer
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.store import Store
 from gputui.tui.reading.run_list import RunList
 from rich.console import Console
 
+from tests.support import recorded
 from tests.support.typed import typed
 
 
@@ -106,6 +109,23 @@ def test_a_cursor_that_was_placed_stays_when_the_mouse_leaves() -> None:
 def test_before_the_first_reading_a_list_has_no_runs() -> None:
     known = RunList()
     assert (known.total, known.closed, dict(known.sweeps), known.measure()) == (0, 0, {}, False)
+
+
+def test_a_part_of_a_long_past_is_read_once_and_one_at_the_end_as_long_as_it_is_seen(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded.write(home, gpus=0, seconds=60, outcome=None, engine_pid=os.getpid())
+    reader = RunReader(run)
+    while reader.poll():
+        pass
+    now = reader.picture.snapshot
+    assert list(closer.read(run, now, "time", (0.0, 5.0), lambda: True)) == [], "all of its readings are there"
+    monkeypatch.setattr(closer, "PARSED_BYTES", 0)
+    (part,) = closer.read(run, now, "time", (0.0, 5.0), lambda: True)
+    begin = now.pace.begin + now.begun
+    assert part.span == (begin - 5.0, begin + 10.0)
+    looks = iter((True, True, True, False))
+    assert len(list(closer.read(run, now, "time", (30.0, now.elapsed - now.pace.begin), lambda: next(looks)))) == 3
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------

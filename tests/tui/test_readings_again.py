@@ -21,7 +21,7 @@ from gputui.engine.system.identity import Place
 from gputui.engine.trials.record import Record
 from gputui.tui.form.form_state import FormState
 from gputui.tui.reading import preset_files, queue, queue_times
-from gputui.tui.reading.option_runs import ExperienceReader
+from gputui.tui.reading.option_runs import EndedRun, ExperienceReader
 from gputui.tui.reading.preset_files import GROUPS, PresetFile, completed
 from gputui.tui.reading.proofs import SearchReader
 from gputui.tui.reading.run_list import RunList, description, entry_of, waiting_first
@@ -79,6 +79,11 @@ def test_what_earlier_runs_and_proofs_say_is_that_of_the_preset_and_is_read_once
     assert [run.others("compile.xla", state) for run in known.runs] == [[], ["batch_size"], ["batch_size"]]
     assert [run.name for run in known.by_value(BATCH, state)] == ["", "r3"], "the newest of each value"
     assert [gain.when for gain in known.gains_with(BATCH)] == []
+    state.set(BATCH, "x")
+    assert not any(run.has_value_of(BATCH, state) for run in known.runs), "the form has no value"
+    state.set(BATCH, "128.0")
+    assert [run.has_value_of("compile.xla", state) for run in known.runs] == [True, False, True]
+    assert EndedRun("r1", 1.0, {}, "done", None, ("", None)).text(BATCH) == "64", "a run from before this option"
     three.file(options_json.FILE).unlink()
     assert all(again is run for again, run in zip(reader.read("quickstart").runs, known.runs, strict=True))
     one.file("result.json").write_text('{"outcome": "stopped"}')
@@ -170,6 +175,8 @@ def test_a_new_entry_is_told_its_place_and_the_nearest_reason_to_wait(monkeypatc
     assert told(*running, *before) == "place 4 in the queue, needs GPU 0: w2 is before it"
     assert told(*running, before[2]) == "place 2 in the queue, needs GPU 0: r2 was started before it"
     assert told(*running, *before, after="w1") == "place 4 in the queue, needs GPU 0: it waits for <w1> to end"
+    listed.clear()
+    assert queue.place_text(new).startswith("place 1 in the queue"), "it has just been taken out"
     paused[0] = True
     assert told(*before, after="w1") == (
         "place 4 in the queue, needs GPU 0: the queue is paused; gputui queue start goes on"
@@ -192,6 +199,7 @@ def test_the_queue_as_its_viewers_see_it(home: Path, monkeypatch: pytest.MonkeyP
     with entries.locked():
         entries.write(replace(made[one.id], state="running", devices=("GPU-a",)))
         entries.write(replace(made[two.id], state="held", hold_reason="held by you"))
+        entries.write(replace(made[three.id], returned_at=1234.0))
     monkeypatch.setattr(entries, "news", lambda: {"gpus": 1, "why": {three.id: "needs GPU 0"}})
 
     def seen() -> dict[str, tuple[Any, ...]]:
@@ -201,7 +209,7 @@ def test_the_queue_as_its_viewers_see_it(home: Path, monkeypatch: pytest.MonkeyP
                 for run, each in now.waiting.items()}  # fmt: skip
 
     held = ("r2", 1, True, "held by you", "GPU 0", "", 2, made[two.id].queued_at)
-    waits = ("r3", 2, False, "needs GPU 0", "GPU 0", "r1", 2, made[three.id].queued_at)
+    waits = ("r3", 2, False, "needs GPU 0", "GPU 0", "r1", 2, 1234.0)  # since it gave way
     assert seen() == {two.id: held, three.id: waits}
     entry_changes.pause()
     assert seen() == {two.id: held, three.id: (*waits[:3], entries.PAUSED_REASON, *waits[4:])}
@@ -253,13 +261,23 @@ def test_the_list_of_runs_sees_what_has_changed_and_keeps_the_rest(home: Path, m
     titles.write_note(run, "mine")
     assert read() == [(run.id, "ok", "cnn", "mine", size, "a net")], "the title of a run that has ended stays"
     assert (listed.total, listed.closed) == (1, 0)
+    other = recorded.write(home, gpus=0, seconds=14, name="20260921-090000-cnn")
+    os.utime(other.file("preset.yaml"), (recorded.BEGAN - 9, recorded.BEGAN - 9))
+    listed.read()
+    assert listed.measure()
+    assert not listed.measure()
+    run.file("more").write_text("x" * 100_000)
+    for each in (run, other):
+        os.utime(each.file("status.json"), (5.0, 5.0))
+    assert [entry.run.id for entry in listed.read()] == [run.id, other.id]
+    assert listed.measure(), "the size of the first has changed, that of the second has not"
     old = waiting("old", visible="none")
     os.utime(old.file("preset.yaml"), (1.0, 1.0))
     assert [row[0] for row in read(1)] == [run.id]
     add(old)
     assert [row[:2] for row in read(1)] == [(run.id, "ok"), (old.id, "waiting")], "what waits is always there"
-    assert listed.total == 2
-    (_, entry) = listed.read()
+    assert listed.total == 3
+    (*_, entry) = listed.read()
     assert (entry.waiting and entry.waiting.place, entry.resumable) == (1, False)
 
 

@@ -51,6 +51,8 @@ def test_a_part_at_the_end_moves_with_the_end_and_a_selected_one_stays() -> None
     assert (seen(view), view.axis) == ((None, None, False), "epoch")
     view.suit([plot(100.0, "step", final=False)])
     assert view.whole == (0.0, 100.0)
+    view.suit([replace(plot(100.0), x_end=80.0)])
+    assert (view.whole, view.last) == ((0.0, 80.0), 80.0), "points beyond the axis do not count"
     view.suit([replace(plot(101.0, "step", final=False), window=(3.0, 4.0))])
     assert view.whole == (0.0, 120.0), "the window of a chart is no end"
 
