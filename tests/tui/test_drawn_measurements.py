@@ -88,6 +88,9 @@ def test_a_comparison_with_trials_that_failed_or_were_disturbed(snapshot: Drawn)
         parts += [f"---- {proof_comparisons.decision(compared, PLAIN)}", text(
             proof_comparisons.detail(compared, 90, 2, PLAIN))]  # fmt: skip
     fast = [trial | ({"samples_per_second": 900.0} if trial["outcome"] == "crashed" else {}) for trial in pairs]
+    for learning in ({"note": "no word"}, {"note": "", "samples": 1, "loss_a": 0.5}):
+        compared = typed(Comparison, fields | {"decision": "kept", "trials": [], "learning": learning})
+        parts += ["---- learning", text(proof_comparisons.detail(compared, 90, 9, PLAIN))]
     for rows, height in ((pairs, 6), (pairs, 7), (pairs[:5], 12), (disturbed, 14), (alike, 14), (fast, 14)):
         compared = typed(Comparison, fields | {"decision": "kept", "trials": rows})
         parts += [f"---- {height} rows", text(proof_comparisons.detail(compared, 110, height, PLAIN))]
@@ -132,6 +135,7 @@ def test_searches_that_have_chosen_nothing_or_still_decide(snapshot: Drawn) -> N
         "because": {"ended_because": "the time is over"}, "nothing read": none | {"search": None, "state": "running"},
         "stopped": none | {"state": "stopped", "ended_because": "it was stopped"},
     }  # fmt: skip
+    cases["no pair yet"] = running() | none | {"comparisons": [deciding | {"trials": []}]}
     parts = []
     for name, fields in cases.items():
         data = search(**fields)
@@ -218,6 +222,7 @@ def test_stages_and_remedies_at_their_limits(snapshot: Drawn) -> None:
         (healthy, stages(None, None), None), (healthy, stages(0.0, 1234.5, buffer_fill=0.0), 5.0),
         (waits | {"remedies": remedies[:1]}, {}, None), (waits | {"remedies": remedies}, {}, None),
         (waits | {"remedies": [{"changes": {}, "reason": "buy memory"}]}, {}, None),
+        ({"verdict": "undecided", "sentence": "too few steps", "steps": 3}, {}, None),
     ):  # fmt: skip
         parts += ["----", text(diagnosis.rows(verdict, event, 100, PLAIN, step))]
     assert "\n".join(parts) == snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputui.engine.process.known_failures import RESUMED
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.reading.run.reader import Picture
 from gputui.tui.reading.run.snapshot import Epoch, Snapshot
@@ -24,6 +25,12 @@ class Alone(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield LogPanel()
+
+
+def resumed(*resumes: float) -> Picture:
+    """A log of two lines, between which the run was resumed, with an epoch that has ended at 50 s."""
+    epoch = Epoch(50.0, 1, 9, 1.5, {})
+    return Picture(Snapshot(epochs=(epoch,), resumes=resumes), (RESUMED, "end"), (0.0, 0.0), 2)
 
 
 def picture(lines: tuple[str, ...], *epochs: int, count: int = 0) -> Picture:
@@ -117,3 +124,16 @@ async def test_a_click_folds_only_on_the_row_that_stands_for_others_and_wrapped_
         assert (str(panel.border_title), str(panel.border_subtitle)) == ("log", "4 lines")
         panel.show_edge(False)
         assert not panel.has_class("-plain")
+
+
+async def test_the_time_of_a_resume_moves_its_line_among_the_epochs() -> None:
+    async with Tiny(Alone, PLAIN).run_test(size=(60, 20)) as pilot:
+        panel, view = pilot.app.screen.query_one(LogPanel), pilot.app.screen.query_one(LogLines)
+        now = resumed()
+        panel.show(now)
+        assert shown(view) == ["epoch 1/9   1.5 s", RESUMED, "end"], "the time of the resume is not known yet"
+        view.show(now.log, now.log_arrived, now.snapshot.epochs, (40.0,))
+        assert shown(view) == [RESUMED, "end", "epoch 1/9   1.5 s"]
+        assert view.check_action("context", ()) is False, "there is no search"
+        view.seek("end")
+        assert view.check_action("context", ()) is True

@@ -19,7 +19,8 @@ from tests.support.tiny import Tiny
 BATCH, XLA, POLICY = "input.batch_size", "compile.xla", "precision.policy"
 ORDER, AUGMENT, SEED = "input.deterministic_order", "input.augment", "train.seed"
 STEPS = "compile.steps_per_execution"
-KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS)
+PYTHON = "run.python"
+KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS, PYTHON)
 
 
 class Rows(Screen[None]):
@@ -133,6 +134,22 @@ async def test_words_are_switched_in_both_directions_and_only_the_beginning_of_a
         assert len(batch.children) == 1
         batch.write("100")
         assert len(batch.children) == 1, "it is open"
+
+
+async def test_only_a_text_that_may_be_long_is_written_below_a_narrow_row() -> None:
+    async with Tiny(Rows, PLAIN).run_test(size=(72, 20)) as pilot:
+        screen = rows_of(pilot)
+        below = {}
+        for width in (73, 72):
+            await pilot.resize_terminal(width, 20)
+            await pilot.pause()
+            for key in (PYTHON, AUGMENT, BATCH):
+                row = screen.row(key)
+                row.focus()
+                await pilot.press("enter")
+                below[width, key] = row.query_one(ValueInput).has_class("-below")
+                await pilot.press("escape")
+        assert [place for place, is_below in below.items() if is_below] == [(72, PYTHON)]
 
 
 async def test_a_row_says_how_its_value_differs_and_what_is_wrong_with_it() -> None:
