@@ -111,6 +111,16 @@ def test_without_completed_steps_a_training_hangs_whatever_its_cpu_does(watched:
             assert one.works(60).hung
 
 
+def test_a_suspension_is_as_long_as_it_lasts_without_a_break(watched: Callable[[], Watched]) -> None:
+    one = watched().begun()
+    seen = []
+    for suspended, seconds in ((True, 4), (True, 2), (False, 2), (True, 3), (False, 400), (True, 400)):
+        one.suspended = suspended
+        one.phase("training").works(seconds, between_looks=seconds)
+        seen.append(one.activity.suspended_seconds)
+    assert (seen, one.hung) == ([4, 6, 0, 3, 0, 400], "")
+
+
 def test_events_that_cannot_be_read_for_a_time_are_read_later(watched: Callable[[], Watched]) -> None:
     """As when a network disk is away: the file is not there, or cannot be opened."""
     one = watched().begun()

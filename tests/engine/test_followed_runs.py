@@ -226,8 +226,15 @@ def test_the_chief_tells_the_figures_every_ten_seconds_after_a_change_and_at_the
 
     monkeypatch.setattr(worker_readings, "Worker", OneWorker)
     workers = worker_readings.Workers(chief, tell)
+    writer = EventWriter(chief.file(EVENTS_FILE), chief.id)
+
+    def start_again() -> None:
+        writer.emit(replace(started, workers=members[:1]))
+        writer.emit(started)
+
     acts = {
-        3: lambda: EventWriter(chief.file(EVENTS_FILE), chief.id).emit(started),
+        2: lambda: writer.emit(replace(started, workers=())),
+        3: start_again,
         6: lambda: known.__setitem__(0, True),
     }
     workers._done = Waits(now, acts, 20)  # type: ignore[assignment]

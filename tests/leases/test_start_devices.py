@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.job import gpu_parts, this_machine
+from gputui.engine.job import gpu_parts, this_machine, training_gpus
+from gputui.engine.job.allocation import Allocation
 from gputui.engine.job.machine_gpus import Gpu, Instance, Machine
 from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices
 from gputui.engine.leases.free_gpus import GpuUse, GpuUser
 from gputui.engine.leases.lease import CPU, NotFree
 from gputui.engine.leases.memory_needs import MemoryNeed
-from gputui.engine.options import Options
+from gputui.engine.options import Options, gpu_choice
 from gputui.engine.runs import RunError
 
 GIB, MIB = 1024**3, 1024**2
@@ -68,6 +69,28 @@ def test_the_chosen_gpus_replace_the_choice_in_the_options(
     assert who is not None
     assert who.what == "digits"
     devices.release()
+
+
+def test_a_choice_is_made_from_the_gpus_that_may_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    instances = (Instance("MIG-a", 20 * GIB), Instance("MIG-b", 10 * GIB))
+    gpus = (
+        replace(GPUS[0], lost="it is lost"), replace(GPUS[1], prohibited=True),
+        replace(GPUS[2], mig=True, instances=instances), replace(GPUS[0], index=3, uuid="GPU-3", name="T4"),
+        replace(GPUS[0], index=4, uuid="GPU-4"), replace(GPUS[0], index=5, uuid="GPU-5", multiprocessors=2),
+    )  # fmt: skip
+    for visible, allocated, chosen in (
+        ("free:1", None, ["MIG-a", "MIG-b", "GPU-3", "GPU-4", "GPU-5"]), ("free:2", None, ["GPU-3", "GPU-4", "GPU-5"]),
+        ("free:1@A100", None, ["MIG-a", "MIG-b", "GPU-4", "GPU-5"]), ("free:1@15GB", None, ["MIG-a", "GPU-3", "GPU-4",
+         "GPU-5"]), ("free:1", ("MIG-b", "4"), ["MIG-b", "GPU-4"]), ("free:1", ("2", "0"), ["MIG-a", "MIG-b"]),
+        ("free:1", (), []), ("free:1@H100", None, []),
+    ):  # fmt: skip
+        allocation = None if allocated is None else Allocation("SLURM_JOB_GPUS", allocated)
+        here = replace(box(*gpus), allocation=allocation)
+        choice = gpu_choice.parse(visible)
+        assert choice is not None
+        found = training_gpus.candidates(choice, here)
+        assert [gpu.instance or gpu.uuid for gpu in found] == chosen, (visible, allocated)
+        assert training_gpus.visible_gpus(options(f"visible={visible}"), here) == found[: choice.count]
 
 
 def test_gpus_that_fit_are_leased_by_their_free_memory_and_named_in_the_order_of_the_machine(
