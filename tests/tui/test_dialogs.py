@@ -47,7 +47,7 @@ async def test_a_question_is_answered_by_letters_the_arrows_and_enter(monkeypatc
         for pressed, result in (
             (["s"], "Save"), (["S"], "Save"), (["c"], "Cancel"), (["enter"], "Cancel"), (["escape"], None),
             (["left", "enter"], "Save as"), (["left", "left", "enter"], "Save"), (["right", "enter"], "Save"),
-            (["x"], DONE), (["5"], DONE),
+            (["x"], DONE), (["5"], DONE), (["v"], DONE),
         ):  # fmt: skip
             assert await answers(pilot, Ask("Go [on]?", words), *pressed) == result, pressed
         dialog = Ask("Go [on]?\x1b", words)

@@ -164,6 +164,7 @@ async def test_without_gpus_the_reason_and_what_follows_from_it_stand_there(
             "no GPU: no NVIDIA driver", "→ training runs on the CPU; F6 (doctor) shows why",
         ]  # fmt: skip
         assert not screen.query_one("#devices").display
+        assert screen.query_one("#host").size.height == 20, "all that the messages leave"
         monkeypatch.setattr(chips, "has_device_nodes", lambda: True)
         await gpus(pilot, machine, Snapshot(host=HOST, no_gpu_reason="no libnvidia-ml.so.1"))
         assert [line.strip() for line in lines_of(pilot.app).split("\n")[1:3]] == [
@@ -171,6 +172,7 @@ async def test_without_gpus_the_reason_and_what_follows_from_it_stand_there(
         ]  # fmt: skip
         await gpus(pilot, machine, Snapshot(host=HOST, gpus=GPUS, gpu_seconds=1.0))
         assert screen.query_one("#devices").display
+        assert [screen.query_one(name).size.height for name in ("#devices", "#host")] == [21, 1]
         assert not screen.query_one("#messages").display
 
 

@@ -208,6 +208,10 @@ def test_title_tags_note_and_description_stand_in_the_head_and_the_title_over_a_
     assert view.screen.about == f"r12 {titles.title_of(run)}"
     assert view.screen.description == "#best #a  note: too slow [disk]  ResNet-50 on synthetic images"
     assert not view.screen.stopping
+    monkeypatch.setattr(LiveScreen, "is_running", True)
+    monkeypatch.setattr(Answering, "is_stopping", lambda app, asked: asked == run)
+    view.screen.read_names()
+    assert view.screen.stopping, "it was asked to stop on another screen"
     monkeypatch.setattr(Run, "number", property(lambda run: None))
     view.pictures(1)
     assert view.screen.about == str(titles.title_of(run))

@@ -173,6 +173,20 @@ async def test_more_runs_are_read_if_the_cursor_comes_near_the_end_and_all_for_a
         assert listing.asked == [4, most]
 
 
+@pytest.mark.parametrize("kept", ["filter: cnn", "sort: loss", "descending: false"])
+async def test_a_filter_or_an_order_of_the_settings_needs_all_runs_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    monkeypatch.setattr(runs_screen, "FIRST", 2)
+    path = places.settings_file()
+    path.parent.mkdir(parents=True)
+    path.write_text(f"runs: {{{kept}}}\n")
+    listing = Listing(*(entry(50 - number) for number in range(5)))
+    async with shown(listing, monkeypatch) as (pilot, _):
+        await wait_for(pilot, "5 of 5 runs")
+        assert listing.asked == [None]
+
+
 async def test_a_column_of_the_settings_that_does_not_exist_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from gputui.tui.screens.runs import side_view
 from gputui.tui.screens.runs.actions import listed, until_quitting
 from gputui.tui.screens.runs.run_table import ColumnsScreen, Order, RunsTable
 from rich.text import Text
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import OptionList
@@ -208,6 +210,28 @@ async def test_a_sweep_opens_and_closes_and_a_filter_that_selects_some_of_its_tr
         for marked, mark in ((trials, "*"), (trials[1:], " ")):
             show(table, entries, marked=marked)
             assert str(table.get_row_at(1)[0])[0] == mark, "a sweep is marked if all of its trials are"
+
+
+async def test_the_arrows_open_and_close_a_sweep_and_a_table_that_is_scrolled_is_scrolled_back_first() -> None:
+    sweep = "20260921-090000-s"
+    entries = [replace(each, sweep=sweep, description="words " * 20) for each in (DONE, FULL)]
+    async with a_table((40, 20)) as table:
+        table.chosen, below = ("run", "description"), ["110000", "100000"]
+
+        def shown() -> list[str]:
+            return show(table, entries, width=38)
+
+        for action, scrolled, row, trials in (
+            (table.action_cursor_left, 0.0, 0, []), (table.action_cursor_right, 0.0, 0, below),
+            (table.action_cursor_right, 0.0, 0, below), (table.action_cursor_left, 5.0, 0, below),
+            (table.action_cursor_left, 0.0, 2, []),
+        ):  # fmt: skip
+            assert shown()[0] == "090000"
+            table.move_cursor(row=row)
+            table.set_reactive(RunsTable.scroll_x, scrolled)
+            with contextlib.suppress(SkipAction):  # there is nothing to scroll
+                action()
+            assert shown() == ["090000", *trials]
 
 
 async def test_columns_are_shown_hidden_carried_and_taken() -> None:

@@ -136,3 +136,9 @@ async def test_the_last_eight_runs_are_kept_and_shown_at_once_when_the_cursor_re
         assert view.now.phase == "reading"
         later.pop()()
         assert (view.now.phase, later) == ("201000", [])
+        view.place(0)
+        view.show(rows[3])
+        assert later == [], "nothing is read for a view that is hidden"
+        view.place(60)
+        view.show(rows[3])
+        assert len(later) == 1
