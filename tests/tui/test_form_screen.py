@@ -150,6 +150,10 @@ def test_proposed_values_are_one_change_and_offer_the_start(form: Form, app: Ans
     assert (texts(form), form.did.pop(), app.told) == (
         ["128", "9"], ("start", BATCH, "batch_size=128, epochs=9"), [],
     )  # fmt: skip
+    apply(form, {BATCH: 128, EPOCHS: 10}, "epochs=10")
+    assert (texts(form), app.told) == (["128", "10"], []), "only one of them is new"
+    form.action_undo()
+    form.did.clear()
     apply(form, {BATCH: 128}, "batch_size=128\x1b")
     assert app.told.pop() == "The options have that already: batch_size=128?"
     assert (len(form.history.done), form.did.pop()) == (1, ("start", BATCH, "batch_size=128\x1b"))
