@@ -143,6 +143,26 @@ def test_the_live_view_shows_the_run_that_trains_or_begins_else_the_newest(
     assert app.did == [("offer", with_name(made[1]))], "the newest of two"
 
 
+def test_a_place_is_uncovered_if_it_is_open_and_the_live_view_is_that_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    uncovered: list[Any] = []
+    is_open = [False]
+
+    def uncover(_app: Any, kind: type[Any]) -> bool:
+        uncovered.append(kind)
+        return is_open[0]
+
+    monkeypatch.setattr(Opening, "_uncover", uncover)
+    monkeypatch.setattr(Opening, "_open_latest", lambda app: app.did.append("latest"))
+    app = Opening()
+    for name, kind in (("live", LiveScreen), ("proofs", ProofsScreen)):
+        for is_open[0] in (True, False):
+            app.did.clear()
+            GputuiApp.action_show(app, name)
+            assert uncovered.pop() is kind
+            assert len(app.did) == (not is_open[0])
+        assert app.did == ["latest"] if name == "live" else type(app.did[0][0]) is kind
+
+
 def test_gputui_introduces_itself_only_to_a_user_without_runs(home: Path) -> None:
     app = Opening()
     call(app, "_offer_running")
