@@ -324,3 +324,9 @@ async def test_the_first_and_the_last_gpu_are_selected() -> None:
                 cards.pick_edge(edge)
             picked.append(cards.picked and cards.picked.index)
         assert picked == [5, 7, 2, 7, 2, 7, 2]
+        await pilot.pause()
+        (detail,) = cards.query("#detail")
+        cards.show(gpus, 9.0, Cards(1, 1))
+        assert (cards.picked, detail.display) == (None, False)
+        cards.show(gpus, 9.0, Cards(1, 1, detail=5))
+        assert detail.display

@@ -141,7 +141,9 @@ def test_a_binding_may_leave_out_a_key_and_has_the_words_of_its_verb() -> None:
 
 
 def test_keys_that_cannot_be_given_to_a_verb_are_named_and_the_others_are_used() -> None:
-    keymap, problems = keys.remapped({"remedy": "b", "stop": "up", "copy": "tab", "pin": "ctrl+b", "log": "C, L"})
+    keymap, problems = keys.remapped(
+        {"remedy": "b", "stop": "up", "copy": "tab", "pin": "ctrl+b, ctrl+b", "log": "C, L"}
+    )
     assert keymap == {"pin": "ctrl+b"}
     assert problems == [
         "keys: remedy: these keys cannot be changed",

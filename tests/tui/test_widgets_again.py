@@ -18,6 +18,7 @@ from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.widgets.chart_grid import ChartGrid
 from gputui.tui.widgets.charts import Chart, PlotArea
 from gputui.tui.widgets.headings import PartHeading
+from gputui.tui.widgets.key_footer import ScreenTab, ScreenTabs
 from gputui.tui.widgets.option_row import OptionRow
 from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Page, Panel
@@ -107,6 +108,9 @@ class Bar(Screen[None]):
         self.pressed = 0
 
     def compose(self) -> ComposeResult:
+        yield ScreenTabs(
+            [ScreenTab("runs", "Runs", "F4"), ScreenTab("gpus", "GPUs", "F5")], "gpus", "runs", keys_from=60
+        )
         yield StartBar()
         yield Button("other", id="other")
 
@@ -148,8 +152,15 @@ async def test_what_enter_would_start_is_offered_only_until_the_focus_moves_on()
         bar.show([long, "the batch size does not fit", "batch"], options, None)
         assert shown() == "cannot start  the batch size does not fit"
         assert screen.query_one("#start", Button).disabled
-        await pilot.resize_terminal(40, 12)
-        await pilot.pause()
+        tabs = screen.query_one(ScreenTabs)
+        texts = []
+        for count, width in ((0, 80), (12, 80), (3, 80), (0, 80), (0, 40)):
+            await pilot.resize_terminal(width, 12)
+            tabs.show(count)
+            await pilot.pause()
+            texts.append((tabs.render_line(0).text, tabs.size.width))
+        assert texts == [(" F4 Runs [F5 GPUs]", 18), (" F4 Runs >12 [F5 GPUs]", 22), (" F4 Runs >3 [F5 GPUs]", 21),
+                         (" F4 Runs [F5 GPUs]", 18), (" Runs [GPUs]", 12)]  # fmt: skip
         assert shown() == "cannot start  batch"
         bar.show([], options, None, 48)
         assert shown() == "batch 64  examining this machine ..."
@@ -197,6 +208,8 @@ async def test_the_options_of_another_preset_are_folded_found_and_greyed_as_new(
             view.load(state)
             assert shown() == (folded, not folded)
             assert all(row.state is state for row in view.rows.values())
+            changed = {name for name, heading in view.headings.items() if "changed" in heading.render().plain}
+            assert changed == {key.partition(".")[0] for key in INFO if not state.is_default(key)}
         view.load(unused)
         view.reveal(key)
         assert shown() == (False, True)
@@ -286,6 +299,10 @@ async def test_a_part_of_a_chart_has_a_scale_of_its_own_and_a_range_of_no_length
             assert view.dragged is None
             assert (view.window is None) == (drag[-1] == drag[0]), drag
         view.all()
+        assert plain(chart.rows(60, 9)[0]).split()[-1] == "100"
+        view.place(50.0)
+        assert plain(chart.rows(60, 9)[0]).split()[-1] == "50", "the legend has the values at the cursor"
+        view.all()
         screen.reported.clear()
         await pilot.click(chart, offset=(20, 3), times=2)
         assert {name for name, _ in screen.reported} == {"Opened"}, (
@@ -312,6 +329,14 @@ async def test_pages_of_charts_go_round_and_the_last_chart_has_their_number() ->
         assert [grid.query_one(f"#{name}").display for name in ("stage", "grid")] == [False, True]
         grid.show(replace(now, progress={}), plots, 0)
         assert [grid.query_one(f"#{name}").display for name in ("stage", "grid")] == [True, False]
+        for rows, edges, height, seen in (
+            (1, False, 7, False),
+            (1, False, 8, True),
+            (2, True, 15, False),
+            (2, True, 16, True),
+        ):
+            grid.lay_out(replace(layout, chart_rows=rows, edges=edges, charts=height))
+            assert grid.query_one("#phases").display is seen, (rows, edges, height)
         grid.lay_out(replace(layout, chart_columns=3, chart_rows=2))
         assert shown(4) == [(f"p{number}", "") for number in range(5)], "one page has no number"
 
