@@ -50,12 +50,8 @@ def test_a_profile_is_of_the_steps_of_all_epochs(first: int, last: int, monkeypa
 
 
 @pytest.fixture
-def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(  # each strategy of this process needs keys of its own
-        tf.distribute.MirroredStrategy,
-        "_collective_key_base",
-        tf.distribute.MirroredStrategy._collective_key_base + 100_000,
-    )
+def strategy() -> Any:
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000  # each strategy of this process needs its own keys
     return exported.EqualParts(["CPU:0", "CPU:1"])
 
 

@@ -159,6 +159,16 @@ def test_reading_again_is_measured_only_if_it_is_asked_for(request_: Request, mo
     assert min(figures.values()) >= 0
     stored = list(tf.data.TFRecordDataset(str(request_.folder / "sample.tfrecord")).as_numpy_iterator())
     assert len(stored) == 2, "without the broken one"
+    passes: list[int] = []
+
+    def seconds(work: Callable[[], int], number: int) -> float:
+        passes.append(work() // number)
+        return 6.0
+
+    monkeypatch.setattr(work, "_seconds", seconds)
+    figures = work.measure(numbers.samples, 3, request_, reads=True)
+    assert (figures["again_seconds"], figures["read_seconds"]) == (2.0, 3.0), "of three samples, and of two good ones"
+    assert passes == [3, 1], "samples by Python, and batches by TensorFlow"
 
 
 def test_the_time_of_a_pass_is_its_mean_after_a_first_one(monkeypatch: pytest.MonkeyPatch) -> None:

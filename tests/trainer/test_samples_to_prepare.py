@@ -260,6 +260,8 @@ def test_arrays_without_validation_are_split_as_in_a_training(code: Any) -> None
     assert made.counts == {"validation": 5, "train": 15}
     drawn = np.random.default_rng(7).permutation(20).tolist()
     assert [labels(made.fresh(part)) for part in ("train", "validation")] == [drawn[:15], drawn[15:]]
+    none = opened(*code("(model, (x, y))"), "validation_split=0.01")
+    assert (none.counts, set(none.facts["structure"])) == ({"validation": 0, "train": 20}, {"train"})
     batched = opened(*code("(model, rows.batch(5))"), "validation_split=0.25")
     assert batched.counts == {"validation": 0, "train": 20}, "only arrays are split"
 
