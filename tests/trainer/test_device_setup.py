@@ -113,7 +113,7 @@ LAST = [("tf32", True), ("jit", False), ("seed", 7)]
         ((), [("visible", ["gpu0"]), ("growth", "gpu0", True)], ["GPU:0"], (0,), 2, ["GPU:0"]),
         (("strategy.kind=one_device",), [("visible", ["gpu0"]), ("growth", "gpu0", True)], ["GPU:0"], (0,), 2,
          ["GPU:0"]),
-        (("strategy.kind=one_device", "strategy.devices=[1]", "memory_growth=false"),
+        (("strategy.kind=one_device", "strategy.devices=[1, 0]", "memory_growth=false"),
          [("visible", ["gpu1"]), ("growth", "gpu1", False)], ["GPU:0"], (1,), 2, ["GPU:0"]),
         (("strategy.kind=mirrored",),
          [("visible", ["gpu0", "gpu1"]), ("growth", "gpu0", True), ("growth", "gpu1", True)],

@@ -245,7 +245,7 @@ def test_a_device_that_is_not_there_and_nccl_without_gpus_are_refused() -> None:
     few = Devices("GPU", ("/device:GPU:0", "/device:GPU:1"), positions=(2, 3), available=6)
     assert few.by_position == {2: "/device:GPU:0", 3: "/device:GPU:1"}
     for there, named, message in (
-        (few, "[2, 7]", "strategy.devices names GPU 7, but there are 6 (counted from 0)"),
+        (few, "[2, 7, 9]", "strategy.devices names GPU 7, but there are 6 (counted from 0)"),
         (
             Devices("CPU", ("/device:CPU:0",)),
             "[0, 1]",

@@ -15,7 +15,7 @@ import tensorflow as tf
 from gputui.engine.runs import Run, part_of_sweep
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import assembly
-from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
+from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
 from gputui.engine.trainer.cluster import tensorflow_cluster
 from gputui.engine.trainer.cluster.exchange import Wishes
 from gputui.engine.trainer.common.stopping import StopRequested, StopSwitch
@@ -123,6 +123,7 @@ def test_the_evaluation_by_which_trials_are_compared_is_not_stopped(stopping: An
     assert not stopping(6, True, *saves, in_sweep=True, pause_after=2)
     assert stopping(3, True, *saves, in_sweep=True, pause_after=2)
     assert not stopping(12, True, *saves, in_sweep=True)
+    assert not stopping(12, True, *saves, in_sweep=True, pause_after=2)
     assert stopping(6, True, in_sweep=True, pause_after=2), "without checkpoints it cannot go on"
 
 
@@ -262,6 +263,30 @@ def test_checkpoints_come_within_an_epoch_before_the_next_step_and_at_its_end_af
             loop.epoch_ends(step // 3 - 1, {"loss": 1.0})
     assert saved == [2, 4, 6]
     assert set(checked) >= {2, 4, 6}, "no weights that are not finite"
+
+
+def test_only_a_checkpoint_that_was_written_removes_superseded_models(build: Build) -> None:
+    training = build(*TINY, "checkpoint=2")
+    loop: Any = training.loop
+    done: list[Any] = []
+    refuses = [True]
+
+    def save(step: int) -> None:
+        if refuses[0]:
+            raise NotWritten("no room")
+        done.append(step)
+
+    loop.built.checkpoints.save = save
+    loop.rules.checkpoint_written = lambda: done.append("others removed")
+    loop.step = 5
+    loop.save()
+    assert done == []
+    refuses[0] = False
+    loop.save()
+    assert done == [5, "others removed"]
+    begun(training, resume_at=6)
+    loop.save()
+    assert len(done) == 2, "the state is not that of the step before it is restored"
 
 
 def test_a_model_that_is_stopped_in_its_evaluation_has_the_figures_of_its_epoch(build: Build) -> None:

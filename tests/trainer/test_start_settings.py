@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -23,6 +24,7 @@ from gputui.engine.trainer.setup import (
     machine_query,
     models,
     optimizer,
+    xla,
     xla_cache,
 )
 from gputui.engine.trainer.setup.environment import Prepared
@@ -128,6 +130,21 @@ def test_flags_are_added_after_those_that_are_set(before: str, added: list[str],
     assert os.environ["XLA_FLAGS"] == "--a"
     assert xla_cache.drop("XLA_FLAGS", lambda flag: True) == ["--a"]
     assert "XLA_FLAGS" not in os.environ
+
+
+def test_whether_xla_compiles_a_users_model_is_decided_by_the_option_else_by_the_model() -> None:
+    for settings, compiled, expected in (
+        (("xla=true",), False, (True, "compile.xla is true")),
+        (("xla=false",), True, (False, "compile.xla is false")),
+        ((), False, (False, "jit_compile=False of your compiled model is Keras' choice: no GPU trains")),
+        ((), True, (True, "your code has compiled the model with jit_compile=True")),
+        (("deterministic=true",), False,
+         (False, "jit_compile=False of your compiled model is Keras' choice: train.deterministic is true: "
+                 "Keras then compiles nothing")),
+    ):  # fmt: skip
+        model: Any = SimpleNamespace(jit_compile=compiled)
+        found = xla.of_compiled(options(*settings), model)
+        assert (found.compiles, found.reason) == expected
 
 
 # ---- XLA's cache -------------------------------------------------------------------------------
