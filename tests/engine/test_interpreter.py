@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
@@ -162,6 +163,20 @@ def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatc
     stand_in(python)
     interpreter.ask_with(told.append)
     assert interpreter.examine(str(python)).keras == "3.12.0"
+
+
+def test_one_that_was_just_asked_ends_when_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = script(
+        tmp_path / "python", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; sleep 30"
+    )
+    monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 3600.0)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(interpreter.examine, str(python))
+        until((tmp_path / "pid").exists)
+        interpreter.give_up()
+        with pytest.raises(interpreter.NotWaitedFor):
+            waiting.result(60)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 def test_how_people_name_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,10 @@ def test_workers_end_together_and_do_what_one_of_them_wishes(build: Build) -> No
     loop.step = 3
     loop.epoch_ends(0, {"loss": 1.0})
     assert agreement.wishes.end, "a callback has ended the training at the end of the epoch"
+    model.stop_training, agreement.wishes = False, Wishes(end=True)
+    loop.step = 6
+    loop.epoch_ends(1, {"loss": 1.0})
+    assert agreement.wishes.end, "a callback has ended it at its last batch, and no worker has heard of that yet"
 
 
 @pytest.mark.parametrize(

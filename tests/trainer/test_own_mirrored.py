@@ -156,3 +156,25 @@ def test_what_cannot_be_mirrored_is_refused_before_it_trains(name: str, own: Wri
         own(HEAD + source, *MIRRORED)
     assert told in refused.value.message
     assert hint in refused.value.hint
+
+
+def test_variables_outside_the_scope_of_a_model_with_its_own_fit_are_refused_before_it_trains(own: Write) -> None:
+    source = """
+import threading
+class Mine(keras.Sequential):
+    def fit(self, *given, **more):
+        return super().fit(*given, **more)
+def made():
+    return Mine([keras.Input((4,)), keras.layers.Dense(1)])
+def build(context):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(made()))
+    thread.start()
+    thread.join()
+    found[0].compile("sgd", "mse")
+    return found[0], (x, x[:, :1])
+"""
+    training = own(HEAD + source, *MIRRORED)
+    with pytest.raises(UserError) as refused:
+        training.train()
+    assert "was created outside the scope of strategy.kind=mirrored" in refused.value.message
