@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.doctor import libraries
 from gputui.engine.interpreter import compatibility, installed, supported_versions
+from gputui.engine.interpreter.interpreter import Interpreter
 
 from tests.engine.test_checks import TEXTS, found_by
 from tests.support.checked import BLACKWELL, NONE, ONE, PASCAL, TWO, VOLTA, WITH_DISPLAY, gpu, machine
@@ -99,6 +100,34 @@ def test_a_cudnn_that_ld_library_path_puts_before_pips_is_the_one_that_counts(
     assert (
         "needs 9.24" in next(libraries.cudnn([], False)).what
     )  # it fits the TensorFlow that was built with an older one
+
+
+def test_the_first_cudnn_in_ld_library_path_is_loaded_unless_it_is_pips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, old, empty = tmp_path / "own", tmp_path / "old", tmp_path / "empty"
+    for folder in (own, old, empty):
+        folder.mkdir()
+    for folder, version in ((own, "9.10.2"), (old, "9.1.0")):
+        (folder / f"libcudnn.so.{version}").touch()
+        (folder / "libcudnn.so.9").symlink_to(f"libcudnn.so.{version}")
+    (tmp_path / "link").symlink_to("own")
+    pips = installed.Cudnn((9, 10))
+    for path, beside_pips, alone in (
+        ("", pips, None),
+        (f"{empty}:/nowhere", pips, None),
+        (f"{own}:{old}", pips, installed.Cudnn((9, 10), str(own))),
+        (f"{tmp_path}/link:{old}", pips, installed.Cudnn((9, 10), f"{tmp_path}/link")),
+        (f":{empty}:{old}:{own}", installed.Cudnn((9, 1), str(old), (9, 10)), installed.Cudnn((9, 1), str(old))),
+    ):
+        monkeypatch.setenv("LD_LIBRARY_PATH", path)
+        for packages, place, found in (
+            ({installed.CUDNN: "9.10.2.21"}, own, beside_pips), (dict[str, str](), None, alone)
+        ):  # fmt: skip
+            described = Interpreter("/env/bin/python", (3, 11, 0), packages, {}, ())
+            monkeypatch.setattr(installed, "intended", lambda described=described: described)
+            monkeypatch.setattr(installed, "site", lambda _, place=place: place)
+            assert installed.cudnn() == found, (path, packages)
 
 
 def test_for_an_old_chip_pips_cudnn_is_proposed_only_if_it_has_code_for_the_chip(

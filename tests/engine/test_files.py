@@ -70,6 +70,10 @@ def test_a_long_line_loses_the_middle_of_its_words_then_words_and_last_its_place
     assert values.brief("y" * 50, 20) == "y" * 11 + "..." + "y" * 6
     long = values.brief(f"/{'p' * 300}.yaml:3: {'word ' * 40}", 200)
     assert (len(long) <= 200, long.partition(" ")[0]) == (True, "/" + "p" * 83 + "..." + "p" * 35 + ".yaml:3:")
+    rest = "is no preset: a b c d e f g h i"
+    for length in (168, 169, 300):
+        cut = values.brief(f"/{'p' * (length - 1)} {rest}", 200)
+        assert (len(cut), cut.partition(" ")[2]) == (min(length, 168) + 32, rest), "no more of it than must be"
 
 
 def test_json_is_strict() -> None:

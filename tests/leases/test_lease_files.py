@@ -85,7 +85,9 @@ def test_the_newest_record_of_a_living_process_counts(monkeypatch: pytest.Monkey
         assert lease.holder("GPU-1") == Holder("GPU-1"), "a link is no record"
 
 
-def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease() -> None:
+def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (taken,) = lease.take(["GPU-1"], "digits")
     taken.release(stuck="its memory is in use")
     who = lease.holder("GPU-1")
@@ -102,6 +104,14 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
     (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
     slot.release()
     assert lease.holders() == {}
+    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    own = f".{os.geteuid()}.json"
+    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1~1{own}"}
+    slot.release(stuck="of a slot")
+    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1{own}"}, "the whole GPU is stuck"
+    records = [(Holder("GPU-1", since=at, stuck=why), None) for at, why in ((2.0, "b"), (3.0, ""), (1.0, "a"))]
+    monkeypatch.setattr(lease, "_records_of", lambda _: iter(records))
+    assert lease.holder("GPU-1") == records[0][0], "the newest of several users"
 
 
 def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
