@@ -143,6 +143,7 @@ REFUSED = {
     "diagnose": "name a run, such as gputui diagnose latest, or give --preset",
     "diagnose RUN --preset quickstart": "name a run, such as gputui diagnose latest, or give --preset",
     "diagnose RUN --set xla=true": "--set needs --preset; a run already has its settings",
+    "diagnose RUN --set xla=true --apply": "--set needs --preset; a run already has its settings",
     "diagnose RUN --minutes 3": "--minutes needs --apply",
     "diagnose --preset quickstart -o a.yaml": "--output needs --apply",
     "diagnose RUN --profile": "--profile needs --preset; for a run, set run.profile",

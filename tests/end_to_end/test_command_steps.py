@@ -409,6 +409,7 @@ def test_findings_about_a_run_are_shown_before_its_events(home: Path, capsys: Pr
     train._view(run, False, found).close()
     assert capsys.readouterr() == (f"{words}run {run.id}\n", "")
     view = train.JsonView(run)
+    view.close()
     view.stopping("; again")
     assert capsys.readouterr() == ("", "stopping after this step; again\n")
     assert train._detached(run, found) == 0

@@ -122,6 +122,8 @@ def test_a_dry_run_prints_the_preset_and_what_was_found(
     assert presets.resolve_text(out, tmp_path / "a.yaml").options == presets.resolve("quickstart", ["epochs=7"]).options
     assert err.splitlines() == ["note: 8 CPUs; ", "note: strategy.kind: two workers share it; fine"]
     assert followed == []
+    assert train.run_preset("quickstart", ["entry=train.py:build"], dry_run=True) == 0
+    assert f"  folder: {tmp_path}\n" in capsys.readouterr().out, "so that the preset means the same elsewhere"
 
 
 # ---- a resumed run --------------------------------------------------------------------------------

@@ -251,6 +251,12 @@ def test_what_is_given_reaches_the_measurement_that_is_resumed(
     assert started == [("resume", written, *arguments), ("resumed", written, *of_queue)]
 
 
+def test_a_range_test_is_not_resumed(home: Path, capsys: Printed) -> None:
+    written = made(home, "rate", state="stopped")
+    assert cli.run(["tune", f"--resume={written.id}"]) == 2
+    assert said(capsys) == ([], [f"{written.id} is a learning-rate test, which is not resumed: start it again"])
+
+
 @pytest.mark.parametrize(("command", "kind"), [("tune", "tune"), ("sweep", "sweep"), ("scaling", "scaling")])
 def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that_has_ended(
     command: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch

@@ -141,6 +141,8 @@ def test_a_script_is_written_with_the_command_that_runs_it(
     given = (*words[:-1], "cache=/tmp/kept")
     warning = "the script names {} of this machine; -o FOLDER/ exports a folder that runs elsewhere\n"
     assert printed(capsys, *given, "--set", "data=synthetic")[2] == warning.format("/tmp/kept")
+    to_file = printed(capsys, *given, "--set", "data=synthetic", "-o", "c.py")
+    assert to_file[2] == warning.format("/tmp/kept"), "also of a file"
     (here / "there").mkdir()
     for target in ("there", "new/"):
         assert printed(capsys, *words, "-o", target)[:2] == (

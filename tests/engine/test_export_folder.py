@@ -110,8 +110,9 @@ def test_the_folder_has_no_place_and_no_secret_of_this_machine(tmp_path: Path) -
 
 MODULES = {
     "train.py": "import a.b\nfrom c import d, e\nfrom . import f\nimport json, numpy\nfrom g.h import *\n",
-    "a/__init__.py": "", "a/b.py": "from .x import y\nfrom .. import top\nfrom . import plain\n", "a/x.py": "",
-    "a/unused.py": "", "a/plain.py": "",
+    "a/__init__.py": "", "a/x.py": "",
+    "a/b.py": "from .x import y\nfrom .. import top\nfrom . import plain\nfrom .n1.n2 import z\n",
+    "a/n1/n2/z.py": "", "a/unused.py": "", "a/plain.py": "",
     "c.py": "import train\n", "f.py": "import yaml as other\n", "g/h.py": "from h2 import k\n", "g/h2.py": "",
     "top.py": "", "d.py": "", "x.py": "",
 }  # fmt: skip
@@ -126,7 +127,8 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     target = tmp_path / "out"
     export(preset(f"entry={tmp_path}/code/train.py:build", f"workload.folder={tmp_path}/code"), target)
     assert files(target) - ALWAYS == {
-        "train.py", "a/__init__.py", "a/b.py", "a/x.py", "a/plain.py", "c.py", "f.py", "g/h.py", "g/h2.py", "top.py",
+        "train.py", "a/__init__.py", "a/b.py", "a/x.py", "a/plain.py", "a/n1/n2/z.py", "c.py", "f.py", "g/h.py",
+        "g/h2.py", "top.py",
     }  # fmt: skip
     needed = (target / "requirements.txt").read_text().splitlines()
     assert not any("Your code also imports" in line and "numpy" not in line for line in needed), needed

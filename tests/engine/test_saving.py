@@ -396,7 +396,18 @@ def test_an_entry_that_was_typed_here_is_found_from_the_new_file(
     assert (here / "a.yaml").read_text() == "schema_version: 1\nworkload: {entry: train.py:build}\n"
 
 
-def test_nothing_is_saved_among_the_shipped_presets_through_a_link(tmp_path: Path) -> None:
+def test_nothing_is_saved_or_deleted_among_the_shipped_presets_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    (shipped / "quickstart.yaml").write_text("train: {epochs: 2}\n")
+    (tmp_path / "other").symlink_to(shipped)
+    with monkeypatch.context() as patched:
+        patched.setattr(saving, "SHIPPED", shipped)
+        with pytest.raises(SaveError, match=r"^quickstart ships with gputui and cannot be deleted$"):
+            saving.delete(tmp_path / "other" / "quickstart.yaml")
+    assert (shipped / "quickstart.yaml").exists()
     (tmp_path / "link").symlink_to(presets.SHIPPED)
     before = sorted(presets.SHIPPED.iterdir())
     with pytest.raises(SaveError, match=r"^that folder holds the presets that ship with gputui; choose another one$"):

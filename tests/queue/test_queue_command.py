@@ -130,6 +130,7 @@ def test_several_runs_that_are_moved_keep_their_order(four: list[Run], said: Sai
     ):  # fmt: skip
         out = said("queue", *words).splitlines()
         assert [line.partition(" ")[2] for line in out] == lines
+        assert {line.partition(" ")[0] for line in out} <= {run.name for run in four}, "by their short names"
         assert [name for name in order() if name != "three"] == [name for name in expected if name != "three"], words
 
 

@@ -275,6 +275,7 @@ LIMIT_FINE = [
     ("devices", TWO, "strategy.kind=mirrored strategy.devices=0,1 logical_devices=2"),
     ("strategy", TWO, "strategy.kind=multi_worker communication=nccl logical_devices=2"),
     ("validation", NONE, f"validation=test {TEXT_ENTRY}"),
+    ("micro_batches", TWO, "on_oom=halve strategy.kind=mirrored xla=true"),
 ]
 OTHER_TRIGGERS = [*LIMIT_TRIGGERS, *GPU_TRIGGERS, *FIGURE_TRIGGERS, *FOLLOW_TRIGGERS, *SHARING_TRIGGERS]
 OTHERS_FINE = [*LIMIT_FINE, *GPU_FINE, *FIGURE_FINE, *FOLLOW_FINE, *SHARING_FINE]
