@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from gputui.engine.compare.baseline import LineUp, line_up, pin
 from gputui.engine.compare.comparison import compare
 from gputui.engine.compare.over_seeds import SeedFigure, SeedGroup, seed_groups
+from gputui.engine.compare.same_code import CodeRow, code_row
 from gputui.engine.figures import metric
 
 from tests.support import recorded
@@ -56,3 +58,18 @@ def test_the_baseline_is_first_and_each_run_is_compared_once(home: Path) -> None
     lost = f"the pinned baseline {b.id} no longer exists; it is left out; gputui compare --unpin removes the pin"
     assert line_up([a, c]) == LineUp((a, c), "first", lost)
     assert line_up([a], c) == LineUp((c, a), "given", ""), "a lost pin does not matter then"
+
+
+def test_the_code_of_runs_is_compared_with_that_of_the_baseline_if_both_are_known(home: Path) -> None:
+    runs = [recorded.write(home, name=name, seconds=30, gpus=0) for name in "abcd"]
+    for run, files in zip(runs, ({"x.py": "1"}, {"x.py": "2", "y.py": "9"}, None, {"x.py": "1"}), strict=True):
+        if files is not None:
+            code = {"folder": "/code", "files": {f"/code/{name}": digest for name, digest in files.items()}}
+            run.file("code.json").write_text(json.dumps(code))
+    row = code_row(runs)
+    assert row == CodeRow(("",) * 4, ((), ("x.py", "y.py"), None, ()), (0, 1, 2, 0))
+    assert [row.text(place) for place in range(4)] == ["", "differs: x.py, y.py", "", "same"]
+    assert code_row(runs[2:3]) is None
+    unknown = code_row([runs[2], runs[0]])
+    assert unknown is not None
+    assert unknown.differing == (None, None)

@@ -325,7 +325,9 @@ def test_a_baseline_that_fails_twice_or_a_stop_ends_the_comparison(
     pairs, comparison = pairs_of(bench)
     with pytest.raises(fault):
         pairs.measure()
-    assert comparison.decision == ("stopped" if fault is comparing.Stopped else "failed")
+    ended = "stopped" if fault is comparing.Stopped else "failed"
+    why = {"stopped": "stopped before the comparison was complete", "failed": "the baseline cannot be measured"}[ended]
+    assert (comparison.decision, comparison.why) == (ended, why)
     assert len(bench.sides) == len(planted)
 
 

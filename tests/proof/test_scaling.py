@@ -15,7 +15,7 @@ import pytest
 from gputui.engine import checks, presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, request
+from gputui.engine.proof import duration, folder, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.scaling import scaling_request
@@ -239,6 +239,25 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
     assert chosen.settings[0].changes["strategy.devices"] == [1]
     assert chosen.settings[0].changes["strategy.kind"] == "one_device"
     assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]
+
+
+def test_minutes_that_are_too_few_for_all_rounds_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of nine trials is expected to take 20 s."""
+    monkeypatch.setattr(duration, "of_request", lambda _request: 20.0)
+    given = ("quickstart", PARTS, (1, 2, 4), "per-replica")
+    with pytest.raises(ProofError) as refused:
+        scaling_request.of_preset(*given, 2.9)
+    assert str(refused.value) == (
+        "2.9 min are too few: 3 rounds, 9 trials in all, take about 3.0 min here; give 4 minutes or more, or fewer "
+        "numbers"
+    )
+    made = scaling_request.of_preset(*given, 3.0)
+    assert (made.kind, made.limit_seconds) == ("scaling", 180.0)
+    assert scaling_request.of_preset(*given, None).limit_seconds is None
+    opened = scaling_request.of_opened(presets.defaults([*PARTS, "batch_size=64"]), home / "mine.yaml", "global")
+    assert opened.scaling is not None
+    assert (opened.source, opened.scaling.keep) == (str(home / "mine.yaml"), "global")
+    assert [setting.replicas for setting in opened.scaling.settings] == [1, 2, 4]
 
 
 def machine_with(gpus: int) -> Machine:

@@ -235,8 +235,25 @@ def test_a_paused_trial_of_another_member_has_ended_once_the_search_has(tmp_path
 
 
 @pytest.mark.needs("optuna")
+def test_a_member_that_has_ended_has_reported_all_that_it_has_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last trainings take less than the time between two readings of the study."""
+    monkeypatch.setattr(shared_study, "SYNC_SECONDS", 0.5)
+    request = request_of([RATES], study=str(tmp_path / "s.journal"), member="a", proof_seeds=3)
+    sweep = swept(request, Simulated(loss), tmp_path, study=SharedStudy(request)).sweep
+    assert sweep is not None
+    read = [SweepTrial(run="b", changes=each.changes, seed=each.seed, part=each.part) for each in sweep.trials]
+    member(tmp_path, "b", proof_seeds=3).sync(read, "b", now=True)
+    assert len(read) == 2 + 2 * 3
+    assert [(trial.run, trial.state, trial.value) for trial in read] == [
+        (trial.run, "done", trial.value) for trial in sweep.trials]  # fmt: skip
+
+
+@pytest.mark.needs("optuna")
 def test_all_members_train_with_the_seeds_of_the_first_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_study, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(shared_study, "SYNC_SECONDS", 0.0)
     common: dict[str, Any] = {"seeds": 2, "proof_seeds": 3}
     first, alone = (request_of([RATES], study=study, member="a", **common) for study in (f"{tmp_path}/s.journal", None))
     SharedStudy(replace(first, seed=7)).join()
