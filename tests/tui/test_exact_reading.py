@@ -18,6 +18,7 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.run import RunState
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.telemetry.gpu_processes import Branch
+from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.record import UNREAD, Record
 from gputui.engine.trials.sweep_record import Axis, Sweep, SweepSettings, SweepTrial
 from gputui.tui.reading import gpu_leases, last_events, machine, newest_runs, queue, queue_times, run_list
@@ -128,8 +129,9 @@ def test_rows_without_a_value_come_last_in_both_directions() -> None:
         ("a", 2.0), ("none", None), ("b", 0.0), ("c", 3.0))]  # fmt: skip
     assert [row.run.id for row in ordered(rows, "samples/s", True)] == ["c", "a", "b", "none"]
     assert [row.run.id for row in ordered(rows, "samples/s", False)] == ["b", "a", "c", "none"]
-    noted = [entry("a", notes=Notes("b")), entry("none"), entry("c", notes=Notes("A"))]
-    assert [row.run.id for row in ordered(noted, "note", False)] == ["c", "a", "none"]
+    noted = [entry("a", notes=Notes("b")), entry("none"), entry("c", notes=Notes("A")),
+             entry("d", notes=Notes("C"))]  # fmt: skip
+    assert [row.run.id for row in ordered(noted, "note", False)] == ["c", "a", "d", "none"]
     titled = [entry("b", title=Title("X")), entry("a", title=Title("x")), entry("c", title=Title("W"))]
     assert [row.run.id for row in ordered(titled, "run", False)] == ["c", "a", "b"]
 
@@ -152,6 +154,10 @@ def test_the_texts_of_the_columns() -> None:
     assert {name: COLUMNS[name].show(bare) for name in names} == {
         "name": "", "run": "fast", "done": "", "left": "", "validation": "", "size": "", "note": ""}  # fmt: skip
     assert COLUMNS["validation"].show(replace(bare, figures={LOSS.key: 1.0})) == "-", "none was evaluated"
+    wide = [
+        COLUMNS["samples/s"].show(replace(bare, figures={"samples_per_second": speed})) for speed in (1.234e5, 1.234e8)
+    ]
+    assert wide == ["123,400", "1.23e+08"], "no digit is cut off"
     assert [(COLUMNS[name].head, COLUMNS[name].width) for name in ("loss", "memory", "host", "validation")] == [
         ("train loss", 10), ("tensors", 8), ("host mem", 8), ("validation", 18),
     ]  # fmt: skip
@@ -197,6 +203,10 @@ def record(state: str = "done", proved: float | None = None, seeds: tuple[int, .
     return replace(typed(Record, {"state": state, "preset_name": "cnn", "doing": "trial 2"} | more), sweep=sweep)
 
 
+SWEPT = record().sweep
+assert SWEPT is not None
+
+
 def test_a_sweep_is_one_row_at_the_place_of_its_newest_trial() -> None:
     trials = [entry("s-2", "running", sweep="sw", when=9.0, size=5, notes=Notes("", ("a", "d", "b"))),
               entry("s-1", "ok", sweep="sw", when=11.0, size=3, notes=Notes("", ("b", "c", "a")))]  # fmt: skip
@@ -223,6 +233,9 @@ def test_a_sweep_is_one_row_at_the_place_of_its_newest_trial() -> None:
     assert row.title.whole == "sweep 1 of 2, best 0.25, cnn, over learning_rate, batch_size"
     assert (row.state, row.done, row.validation) == ("ok", None, ("val_loss", 0.25))
     assert [run.id for run in row.best_first] == ["s-2", "s-1"]
+    described = [in_sweeps(rows, {"sw": record(state, id="sw")})[1].description
+                 for state in ("running", "done")]  # fmt: skip
+    assert described == ["trial 2", sweep_sentences.result(SWEPT)], "what it did last is over"
     assert not in_sweeps(rows, {})[1].is_open
 
 

@@ -155,7 +155,7 @@ def test_a_comparison_as_a_table_and_as_csv() -> None:
 
 def test_the_remarks_below_a_comparison() -> None:
     loss, val = (SeedFigure(key, label, "", values, 0.6, 0.1) for key, label, values in (
-        ("metrics.loss", "loss", (0.5, 0.7)), ("metrics.val_loss", "val loss", (0.5, None))))  # fmt: skip
+        ("metrics.loss", "loss", (0.0, 0.7)), ("metrics.val_loss", "val loss", (0.5, None))))  # fmt: skip
     group = SeedGroup((0, 1), (1, 2), (loss, val))
     noisy = compared((row((100.0, 150.0), (None, 0.5), 0.02),), over_seeds=(group,), choice="pinned")
     assert comparison.remarks(noisy) == [
@@ -169,12 +169,15 @@ def test_the_remarks_below_a_comparison() -> None:
     trained = replace(noisy, over_seeds=(replace(group, figures=(loss,)),), choice="given", options=(), notes=())
     assert comparison.remarks(trained) == [
         "differences are from the baseline, r1", "~ is within the spread of repeats",
-        "r1, b differ only in the seed: loss 0.6 ± 0.1 (0.5 with 1, 0.7 with 2) (mean ± standard deviation)",
+        "r1, b differ only in the seed: loss 0.6 ± 0.1 (0 with 1, 0.7 with 2) (mean ± standard deviation)",
     ]  # fmt: skip
     assert comparison.short_names(noisy) == ["r1", ""]
 
 
 # ---- the doctor ------------------------------------------------------------------------------------------
+
+
+DUMB = "TERM=dumb, no braille or no UTF-8: pictures are drawn in plain characters"
 
 
 @pytest.mark.parametrize(
@@ -187,6 +190,9 @@ def test_the_remarks_below_a_comparison() -> None:
      ((120, 36), "256", [("ok", "120 x 36 characters, 256 colours", "")]),
      ((120, 36), "16", [("note", "16 colours", "export TERM=xterm-256color, if the terminal supports it"),
                         ("ok", "120 x 36 characters, 16 colours", "")]),
+     ((120, 36), "dumb", [("note", DUMB, "export LANG=C.UTF-8; in tmux and screen too"),
+                          ("note", "no colours", "export TERM=xterm-256color, if the terminal supports it"),
+                          ("ok", "120 x 36 characters, 0 colours", "")]),
      ((120, 36), "no", [("note", "no colours", "export TERM=xterm-256color, if the terminal supports it"),
                         ("ok", "120 x 36 characters, 0 colours", "")])],
 )  # fmt: skip
@@ -195,7 +201,8 @@ def test_what_a_terminal_can_show(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     environments = {"256": {"TERM": "xterm-256color"}, "true": {"TERM": "xterm", "COLORTERM": "24bit"},
-                    "16": {"TERM": "xterm"}, "no": {"TERM": "xterm-256color", "NO_COLOR": "1"}}  # fmt: skip
+                    "16": {"TERM": "xterm"}, "dumb": {"TERM": "dumb"},
+                    "no": {"TERM": "xterm-256color", "NO_COLOR": "1"}}  # fmt: skip
     environment = {"LANG": "C.UTF-8", **environments[colour]}
     seen = doctor.terminal(environment, os.terminal_size(size))
     assert [(each.level, each.what, each.remedy) for each in seen] == findings

@@ -59,12 +59,16 @@ def test_the_result_of_a_proof_of_each_kind(capsys: Printed, monkeypatch: pytest
         "ab that has stopped": {"kind": "ab", "state": "stopped", "ended_because": "it was stopped"} | none,
         "diagnosis": {"kind": "diagnosis", "diagnosis": DIAGNOSIS, "ablation": ablation} | none,
         "scaling": {"kind": "scaling", "ended_because": "no second GPU"} | none,
-        "search that has kept nothing": ENDED | none, "search that goes on": ENDED | running() | none,
+        "only a prediction": ENDED | {"search": ENDED["search"] | {"limits": {"dry_run": True}}},
+        "search without gains": ENDED | none | {"search": ENDED["search"] | {"candidates": [
+            each | {"gain": None} for each in ENDED["search"]["candidates"]]}},
+        "search that was followed": ENDED, "search that has kept nothing": ENDED | none,
+        "search that goes on": ENDED | running() | none,
     }  # fmt: skip
     parts = []
     for name, fields in cases.items():
         data = typed(Record, copy.deepcopy(PROOF | {"kind": "loop"} | fields))
-        proof.show_result(data, was_followed="goes on" in name)
+        proof.show_result(data, was_followed="goes on" in name or "followed" in name)
         proof.show_trials(data)
         parts.append(f"---- {name}\n{capsys.readouterr().out}")
     assert "".join(parts) == snapshot
