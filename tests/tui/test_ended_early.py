@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.runs import Run, events, part_of_sweep
-from gputui.engine.runs.parsing import recalled
+from gputui.engine.runs.parsing import dated, recalled
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
-from gputui.tui.printing.run_progress import BarView
+from gputui.tui.printing.run_progress import BarView, LineView
 from gputui.tui.reading import newest_runs, run_list
 from gputui.tui.reading.run.reader import Onward
 from gputui.tui.reading.run.snapshot import Snapshot
@@ -43,6 +45,26 @@ def test_a_training_that_a_callback_has_ended_is_told_from_one_that_is_complete(
     now = Snapshot(outcome=outcome, progress={"step": 135, "steps": steps})
     shown = plain(head.rows(head.RunName("some", "r", ""), "", now, 80, RICH)[0])
     assert ("done early, by a callback" in shown) == early
+
+
+def test_the_last_lines_say_why_a_run_has_ended(tmp_path: Path) -> None:
+    def last_lines(outcome: events.Outcome, **summary: Any) -> list[str]:
+        out = StringIO()
+        view = LineView(Run(tmp_path), Console(file=out, width=200))
+        unknown = dict.fromkeys(
+            ("samples_per_second", "step_ms_p50", "step_ms_p95", "input_wait", "loss", "eta_seconds")
+        )
+        view.show(dated(events.Progress(epoch=1, epochs=3, step=80, steps=90, metrics={}, **unknown), 1.0))
+        view.show(events.Finished(outcome=outcome, summary=summary))
+        return [line for line in out.getvalue().splitlines()[1:] if line and not line.startswith("epochs ")]
+
+    where = f"everything is in {tmp_path}"
+    fault = {"kind": "data", "message": "no such folder: /data", "hint": "look at workload.data"}
+    assert last_lines("error", error=fault) == [fault["message"], fault["hint"], f"failed; {where}"]
+    best = [{"option": "train.early_stop", "epoch": 7, "figure": "val_loss", "value": 0.25}]
+    assert last_lines("ok", ended_by="early_stop", epochs=12, best=best) == [
+        "stopped early after epoch 12: val_loss has not improved for 5 epochs; best 0.25 in epoch 7", f"done; {where}",
+    ]  # fmt: skip
 
 
 def test_runs_that_go_on_are_followed_until_they_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -458,7 +458,9 @@ def test_the_columns_of_listed_runs_that_fit(monkeypatch: pytest.MonkeyPatch, ca
     ]  # fmt: skip
     assert printed(20, unnamed[2])[0] == whole.removeprefix("name "), "columns without a value are left out"
     active = run_entry("20260921-100000-cnn", latest={"step": 1, "steps": 4}, figures={"eta_seconds": 90.0})
-    assert printed(20, replace(active, state="running"))[0].startswith("id state title done left samples/s ")
+    assert printed(20, replace(active, state="running"), unnamed[2])[0].startswith(
+        "id state title done left samples/s "
+    )
 
 
 def test_a_profile_in_lines() -> None:

@@ -12,6 +12,7 @@ from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.widgets.charts import Chart
 from gputui.tui.widgets.row_widgets import Panel
+from gputui.tui.wording.comparison import moments_of
 from textual.widgets import DataTable
 
 from tests.support import recorded
@@ -65,3 +66,10 @@ async def test_runs_of_one_preset_are_named_by_their_changes_if_room_is_short(ho
     five[0].file("origin.json").write_text(json.dumps({"preset": "fast", "changes": changes}))
     async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
         assert "r5 quickstart: 3 changes" in await wait_for(pilot, "5 of 5 runs")
+
+
+def test_the_start_of_a_run_has_its_year_if_years_differ() -> None:
+    other_year, other_month = "20251231-235900-a", "20260301-235900-a"
+    assert moments_of([other_year, "20260101-000100-b"]) == ["2025-12-31 23:59", "2026-01-01 00:01"]
+    assert moments_of([other_month, "20260101-000100-b"]) == ["Mar 01 23:59", "Jan 01 00:01"]
+    assert moments_of([other_month, "20260301-000100-b", "mine"]) == ["23:59", "00:01", "mine"]
