@@ -29,6 +29,7 @@ from gputui.tui.screens.proof.scaling import ScalingScreen
 from gputui.tui.screens.proof.screen import ProofScreen
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.tune.screen import TuneScreen
+from textual import constants
 
 from tests.support import recorded
 from tests.support.recorded_proof import running, write_proof
@@ -317,6 +318,32 @@ def test_faults_of_the_settings_are_said_or_counted_and_listed_in_the_palette() 
         said = {1: app.settings.problems[:1], 3: ["3 faults in settings.yaml: ctrl+p faults lists them"]}
         assert app.did == [(message, "error") for message in said.get(count, [])]
         app.did.clear()
+
+
+@pytest.mark.parametrize(
+    ("no_colour", "kept", "colours", "theme", "faults"),
+    [
+        ("1", "gputui", "truecolor", "monochrome", 0), ("", "", "truecolor", "monochrome", 0),
+        (None, "gputui-light", "standard", "gputui-light", 0), (None, "", "truecolor", "gputui", 0),
+        (None, "", "256", "gputui", 0), (None, "", "standard", "high-contrast", 0),
+        (None, "", None, "high-contrast", 0),
+        (None, "no-such", "truecolor", "gputui", 1), (None, "no-such", "standard", "high-contrast", 1),
+    ],
+)  # fmt: skip
+def test_the_theme_of_the_start_suits_the_settings_or_the_colours_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, no_colour: str | None, kept: str, colours: str | None, theme: str, faults: int
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_colour is not None:
+        monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setattr(constants, "COLOR_SYSTEM", colours)
+    path = places.settings_file()
+    path.parent.mkdir(parents=True)
+    path.write_text(f"theme: '{kept}'\n")
+    app = GputuiApp()
+    assert app.theme == theme
+    known = ", ".join(each.name for each in THEMES)
+    assert app.settings.problems == [f"{path}: there is no theme 'no-such'; known: {known}"] * faults
 
 
 def test_a_theme_is_kept_when_the_user_has_chosen_it_also_the_one_of_the_start() -> None:
