@@ -180,9 +180,9 @@ async def test_runs_of_one_title_and_day_keep_their_time_however_narrow_the_colu
 
 
 async def test_the_best_matches_come_first_only_in_the_usual_order() -> None:
-    noted = [entry(f"1{n}0000", title="a" if n else "slow", notes=Notes("slow", ())) for n in range(3)]
+    noted = [entry(f"1{n}0000", title="slow" if n == 1 else "a", notes=Notes("slow", ())) for n in range(3)]
     async with a_table() as table:
-        assert show(table, noted, "slow") == ["100000", "120000", "110000"], "the title, then notes, the newest first"
+        assert show(table, noted, "slow") == ["110000", "120000", "100000"], "the title, then notes, the newest first"
         table.reverse()
         assert show(table, noted, "slow") == ["100000", "110000", "120000"]
         table.reverse()

@@ -317,6 +317,19 @@ def test_a_file_with_errors_is_edited_again_if_the_user_says_so(monkeypatch: pyt
         assert edited(answer).opened == []
 
 
+def test_without_a_name_the_first_of_the_usual_editors_that_is_installed_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.setenv(name, " ")
+    for installed, words in (
+        ({"vim", "vi", "nano"}, ["/bin/vim"]), ({"vi", "nano"}, ["/bin/vi"]), ({"nano"}, ["/bin/nano"]), (set(), []),
+    ):  # fmt: skip
+        found = SimpleNamespace(which=lambda name, there=installed: f"/bin/{name}" if name in there else None)
+        monkeypatch.setattr(editor, "shutil", found)
+        assert editor.editor() == words
+
+
 def test_no_editor_and_one_that_cannot_be_started_are_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Editor(monkeypatch)
     monkeypatch.setattr(editor, "editor", list)
