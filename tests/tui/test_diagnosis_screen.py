@@ -77,6 +77,12 @@ async def test_what_stands_there_before_a_verdict_and_after_the_end(monkeypatch:
             assert title.endswith("updated while the run goes on") is goes_on
             assert first == text
             assert made == []
+        needed = len("diagnosis  20260921-100000-cnn") + 2 + len("updated while the run goes on")
+        beside = pilot.app.size.width - screen.query_one("#title").content_size.width
+        for width, fits in ((needed + beside, True), (needed + beside - 1, False), (160, True)):
+            await pilot.resize_terminal(width, 30)
+            title, *_ = await shown(pilot, live, Snapshot(**trains, diagnosis=HEALTHY))
+            assert title.endswith("updated while the run goes on") is fits, width
         await shown(pilot, live, Snapshot(**trains, outcome="ok"))
         await wait_for(pilot, lambda: made == [RUN])
         await wait_for(pilot, HEALTHY["sentence"][:40])
