@@ -15,7 +15,7 @@ import pytest
 from gputui.engine.files.places import runs_folder
 from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.process import resuming
-from gputui.engine.queue import adding, entries, entry_changes
+from gputui.engine.queue import adding, entries, entry_changes, queue_settings
 from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.runs.launched_with import options_of
 from gputui.tui import cli
@@ -112,6 +112,26 @@ def test_programs_get_all_of_it(four: list[Run], said: Said) -> None:
         "starts_in_seconds": 90.0, "why": "the runner has not looked at it yet", "tries": 0, "queued_t": BEGAN,
         "started_t": None,
     }  # fmt: skip
+
+
+def test_a_run_that_is_being_started_has_begun_and_all_that_is_damaged_is_named(
+    four: list[Run], said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, three, four_ = four
+    entry = entries.read(three.id)
+    assert entry is not None
+    entries.write(replace(entry, state="starting"))
+    assert " ".join(named(said("queue"), four).splitlines()[1].split()) == (
+        "run-three (epochs=100) starting a GPU since 19:43"
+    )
+    queue_settings.path().parent.mkdir(parents=True, exist_ok=True)
+    queue_settings.path().write_text("most: many\nhours: 25-3\n")
+    entries.file_of(four_.id).write_text("{")
+    assert cli.run(["queue"]) == 0
+    damaged, *faults = capsys.readouterr().err.splitlines()
+    assert damaged == f"{entries.file_of(four_.id)} is damaged; gputui queue rm {four_.id} removes it"
+    assert faults == list(queue_settings.read().faults)
+    assert len(faults) == 2
 
 
 def order() -> list[str]:
