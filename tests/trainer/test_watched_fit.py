@@ -207,6 +207,16 @@ def test_an_epoch_of_one_execution_has_a_first_step(tmp_path: Path, monkeypatch:
     assert [event["step"] for event in played.events("progress")] == [2, 2, 4]
 
 
+def test_the_time_between_two_epochs_is_no_time_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(tmp_path, monkeypatch, steps=4)
+    for epoch in range(2):
+        played.epoch(epoch, 0, 2)
+        played.now += 30.0  # other callbacks
+    played.fit.finish()
+    result = dict(played.run.result or {})
+    assert (result["measured_steps"], result["measured_seconds"]) == (6, 6.0)
+
+
 def test_a_stop_ends_the_fit_after_its_step_and_the_run_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
