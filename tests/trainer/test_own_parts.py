@@ -198,6 +198,46 @@ def test_a_batch_with_less_than_a_sample_for_each_replica_is_left_out() -> None:
     assert drawn(alone, 1)[0] is X
 
 
+def test_an_evaluation_of_a_generator_gets_the_same_batches_each_time() -> None:
+    made = iterated(iter([X, X[:2], X[:3]]), "validation", steps=2)
+    assert [len(batch) for batch in drawn(made, 4)] == [6, 2, 6, 2]
+
+
+def test_batches_from_within_an_epoch_on_end_with_it() -> None:
+    made = iterated(lambda: iter([X, X[:2], X[:3]]), steps=None)
+    found = [[len(batch) for batch in made.global_batches(step).take(5)] for step in (1, 3)]
+    assert found == [[2, 3], [6, 2, 3, 6, 2]]
+
+
+def test_each_pass_over_a_data_set_of_theirs_is_closed() -> None:
+    made: list[Any] = []
+
+    class Rows:
+        """An iterator with a file that is to be closed."""
+
+        def __init__(self) -> None:
+            self.left, self.closed = iter([X, X[:2]]), False
+            made.append(self)
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            return next(self.left)
+
+        def close(self) -> None:
+            self.closed = True
+
+    def rows() -> Rows:
+        return Rows()
+
+    passes = passes_of(rows)
+    assert passes is not None
+    data = stream.data_set_of(passes, batched=True)
+    assert [len(list(data)) for _ in range(2)] == [2, 2]
+    assert [rows.closed for rows in made] == [True] * 3, "also after the look at its types"
+
+
 class Sized:
     """Batches of a known number."""
 

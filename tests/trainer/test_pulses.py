@@ -202,6 +202,33 @@ def test_a_disk_that_refuses_a_profile_costs_the_profile_alone(
     )  # fmt: skip
 
 
+def test_the_last_step_of_a_profile_ends_before_it_is_written(
+    report: RunReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    class Marker:
+        def __init__(self, name: str, step_num: int, _r: int) -> None:
+            self.number = step_num
+
+        def __enter__(self) -> None:
+            told.append(self.number)
+
+        def __exit__(self, *_: object) -> None:
+            told.append(-self.number)
+
+    monkeypatch.setattr(tf.profiler.experimental, "Trace", Marker)
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: told.append("start"))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: told.append("stop"))
+    profiler = Profiler(report, (3, 5), NO_LAYERS)
+    profiler.start()
+    profiler.begin_step(3)
+    profiler.begin_step(4)
+    profiler.close()
+    profiler.close()
+    assert told == ["start", 3, -3, 4, -4, "stop"]
+
+
 def test_another_failure_of_a_profile_is_no_refusal(report: RunReport, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise tf.errors.AlreadyExistsError(None, None, "Another profiler is running.")
