@@ -245,7 +245,7 @@ def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.
 
 def test_the_preset_of_a_trial_sends_no_notice_and_pauses_with_a_checkpoint() -> None:
     asked = request_of([RATES], rungs=[1], epochs=3)
-    text = f"{asked.preset}run: {{checkpoint: 'off'}}\nnotify: {{command: echo, when: end}}\n"
+    text = f"{asked.preset}run: {{checkpoint: 'off', on_oom: accumulate}}\nnotify: {{command: echo, when: end}}\n"
     made = trainings.trial_preset(replace(asked, preset=text), ONE, 7).options
     assert (made.train.seed, made.train.learning_rate, made.run.on_oom) == (7, 0.001, "stop")
     assert (made.notify.command, made.notify.when, made.run.checkpoint) == (None, "never", "epoch")
