@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gputui.engine.process.known_failures import RESUMED
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.reading.run.reader import Picture
@@ -27,6 +29,15 @@ class Alone(Screen[None]):
         yield LogPanel()
 
 
+async def painted(view: LogLines) -> None:
+    """Wait until the view has done what it does after it was painted, and was then painted again."""
+    for _ in range(3):
+        done = asyncio.Event()
+        view.refresh()
+        view.call_after_refresh(done.set)
+        await done.wait()
+
+
 def resumed(*resumes: float) -> Picture:
     """A log of two lines, between which the run was resumed, with an epoch that has ended at 50 s."""
     epoch = Epoch(50.0, 1, 9, 1.5, {})
@@ -49,6 +60,7 @@ async def test_a_search_ends_where_it_began_and_the_next_one_is_as_new() -> None
 
         async def state() -> tuple[str, int, bool]:
             await pilot.pause()
+            await painted(view)
             return title.right, len(view.rows), view.scroll_offset.y == view.max_scroll_y
 
         panel.show(picture(LINES, 1, count=5000))

@@ -22,7 +22,7 @@ from textual.screen import Screen
 from textual.widgets import Label
 
 from tests.support.form_pilot import told
-from tests.support.tiny import Tiny, tiny
+from tests.support.tiny import Tiny, tiny, wait_for
 
 
 class Empty(Screen[None]):
@@ -232,17 +232,13 @@ async def test_the_screens_that_were_opened_last_stay_built_with_those_that_show
         app.pop_screen()
         assert await show(Kept("one"), instead=True) is one
         three = await show(Kept("three"), instead=True)
-        await pilot.pause()
-        assert built() == ["chart of one", "one", "three"], "two was opened before one"
+        await wait_for(pilot, lambda: built() == ["chart of one", "one", "three"])  # two was opened before one
         four = await show(Kept("four"), instead=True)
-        await pilot.pause()
-        assert built() == ["four", "three"], "the chart of a removed screen is removed"
+        await wait_for(pilot, lambda: built() == ["four", "three"])  # with a screen goes its chart
         assert app.screen_stack[2:] == [four]
         app.kept.remove(three)
         app.kept.remove(three)
-        await pilot.pause()
-        assert built() == ["four"]
+        await wait_for(pilot, lambda: built() == ["four"])
         nameless = await show(Kept(""))
         app.pop_screen()
-        await pilot.pause()
-        assert (nameless.is_attached, built()) == (False, ["four"])
+        await wait_for(pilot, lambda: (nameless.is_attached, built()) == (False, ["four"]))
