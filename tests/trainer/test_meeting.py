@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,6 +208,23 @@ def test_a_host_of_several_workers_is_named_once(clock: Clock) -> None:
     both = f"worker 1 ({workers[1]}), worker 2 ({workers[2]})"
     until(lambda: chief.waits_for == f"waiting for {both}; not known on this machine: no-such-host.invalid")
     chief.end()
+
+
+def test_a_worker_that_ends_twice_is_waited_for_from_its_last_end_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(rendezvous, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    contacts = rendezvous.Contacts(0, {"process": "me"}, [1])
+    for now[0], process in ((100.0, "first"), (200.0, "again")):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ours = [socket.create_connection(server.getsockname()) for _ in range(2)]
+            theirs = [server.accept()[0] for _ in range(2)]
+        contacts.reached(1, {"process": process}, ours[0])
+        contacts.called_by(1, {"process": process}, ours[1])
+        assert contacts.missing() == []
+        for line in theirs:
+            line.close()
+        assert contacts.missing() == [1]
+        assert contacts.ended == {1: now[0]}
 
 
 def test_a_worker_that_was_started_again_is_missing_until_its_new_process_calls() -> None:

@@ -137,6 +137,11 @@ def test_a_training_begins_at_its_newest_checkpoint_and_saves_its_model_if_it_is
         ),
         ("checkpoint_damaged", "checkpoint of step 20 is damaged"),
     ]
+    begins = stand("save_model=false")
+    begins.latest, begins.damaged = 0, "checkpoint of step 10 is damaged"
+    begins.train()
+    assert begins.calls == [("announced", 0), "guarded", ("run", 0)]
+    assert [event["kind"] for event in begins.told("warning")] == ["checkpoint_damaged"]
     phases = [(event["phase"], event["detail"]) for event in again.told("phase")]
     assert phases == [("configuring", ""), ("saving", "model.keras"), ("ended", "")]
 
