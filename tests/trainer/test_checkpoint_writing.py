@@ -280,7 +280,7 @@ def test_arrays_that_an_earlier_worker_has_are_not_sent_again() -> None:
 
     def of_all(data: bytes) -> list[bytes]:
         sent.append(data)
-        return [data, theirs, data] if len(sent) == 1 else [np.arange(4.0).tobytes(), np.arange(2.0).tobytes(), data]
+        return [theirs, data, data] if len(sent) == 1 else [np.arange(2.0).tobytes(), np.arange(4.0).tobytes(), data]
 
     last: Any = SimpleNamespace(index=2, of_all=of_all)
     values, arrays = packed.gathered(value, shared, last)
