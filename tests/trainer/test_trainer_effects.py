@@ -117,6 +117,7 @@ def test_what_is_not_asked_for_is_neither_done_nor_left(build: Build) -> None:
     assert not any(name.startswith("val_") for name in training.events("epoch")[0]["metrics"])
     assert not training.run.file("checkpoints").exists()
     assert not training.run.file("profile").exists()
+    assert not training.loop.built.stop.at_once, "after its first step a stop waits for a checkpoint"
     last = training.events("progress")[-1]
     assert (last["traces"], last["loss_scale"], last["skipped_steps"]) == (1, None, None)
 
