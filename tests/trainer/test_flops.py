@@ -51,6 +51,7 @@ def test_attention_is_counted_with_its_einsums(build: Build) -> None:
     [
         ("ij,jk->ik", ((3, 4), (4, 5)), 2 * 3 * 4 * 5),
         ("...ij,...jk->...ik", ((7, 1, 3, 4), (2, 4, 5)), 2 * 7 * 2 * 3 * 4 * 5),
+        ("...ij,...jk->...ik", ((7, 2, 3, 4), (1, 4, 5)), 2 * 7 * 2 * 3 * 4 * 5),
         ("ij,jk->ik", ((None, 4), (4, 5)), None),
         ("ij->ji", ((3, 4),), 0),
     ],
@@ -96,6 +97,31 @@ def test_what_runs_an_unknown_number_of_times_is_not_counted(build: Build) -> No
     build("workload.model=mlp")
     model = keras.Sequential([keras.Input((12, 4)), keras.layers.LSTM(8, unroll=False), keras.layers.Dense(3)])
     assert flops.per_step(model, 8) is None
+
+
+@pytest.mark.usefixtures("cpus")
+def test_a_step_of_ones_own_or_a_model_that_cannot_be_called_leaves_no_figure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import keras
+    from gputui.engine.trainer.measure import flops
+
+    class Steps(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: object) -> dict[str, float]:
+            return {}
+
+    layers = [keras.Input((100,)), keras.layers.Dense(50)]
+    assert flops.per_step(keras.Sequential(layers), 8)
+    assert flops.per_step(Steps(layers), 8) is None
+    assert capsys.readouterr().err == ""
+
+    def fail(*_: object, **_more: object) -> None:
+        raise ValueError("not now")
+
+    fails = keras.Sequential(layers)
+    fails.call = fail
+    assert flops.per_step(fails, 8) is None
+    assert "not now" in capsys.readouterr().err
 
 
 def test_the_peak_is_that_of_the_gpus_that_train(monkeypatch: pytest.MonkeyPatch) -> None:

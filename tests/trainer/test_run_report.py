@@ -221,6 +221,14 @@ def test_a_result_that_no_disk_takes_is_handed_to_the_engine_or_said(
         seconds.append(patience)
         return OSError("full")
 
+    waits: list[float] = []
+    drain = EventWriter.drain
+
+    def noted(writer: EventWriter, patience: float) -> int:
+        waits.append(patience)
+        return drain(writer, patience)
+
+    monkeypatch.setattr(EventWriter, "drain", noted)
     monkeypatch.setattr(results, "write", refuse)
     monkeypatch.setattr(results, "hand_over", lambda left, pipe: handed.append((left.result["outcome"], pipe)))
     for pipe in (7, None):
@@ -232,6 +240,7 @@ def test_a_result_that_no_disk_takes_is_handed_to_the_engine_or_said(
         report.writer.close()
     assert handed == [("stopped", 7)]
     assert seconds == [results.TRAINER_SECONDS] * 2
+    assert waits == [0.0] * 2, "it has waited for the disk"
     assert capsys.readouterr().err == "gputui: the result could not be written: full\n"
 
 
@@ -270,7 +279,7 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
 
 
 def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run, best = Run(tmp_path), list[list[int]]()
 
     def sitting(*moments: tuple[int, int]) -> tuple[int, int, float]:
         """Train to these epochs and steps, and stop; what the result says."""
@@ -279,8 +288,11 @@ def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(t
             report.pulse(Moment(epoch=epoch, step=step, spent=Spent(0.0), metrics={"loss": 0.5}))
             if step % 10 == 0:
                 report.epoch_done(epoch, step, {"loss": 0.25})
+        if moments and moments[0] == (1, 10):
+            report.best_epoch(Best(option="run.keep_best", figure="loss", epoch=2, step=20, value=0.25))
         report.finish("stopped", 0)
         result = run.result or {}
+        best.append([each["epoch"] for each in result["best"]])
         return result["epochs"], result["steps"], result["metrics"]["loss"]
 
     assert sitting((1, 10), (2, 20), (3, 25)) == (2, 25, 0.25)
@@ -288,3 +300,4 @@ def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(t
     by_engine = summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
     assert (by_engine.epochs, by_engine.steps, by_engine.metrics) == (2, 25, {"loss": 0.25})
     assert sitting((3, 28)) == (2, 28, 0.5), "it has ended no epoch itself"
+    assert best == [[2], [2], []], "a training that goes on knows its own"

@@ -142,6 +142,25 @@ def test_what_steps_wait_for_is_that_of_the_last_sample(played: Played) -> None:
     assert played.graph_seconds() - ran == pytest.approx(11.0 - CALL_SECONDS)
 
 
+def test_a_sample_begins_with_an_idle_device_and_after_one_that_cannot_be_others_follow(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(played.parts, "wait_for_device", lambda: waited.append(played.number + 1))
+    ran = played.graph.ran
+    monkeypatch.setattr(played.graph, "ran", lambda waits, began: ran(waits, began - 60.0))
+    for _ in range(SAMPLE_AFTER + 2):
+        played.execution(pulse=True)
+    assert played.samples == waited == [SAMPLE_AFTER + 2]
+    assert played.parts.totals() == (None, None), "it has begun before it was called"
+    monkeypatch.setattr(played.graph, "ran", ran)
+    for _ in range(2 * SAMPLE_AFTER + 2):
+        played.execution(pulse=True)
+    assert len(played.samples) > 1
+    assert played.samples == waited
+    assert played.input_seconds() > 0
+
+
 def test_an_execution_apart_is_no_sample_and_the_next_one_comes_as_long_after_it(played: Played) -> None:
     played.execution(pulse=True)
     for _ in range(SAMPLE_AFTER):
