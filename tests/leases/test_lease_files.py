@@ -125,6 +125,7 @@ def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.Mon
     assert [(slot.slot, slot.key, slot.used_bytes, slot.is_shared_now()) for slot in made] == [
         (1, "GPU-1~1", 100, True), (2, "GPU-1~2", 100, True), (3, "GPU-1~3", 100, True)
     ]  # fmt: skip
+    assert not Holder("GPU-1", "me", run=str(runs_folder() / "1")).can_be_joined(2), "it has the whole GPU"
     with pytest.raises(NotFree, match="3 of 3 runs: "):
         lease.take(["GPU-1"], "digits", per_gpu=3)
     made.pop(1).release()
