@@ -351,3 +351,9 @@ def test_a_study_is_refused_in_one_line_before_the_start(
     monkeypatch.setattr(storage, "is_installed", lambda: False)
     assert "pip install 'optuna>=5,<6'" in refused(study=str(tmp_path / "s.journal"))
     assert preset_block.of_block({"study": "/shared/s", "name": "mine"}) == {"study": "/shared/s", "study_name": "mine"}
+
+
+def test_a_study_has_the_name_that_was_asked_for_and_else_that_of_the_preset(tmp_path: Path) -> None:
+    request = request_of([RATES], study=str(tmp_path / "s.journal"))
+    assert SharedStudy(request).name == f"sweep {request.preset_name}"
+    assert SharedStudy(request_of([RATES], study=str(tmp_path / "s.journal"), study_name="rates")).name == "sweep rates"
