@@ -283,6 +283,7 @@ def test_the_direction_of_a_figure_is_the_given_one_or_that_of_keras(
         rules.on_epoch_end(epoch, {figure.partition(":")[0]: value})
     told = {event["epoch"]: event["value"] for event in built.events("best")}
     assert list(told) == best
+    assert not any(event["restores"] for event in built.events("best")), "only with train.early_stop_restore"
     assert told[1] == (values[0] if math.isfinite(values[0]) else None)
 
 

@@ -87,6 +87,7 @@ def test_a_variable_that_an_option_overrides_is_named_with_both_values(
     [
         ({"TF_NUM_INTEROP_THREADS": "0", "TF_NUM_INTRAOP_THREADS": "", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "0"}, ()),
         ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, ()),
+        ({"TF_NUM_INTEROP_THREADS": " 3 "}, ("inter_op_threads=3",)),
         ({"TF_DETERMINISTIC_OPS": "0", "NVIDIA_TF32_OVERRIDE": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "1"}, ()),
         ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_GPU_THREAD_MODE": "global"}, ()),
         ({"XLA_FLAGS": "--xla_a=1"}, ("xla_flags=--xla_a=1",)),
