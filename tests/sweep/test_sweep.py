@@ -162,6 +162,13 @@ def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.Monkey
     assert (few.parallel, few.ahead) == (2, 0), "the queue would start a third one at once"
 
 
+def test_a_request_knows_the_file_of_its_preset(home: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("schema_version: 1\ntrain: {epochs: 3}\n")
+    for name, file in ((str(mine), mine), ("quickstart", presets.find("quickstart"))):
+        assert sweep_request.of_preset(name, (), [RATES], "val_loss", None).source == str(file)
+
+
 def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
     swept = ("quickstart", ["device.visible=[0]"], [RATES], "loss", None)
     with pytest.raises(ProofError, match="GPU"):

@@ -231,6 +231,17 @@ def test_the_phases_of_a_start(snapshot: Drawn) -> None:
     assert "\n".join(parts) == snapshot
 
 
+def test_the_wait_for_other_workers_fills_no_bar_and_shortens_no_estimate() -> None:
+    usual = EarlierStarts(2, {"configuring": Usual(4.0, 3.5, 4.5), "compiling": Usual(20.0, 19.0, 40.0)})
+    own, wait = Span("configuring", "", 2.0), Span("configuring", "waiting for worker 1 (b:1)", 90.0)
+    alone, waited = (
+        phases.rows(Snapshot(start=start, phase="configuring"), usual, 100, 12, PLAIN)
+        for start in ((own,), (wait, own))
+    )
+    assert waited[2:] == alone[1:]
+    assert len(alone) == 5, "a head, two phases, and an estimate in two rows"
+
+
 def test_the_host(snapshot: Drawn) -> None:
     readings: dict[str, Any] = {
         "cpu": 0.5, "memory_used_bytes": 12.3 * GIB, "memory_total_bytes": 64.0 * GIB, "trainer_cpu": 3.25,

@@ -19,7 +19,7 @@ from gputui.tui.drawing.charts import MOST_COMPARED
 from gputui.tui.reading.proofs import ProofEntry, SearchReading
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.proof import proofs
+from gputui.tui.screens.proof import actions, proofs
 from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.screen import ProofScreen, latest_run
 from gputui.tui.screens.proof.sweep import SweepScreen
@@ -116,6 +116,20 @@ def test_the_latest_trial_with_a_run_is_opened_if_its_folder_is_there(
     assert latest_run(trials) == trials[-1].run != ""
     assert latest_run([*trials[:2], replace(trials[2], run="")]) == trials[1].run
     assert latest_run([]) == ""
+
+
+async def test_a_report_is_copied_or_it_is_said_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, copied = Answering(), list[str]()
+    monkeypatch.setattr(app, "copy", lambda text, what: copied.append(f"{what}: {text.splitlines()[0]}"))
+    await actions.copy_report(app, DONE)
+    assert (copied, app.told) == (["the report as Markdown: # Faster, one change at a time: input-heavy"], [])
+
+    def without_trials(_: object) -> str:
+        raise ValueError("no trial has ended")
+
+    monkeypatch.setattr(actions, "as_markdown", without_trials)
+    await actions.copy_report(app, GOES_ON)
+    assert (len(copied), app.told) == (1, ["there is no report so far: no trial has ended (error)"])
 
 
 def sweep(*trials: SweepTrial, higher: bool = False) -> Sweep:
