@@ -31,7 +31,7 @@ from tests.support.recorded import BEGAN
 EXPECTED = Path(__file__).parent / "__snapshots__"
 JUDGING = ("warning", "success", "error", "moderate", "heavy")
 # What tells of this machine: its processes, memory, packages, or the folder of the test. tests/tui has others for them.
-OF_THIS_MACHINE = {"gpus", "processes", "doctor", "save", "settings"}
+OF_THIS_MACHINE = {"gpus", "processes", "doctor", "presets", "save", "settings"}
 KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
 PATIENCE_SECONDS = 60.0
 STILL_SECONDS = 0.4
