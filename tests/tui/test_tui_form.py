@@ -328,6 +328,9 @@ async def conflicts_are_listed_and_lead_to_their_option(pilot: Pilot[None]) -> N
     await pilot.press("enter")
     await pilot.pause()
     assert form(pilot).options.rows["compile.xla"].has_focus
+    (error,) = (remark for remark in form(pilot).remarks if remark.level == "error")
+    told = str(form(pilot).query_one("#help", Static).render())
+    assert " ".join(error.text.split()[:4]) in " ".join(told.split()), "also in its help"
     await pilot.press("f")
     await pilot.pause()
     assert form(pilot).focused is not None
