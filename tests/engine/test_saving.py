@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import resource
 import signal
@@ -307,7 +309,13 @@ def test_how_a_file_has_changed_since_it_was_opened(file: Path, tmp_path: Path) 
     assert saving.content_of(file) is None
 
 
-def test_a_preset_that_was_written_over_is_brought_back_unless_it_was_changed(file: Path, tmp_path: Path) -> None:
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_preset_that_was_written_over_is_brought_back_unless_it_was_changed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file)
     replaced = saving.Replaced(link, LAID_OUT, "new\n")
@@ -316,6 +324,11 @@ def test_a_preset_that_was_written_over_is_brought_back_unless_it_was_changed(fi
         replaced.bring_back()
     assert str(fault.value) == f"{link} was changed since it was saved, and keeps that change"
     file.write_text("new\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "write_atomically", full)
+        with pytest.raises(SaveError) as fault:
+            replaced.bring_back()
+    assert str(fault.value) == f"{link} cannot be written: No space left on device"
     replaced.bring_back()
     assert file.read_text() == LAID_OUT
     assert link.readlink() == file

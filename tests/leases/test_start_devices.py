@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from gputui.engine.leases.free_gpus import GpuUse, GpuUser
 from gputui.engine.leases.lease import CPU, NotFree
 from gputui.engine.leases.memory_needs import MemoryNeed
 from gputui.engine.options import Options, gpu_choice
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import RunError
 
 GIB, MIB = 1024**3, 1024**2
@@ -268,3 +271,20 @@ def test_instances_of_a_gpu_are_leased_by_their_own_names(uses: list[GpuUse], mo
     devices = start_devices.lease_devices(options("visible=['MIG-b']"), "digits")
     assert [(each.name, each.used_bytes) for each in devices.leases] == [("MIG-b", MIB)]
     devices.release()
+
+
+def test_a_search_and_a_measurement_of_scaling_lease_every_visible_gpu(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def leased(_options: Options, _what: str, *, among: object, all_visible: bool) -> Any:
+        asked.append(all_visible)
+        raise NotFree(f"no GPU of {among} is free")
+
+    monkeypatch.setattr(folder, "leased", leased)
+    for kind in ("tune", "scaling", "ab", "loop", "rate"):
+        proof = folder.create(request.of_opened(kind, presets.resolve("quickstart"), None))
+        with pytest.raises(ProofError, match="no GPU of None is free"):
+            folder.start(proof)
+    assert asked == [True, True, False, False, False]

@@ -180,6 +180,15 @@ async def test_the_dialog_of_a_sweep_says_what_it_costs_and_starts_it_with_all_o
     }]  # fmt: skip
 
 
+async def test_the_dialog_of_a_sweep_opens_with_the_sampler_of_its_texts(state: FormState) -> None:
+    texts = SweepTexts.first(state.opened)
+    texts.others["sampler"] = "tpe"
+    async with Tiny(Screen).run_test(size=(80, 40)) as pilot:
+        dialog = SweepDialog(state, texts)
+        await opened(pilot, dialog)
+        assert dialog.query_one("#sampler", Words).chosen == {"tpe"}
+
+
 async def test_while_a_measurement_is_started_nothing_else_is_and_a_failed_start_can_be_tried_again(
     state: FormState, starts: Starts
 ) -> None:

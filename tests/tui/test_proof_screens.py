@@ -235,6 +235,22 @@ def test_the_charts_of_a_search_are_those_of_the_running_trial_and_of_memory() -
     assert screen.about == PROVED.id
 
 
+def test_the_charts_of_a_search_are_drawn_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, drawn = Answering(), list[Charts | None]()
+    monkeypatch.setattr(app, "settings", SimpleNamespace(charts=Charts(logarithmic=True, smoothing=0.5)))
+    chart = SimpleNamespace(display=True, show=lambda plot: None)
+
+    def charts(_: TuneScreen, settings: Charts | None = None) -> list[Any]:
+        drawn.append(settings)
+        return []
+
+    monkeypatch.setattr(TuneScreen, "app", app)
+    monkeypatch.setattr(TuneScreen, "query_one", lambda *_: chart)
+    monkeypatch.setattr(TuneScreen, "charts", charts)
+    TuneScreen(PROVED)._show_charts()
+    assert drawn == [app.settings.charts]
+
+
 @pytest.mark.parametrize(
     ("decision", "run", "opened"), [("running", "09-b", "09-b"), ("kept", "09-b", "03-b"), ("running", None, "03-b")]
 )

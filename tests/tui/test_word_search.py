@@ -35,6 +35,7 @@ def test_whole_names_come_before_beginnings_and_weaker_matches_count_only_withou
     assert found("AMP scale", *names) == ["amp_scale"]
     assert found("about", *names) == list(names), "other texts, in the given order"
     assert found("ampl", *names) == ["resnet_samples"], "a part, as no word begins so"
+    assert found("ale", "cardamom_apple", "amp_scale") == ["amp_scale"], "a part, although letters of another name fit"
     assert found("rsa", *names) == ["resnet_samples"], "letters, as there is no such part"
     assert found("ssl", *names) == [], "the first letter begins a word"
     assert found("", *names) == list(names)
