@@ -28,6 +28,8 @@ from gputui.engine.system.identity import Place
 from gputui.engine.system.locks import ENGINE_LOCK, Lock
 from gputui.engine.system.run_clock import RunClock
 
+from tests.support.recorded import stopped
+
 
 @dataclass
 class Spawned:
@@ -49,18 +51,6 @@ def spawned(home: Path, monkeypatch: pytest.MonkeyPatch) -> Spawned:
     made = Spawned()
     monkeypatch.setattr(launch, "spawn", made)
     return made
-
-
-def ended(*settings: str, cluster: Cluster | None = None) -> Run:
-    """A run that was stopped after its checkpoint of step 100."""
-    preset = presets.resolve("quickstart", ["run.checkpoint=epoch", "visible=none", *settings])
-    run = launch.create(launch.settle(preset, Path.cwd()), launch.origin_of(preset), cluster)
-    run.file("result.json").write_text('{"outcome": "stopped"}')
-    step = run.file("checkpoints/step-0000000100")
-    step.mkdir(parents=True)
-    for name in ("state.index", "state.data-00000-of-00001"):
-        (step / name).write_text("x")
-    return run
 
 
 # ---- the process ---------------------------------------------------------------------------------
@@ -150,7 +140,7 @@ def test_a_queued_run_begins_with_the_options_of_its_devices_and_after_its_last_
 
 
 def test_a_resume_writes_all_options_goes_on_in_the_log_and_begins_after_the_last_event(spawned: Spawned) -> None:
-    run = ended("epochs=3", "seed=5")
+    run = stopped("visible=none", "epochs=3", "seed=5")
     before = presets.resolve(str(run.file("preset.yaml"))).options
     run.file("preset.yaml").write_text(
         "schema_version: 1\nextends: quickstart\ntrain: {epochs: 3, seed: 5}\nrun: {checkpoint: epoch}\n"
@@ -178,7 +168,7 @@ def test_a_run_that_comes_from_another_machine_has_left_it_when_it_is_resumed(
     spawned: Spawned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "BEATS_WITHIN_SECONDS", 0.0)
-    run = ended()
+    run = stopped("visible=none")
     for place, phase in ((Place("elsewhere", "another boot", "pid:[1]"), "ended"), (Place.here(), "training")):
         run.file("status.json").write_text(
             json.dumps({"phase": "training", "heartbeat": 5.0, "engine_pid": 2**22 + 1} | place.as_fields())
@@ -190,7 +180,7 @@ def test_a_run_that_comes_from_another_machine_has_left_it_when_it_is_resumed(
 def test_where_there_are_no_locks_the_files_of_the_last_launch_are_put_aside(
     spawned: Spawned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ended()
+    run = stopped("visible=none")
     run.file("status.json").write_text('{"phase": "ended"}')
     take = locks.take
     monkeypatch.setattr(locks, "take", lambda *given, **named: replace(take(*given, **named), works=False))
@@ -201,7 +191,7 @@ def test_where_there_are_no_locks_the_files_of_the_last_launch_are_put_aside(
 
 def test_a_worker_is_resumed_in_the_cluster_of_today(spawned: Spawned, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, now = Cluster(("a:1", "b:1"), 0, "--cluster"), Cluster(("c:9", "d:9"), 0, "TF_CONFIG")
-    run = ended("strategy.kind=multi_worker", cluster=kept)
+    run = stopped("visible=none", "strategy.kind=multi_worker", cluster=kept)
     resuming.resume(run)
     assert run_cluster.of_run(run) == kept
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": list(now.workers)},

@@ -33,6 +33,8 @@ from gputui.engine.runs.events import (
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import EventWriter
 
+from tests.support.recorded import stopped
+
 STARTED: dict[str, Any] = {
     "pid": 1, "versions": {}, "devices": [], "options": {}, "actual": {}, "replicas": 2, "global_batch_size": 64,
     "steps_per_epoch": 10, "epochs": 3, "steps": 30, "train_samples": 640, "validation_samples": None,
@@ -275,19 +277,8 @@ def test_the_workers_of_a_run_are_those_of_its_last_launch(run: Run) -> None:
 # ---- how it is launched again --------------------------------------------------------------------
 
 
-def ended(*settings: str) -> Run:
-    preset = presets.resolve("quickstart", ["run.checkpoint=epoch", *settings])
-    run = launch.create(launch.settle(preset, Path.cwd()), launch.origin_of(preset))
-    run.file("result.json").write_text('{"outcome": "stopped"}')
-    step = run.file("checkpoints/step-0000000100")
-    step.mkdir(parents=True)
-    for name in ("state.index", "state.data-00000-of-00001"):
-        (step / name).write_text("x")
-    return run
-
-
 def test_a_run_whose_batch_was_halved_twice_belongs_to_the_preset_with_the_first_size(home: Path) -> None:
-    run = ended("batch_size=16")
+    run = stopped("batch_size=16")
     told(run, (1.0, answer(64)), (2.0, answer(32, 2)), file=TELEMETRY_FILE)
     for size, found in ((64, run), (32, None), (16, None)):
         preset = presets.resolve("quickstart", ["run.checkpoint=epoch", f"batch_size={size}"])
@@ -295,7 +286,7 @@ def test_a_run_whose_batch_was_halved_twice_belongs_to_the_preset_with_the_first
 
 
 def test_the_queue_resumes_a_run_on_the_devices_that_it_has_chosen(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ended("batch_size=16")
+    run = stopped("batch_size=16")
     asked: list[tuple[str, int, object]] = []
 
     def leased(options: Any, what: str, _tell: object, *, among: object) -> Any:
@@ -323,7 +314,7 @@ def test_the_queue_resumes_a_run_on_the_devices_that_it_has_chosen(home: Path, m
 def test_the_queue_resumes_a_run_with_the_code_that_its_user_has_named(
     code: str, has_copy: bool, how: tuple[bool, bool], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = ended()
+    run = stopped()
     if has_copy:
         run.file(code_copy.FOLDER).mkdir()
     asked: list[Any] = []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from gputui.engine.interpreter import installed_query
+from gputui.engine.job import environment_variables
 
 ROOT = Path(__file__).parents[2]
 # What gputui needs and a trainer does not, by the names of modules and of their packages.
@@ -51,3 +55,15 @@ def without(folder: Path, left_out: tuple[str, ...], gputui: bool) -> Path:
         for name in ("engine", "presets", "tui"):
             (site / "gputui" / name).symlink_to(ROOT / name)
     return folder / "bin" / "python"
+
+
+@pytest.fixture(autouse=True)
+def as_launched() -> Iterator[None]:
+    """Nothing of the environment of the tests, and none of what is set here stays."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
+            del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)

@@ -15,8 +15,10 @@ from typing import Any
 
 from gputui.engine import presets
 from gputui.engine.files.writing import write_atomically
+from gputui.engine.process import launch
 from gputui.engine.runs import Run, events
 from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system.identity import Place, Process
 
 BEGAN = 1_790_000_000.0
@@ -81,6 +83,18 @@ def write(home: Path, recording: Recording | None = None, **changes: Any) -> Run
         for name, content in made.items():
             run.file(name).write_bytes(content)
     _status(run, recording)
+    return run
+
+
+def stopped(*settings: str, cluster: Cluster | None = None) -> Run:
+    """A run that was stopped after its checkpoint of step 100."""
+    preset = presets.resolve("quickstart", ["run.checkpoint=epoch", *settings])
+    run = launch.create(launch.settle(preset, Path.cwd()), launch.origin_of(preset), cluster)
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    step = run.file("checkpoints/step-0000000100")
+    step.mkdir(parents=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        (step / name).write_text("x")
     return run
 
 

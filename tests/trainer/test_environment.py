@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,8 @@ from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup import environment
 from gputui.engine.trainer.setup.environment import Prepared
 
+from tests.support.environments import as_launched as as_launched
 from tests.support.training import options
-
-
-@pytest.fixture(autouse=True)
-def as_launched() -> Iterator[None]:
-    """Nothing of the environment of the tests, and none of what is set here stays."""
-    before = dict(os.environ)
-    for name in before:
-        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
-            del os.environ[name]
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def prepared(given: dict[str, str], *settings: str) -> Prepared:

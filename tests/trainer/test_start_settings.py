@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import keras
 import pytest
 from gputui.engine.files import places
 from gputui.engine.interpreter import installed
-from gputui.engine.job import environment_variables
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.trainer.common import versions
 from gputui.engine.trainer.setup import (
@@ -32,21 +30,11 @@ from gputui.engine.trainer.setup.gpu_identity import Created, LibraryLog
 from gputui.engine.trainer.setup.xla_cache import XlaCache
 from keras import layers
 
+from tests.support.environments import as_launched as as_launched
 from tests.support.training import options
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # in Keras
 GIB = 1024**3
-
-
-@pytest.fixture(autouse=True)
-def plain_environment() -> Iterator[None]:
-    before = dict(os.environ)
-    for name in before:
-        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
-            del os.environ[name]
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 # ---- variables ---------------------------------------------------------------------------------
