@@ -319,7 +319,8 @@ class GputuiApp(BaseApp):
             running = next((run for run in newest_runs(of=all_runs) if run.state in UNDER_WAY), all_runs[0])
             self.call_from_thread(self.open_run, running)
         else:
-            self.call_from_thread(self.notify, "No runs so far: r starts one from the form.")
+            message = f"No runs so far: {self.key('start')} starts one from the form."
+            self.call_from_thread(self.notify, message, markup=False)
 
     @work(thread=True, group="offer")
     def _offer_running(self) -> None:

@@ -27,6 +27,7 @@ Printed = pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("environment", "rich"),
     [({}, True), ({"GPUTUI_ASCII": "1"}, False), ({"GPUTUI_ASCII": "0"}, True), ({"GPUTUI_ASCII": ""}, True),
+     ({"GPUTUI_ASCII": "true"}, False),
      ({"TERM": "linux"}, False), ({"TERM": "linux-16color"}, False), ({"TERM": "xterm-linux"}, True),
      ({"LANG": "de_DE.UTF-8"}, True), ({"LANG": "de_DE.ISO-8859-1"}, False), ({"LANG": "C"}, True),
      ({"LC_CTYPE": "POSIX"}, True), ({"LC_ALL": "C"}, False), ({"LC_ALL": "C.utf8", "LANG": "de_DE"}, True),

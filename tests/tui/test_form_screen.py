@@ -311,8 +311,12 @@ def test_a_run_that_was_launched_is_opened_and_its_values_are_kept(
     starting_form: Starting, app: Answering, monkeypatch: pytest.MonkeyPatch, made: Any, queued: bool,
     told: list[str], opened: bool,
 ) -> None:  # fmt: skip
+    form, state = starting_form, starting_form.state
+
     async def launch(_app: Any, start: Any) -> Any:
-        assert start == starting_form.state.preset
+        assert start == state.preset
+        form.state = FormState.open(presets.SHIPPED / "fast.yaml")  # it was opened meanwhile
+        form.state.set(EPOCHS, "9")
         if isinstance(made, Exception):
             raise made
         return made
@@ -325,12 +329,11 @@ def test_a_run_that_was_launched_is_opened_and_its_values_are_kept(
     monkeypatch.setattr(starting, "ask_and_launch", launch)
     monkeypatch.setattr(starting, "put_in_queue", put_in_queue)
     monkeypatch.setattr(form_screen, "os", SimpleNamespace(environ={}))
-    form = starting_form
-    form.state.set(EPOCHS, "9")
-    asyncio.run(Form._start.__wrapped__(form, form.state, queued))  # type: ignore[attr-defined]
+    state.set(EPOCHS, "9")
+    asyncio.run(Form._start.__wrapped__(form, state, queued))  # type: ignore[attr-defined]
     assert app.told == told
     assert (app.opened, app.engines) == ([("run", "run")] if opened else [], ["engine"] if opened else [])
-    assert form.state.at_risk is not opened
+    assert (state.at_risk, form.state.at_risk) == (not opened, True), "only what was started is kept"
     assert form.did == (["closed"] if opened else [])
 
 

@@ -312,6 +312,7 @@ def test_the_kind_of_scaling_is_asked_for_and_then_its_time(
     settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored")
     preset = presets.resolve("quickstart", settings)
     app = Answering(answer, "Measure")
+    app.set_keymap({"stop": "ctrl+x"})
     asyncio.run(actions.measure_scaling(app, preset, None))
     which = (
         "Measure how the speed grows with the number of replicas?\n\nWeak scaling keeps the batch of each replica, so "
@@ -325,8 +326,8 @@ def test_the_kind_of_scaling_is_asked_for_and_then_its_time(
         assert app.asked[1] == (
             f"quickstart is trained with 1, 2 replicas in turn, in {asked.repeats} rounds of trials of "
             f"{asked.measure_seconds:g} s. This takes about {trials * 4 * asked.measure_seconds / 60:.0f} min "
-            "(guessed).\n\nRun nothing else on the machine meanwhile. You may leave the screen; x stops the "
-            "measurement.",
+            "(guessed).\n\nRun nothing else on the machine meanwhile. You may leave the screen; ctrl+x stops "
+            "the measurement.",
             ("Measure", "Cancel"),
         )
         assert [each.scaling.keep for each in started] == [keep]
@@ -339,7 +340,7 @@ def test_the_kind_of_scaling_is_asked_for_and_then_its_time(
 @pytest.mark.parametrize(
     ("answer", "fault", "told"),
     [
-        ("Stop it", None, ["stopping after this step; press p again when the run has ended"]),
+        ("Stop it", None, ["stopping after this step; press ctrl+b again when the run has ended"]),
         ("Stop it", RunError("it has ended"), ["it has ended (error)"]),
         ("Keep it going", None, []),
         (None, None, []),
@@ -358,6 +359,7 @@ def test_a_run_that_goes_on_is_stopped_before_a_proof_only_if_the_user_says_so(
     monkeypatch.setattr("gputui.engine.runs.request_stop", stop)
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     app = Answering(answer)
+    app.set_keymap({"prove": "ctrl+b"})
     asyncio.run(actions.prove(app, run, DIAGNOSIS))
     question = (
         "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"

@@ -171,8 +171,10 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await go(pilot, "precision.policy")
         await pilot.press("c")
         assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
+        pilot.app.set_keymap({"delete": "ctrl+e"})
         await pilot.press("space")
-        assert told(pilot) == "that is how it stands in the file; d sets it to the default"
+        assert told(pilot) == "that is how it stands in the file; ctrl+e sets it to the default"
+        pilot.app.set_keymap({})
         pilot.app.clear_notifications()
         await pilot.press("escape")
         await go(pilot, "input.batch_size")

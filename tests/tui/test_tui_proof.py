@@ -353,7 +353,9 @@ async def test_proofs_have_a_size_and_are_deleted_and_brought_back(home: Path) -
 
 async def test_no_proofs_so_far(home: Path) -> None:
     async with Tiny(ProofsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "no proofs so far")
+        shown = await wait_for(pilot, "no proofs so far")
+        ways = "no proofs so far: T in the form starts a search, p in a diagnosis a proof"
+        assert shown.split("\n")[-2].strip() == ways
         await pilot.press("enter", "down")
         assert not tiny(pilot).opened
 

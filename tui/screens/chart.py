@@ -34,7 +34,6 @@ from .runs.actions import RunActions
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the choices of the key, in their order
 MOST_ROWS = 5  # of the values at the cursor
-HINT = "left and right move the cursor, which shows the values; + and - choose a part of the axis"
 
 
 class ChartSource(Protocol):
@@ -184,7 +183,9 @@ class ChartScreen(AppScreen):
 
     def _values(self, width: int, _height: int) -> list[Row]:
         if self.view.cursor is None:
-            return [[(HINT, "label")]]
+            left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
+            parts = f"{self.app.key('zoom_in')} and {self.app.key('zoom_out')} choose a part of the axis"
+            return [[(f"{left} and {right} move the cursor, which shows the values; {parts}", "label")]]
         return cursor.rows(self.chart.plot, self.view.cursor, self.chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:

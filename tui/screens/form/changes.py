@@ -177,7 +177,8 @@ class ChangesScreen(AppScreen):
         elif key in self._taken_back:
             self._put(key, self._taken_back[key])
         else:
-            self.app.notify("that is how it stands in the file; d sets it to the default")
+            message = f"that is how it stands in the file; {self.app.key('delete')} sets it to the default"
+            self.app.notify(message, markup=False)
 
     def action_default(self) -> None:
         if key := self.query_one(Table).current_key:

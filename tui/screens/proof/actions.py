@@ -287,7 +287,8 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
     except (RunError, OSError) as reason:
         app.complain(str(reason))
     else:
-        app.notify("stopping after this step; press p again when the run has ended")
+        message = f"stopping after this step; press {app.key('prove')} again when the run has ended"
+        app.notify(message, markup=False)
 
 
 def _request(run: Run) -> tuple[Request, float]:
@@ -327,12 +328,12 @@ async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> 
     """
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
-        await _start_scaling(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG]))
+        await _start_scaling(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG], app.key("stop")))
 
 
 async def measure_again(app: BaseApp, proof: Proof) -> None:
     """Ask the user, then start a new measurement of scaling with the request of the proof."""
-    await _start_scaling(app, lambda: _checked(proof.request))
+    await _start_scaling(app, lambda: _checked(proof.request, app.key("stop")))
 
 
 async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
@@ -358,13 +359,13 @@ async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]])
         app.complain(f"cannot be measured: {reason}")
 
 
-def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request, str]:
+def _of_opened(preset: Preset, source: Path | None, keep: str, stop: str) -> tuple[Request, str]:
     from ....engine.scaling import scaling_request
 
-    return _checked(scaling_request.of_opened(preset, source, keep))
+    return _checked(scaling_request.of_opened(preset, source, keep), stop)
 
 
-def _checked(asked: Request) -> tuple[Request, str]:
+def _checked(asked: Request, stop: str) -> tuple[Request, str]:
     """Return the request and the question to the user about it. Raises PresetError, RunError, OSError or ValueError if
     the measurement is not possible on this machine.
     """
@@ -372,11 +373,13 @@ def _checked(asked: Request) -> tuple[Request, str]:
     from ....engine.proof import request
 
     request.refuse(asked, this_machine.read())
-    return asked, _scaling_question(asked)
+    return asked, _scaling_question(asked, stop)
 
 
-def _scaling_question(asked: Request) -> str:
-    """Return the question to the user: what is measured, and about how long that takes."""
+def _scaling_question(asked: Request, stop: str) -> str:
+    """Return the question to the user: what is measured, and about how long that takes. `stop` is the key that stops
+    it.
+    """
     from ....engine.proof import duration as estimates
 
     settings = asked.scaling.settings if asked.scaling else ()
@@ -386,5 +389,5 @@ def _scaling_question(asked: Request) -> str:
     return (
         f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
         f"{asked.measure_seconds:g} s. This takes about {estimate(needed)} ({times.source}).\n\n"
-        "Run nothing else on the machine meanwhile. You may leave the screen; x stops the measurement."
+        f"Run nothing else on the machine meanwhile. You may leave the screen; {stop} stops the measurement."
     )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ...base.undo import Acts
 
 REFRESH_SECONDS = 2.0
-EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
 WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
 WIDE = 96  # from this width on sizes are shown
 OPEN_STYLES = {"running": "curve1", "waiting": "label"}
@@ -149,7 +148,9 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     def _status_line(self, width: int, _height: int) -> list[Row]:
         """Return one row with the result of the proof under the cursor or, if it is running, its present activity."""
         if not self.entries:
-            return [[("reading ..." if self.latest is None else EMPTY, "label")]]
+            tune, prove = self.app.key("tune"), self.app.key("prove")
+            empty = f"no proofs so far: {tune} in the form starts a search, {prove} in a diagnosis a proof"
+            return [[("reading ..." if self.latest is None else empty, "label")]]
         at = self.current
         text = "" if at is None else clean(at.data.doing if at.is_active else conclusion(at.data))
         return [[(fitting(text, width, self.glyphs), "label")]]
