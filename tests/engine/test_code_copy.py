@@ -72,6 +72,10 @@ def test_more_code_than_allowed_is_not_copied_and_the_reason_is_recorded(
     assert not run.file("code").exists()
     assert code_copy.trained(run, presets.resolve(str(run.file("preset.yaml"))).options) is None
     assert code_copy.read(run).left_out.startswith(f"the Python files in {mine} are not copied: there are more than")
+    monkeypatch.setattr(
+        code_copy, limit, {"MOST_FILES": 4, "MOST_BYTES": sum(p.stat().st_size for p in mine.iterdir())}[limit]
+    )
+    assert names(created(mine)) == {"train.py", "more0.py", "more1.py", "more2.py"}, "so many are allowed"
 
 
 def test_large_folders_of_data_are_linked_and_not_searched(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +87,30 @@ def test_large_folders_of_data_are_linked_and_not_searched(mine: Path, monkeypat
     run = created(mine, "run.code=copy")
     assert {"train.py", "parts/helper.py"} == names(run)
     assert {path.name for path in run.file("code").iterdir() if path.is_symlink()} == {"images", "empty"}
+    write(mine, "parts/deep/er.py")
+    monkeypatch.setattr(code_copy, "MOST_NAMES", 4 + 6 + 2)  # of the folder itself, of images and of parts
+    run = created(mine, "run.code=copy")
+    assert names(run) == {"train.py", "parts/helper.py"}, "what lies deeper is not searched"
+    assert (run.file("code") / "parts/deep").readlink() == mine / "parts/deep"
+
+
+def test_code_that_lies_next_to_an_environment_or_in_one_is_copied(mine: Path) -> None:
+    write(mine, "pyvenv.cfg", "home = /usr/bin\n")
+    write(mine, "lib/helper.py")
+    write(mine, "conda/conda-meta/history", "")
+    write(mine, "conda/lib/other.py")
+    run = created(mine, "run.code=copy")
+    copy = run.file("code")
+    assert {name for name in names(run) if not (copy / name).is_symlink()} == {"train.py", "lib/helper.py"}
+    assert {path.name for path in copy.iterdir() if path.is_symlink()} == {"pyvenv.cfg"}, "and no environment in it"
+
+
+def test_links_lead_to_the_largest_folder_of_which_nothing_is_copied(mine: Path) -> None:
+    for name in ("a/b/c/x.csv", "a/b/y.csv", "a/z.csv", "d/e.py", "d/f/g.csv"):
+        write(mine, name)
+    copy = created(mine, "run.code=copy").file("code")
+    links = {str(path.relative_to(copy)): path.readlink() for path in copy.rglob("*") if path.is_symlink()}
+    assert links == {"a": mine / "a", "d/f": mine / "d/f"}
 
 
 def test_runs_that_lie_within_the_folder_of_the_code_are_not_copied(

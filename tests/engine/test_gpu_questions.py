@@ -325,6 +325,65 @@ def test_a_question_that_was_refused_is_asked_again_at_the_next_slow_reading(ope
     assert gpu.read(False)["busy"] == 0.5, "an error may have passed"
 
 
+def test_an_older_driver_is_asked_in_the_older_ways_and_seldom_for_what_changes_rarely(
+    answers: Patch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    memory = SimpleNamespace(used=10, total=80)
+    by_name: dict[str, Any] = {
+        "HandleByIndex": "a handle", "UUID": "GPU-a", "Name": "P100", "PciInfo": SimpleNamespace(busId="0:1:0.0"),
+        "UtilizationRates": SimpleNamespace(gpu=50, memory=20), "TemperatureV": 41, "PowerUsage": 100_000,
+        "EnforcedPowerLimit": 250_000, "PowerManagementDefaultLimit": 300_000, "TotalEnergyConsumption": 7_000,
+        "ViolationStatus": SimpleNamespace(violationTime=2_000_000_000), "ClockInfo": 1300, "MaxClockInfo": 1400,
+        "CurrentClocksThrottleReasons": 0x4, "PerformanceState": 2, "TotalEccErrors": 3, "MigMode": [0, 0],
+        "GraphicsRunningProcesses_v2": [],
+        "ComputeRunningProcesses_v2": [SimpleNamespace(pid=4_194_304, usedGpuMemory=5)],
+    }  # fmt: skip
+    newer = {
+        "Temperature": Code.NOT_SUPPORTED, "CurrentClocksEventReasons": Code.FUNCTION_NOT_FOUND,
+        "GraphicsRunningProcesses_v3": Code.FUNCTION_NOT_FOUND, "ComputeRunningProcesses_v3": Code.FUNCTION_NOT_FOUND,
+    }  # fmt: skip
+
+    def noted(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            calls.append(name)
+            return answer(*given, **named)
+
+        return call
+
+    def of_memory(_gpu: Any, version: Any = None) -> Any:
+        return memory if version is None else refusing(Code.FUNCTION_NOT_FOUND)()
+
+    answers(
+        MemoryInfo=noted("MemoryInfo", of_memory),
+        **{name: noted(name, lambda *_, answer=answer: answer) for name, answer in by_name.items()},
+        **{name: noted(name, refusing(code)) for name, code in newer.items()},
+    )
+    monkeypatch.setattr(gpu_reader, "Flow", lambda _: SimpleNamespace(read=lambda fresh: {}, tells_pcie=False))
+    gpu = Device(0)
+    first = gpu.read(True)
+    slowed = {f"slowed_by_{name}_seconds": 2.0 for name in (
+        "power", "heat", "board_limit", "reliability_limit", "sync_boost"
+    )}  # fmt: skip
+    assert {key: value for key, value in first.items() if key not in gpu.facts | slowed} == {
+        "busy": 0.5, "memory_busy": 0.2, "memory_used_bytes": 10, "memory_total_bytes": 80,
+        "memory_used_counts_reserved": True, "temperature_c": 41, "power_w": 100.0, "power_limit_w": 250.0,
+        "power_limit_default_w": 300.0, "energy_j": 7.0, "sm_clock_mhz": 1300, "max_sm_clock_mhz": 1400,
+        "memory_clock_mhz": 1300, "throttle": ["power cap"], "pstate": 2, "mig": None,
+        "ecc_errors": {"corrected": 3, "uncorrected": 3},
+        "processes": [{"pid": 4_194_304, "memory_used_bytes": 5, "name": None, "own": None, "user": None,
+                       "hidden": "not visible from here"}],
+        "reasons": {"memory_reserved_bytes": "unsupported"},
+    }  # fmt: skip
+    assert {key: first[key] for key in slowed} == slowed
+    calls.clear()
+    assert gpu.read(False) == first
+    assert sorted(calls) == [
+        "ClockInfo", "ClockInfo", "CurrentClocksThrottleReasons", "MemoryInfo", "PerformanceState", "PowerUsage",
+        "TemperatureV", "TotalEnergyConsumption", "UtilizationRates", "ViolationStatus", "ViolationStatus",
+    ], "each in the way that it has answered, and nothing that changes rarely"  # fmt: skip
+
+
 def test_readings_get_rarer_where_the_driver_is_slow_and_it_is_told_once() -> None:
     notes: list[Event] = []
     reading = GpuReader(notes.append, 1.0)

@@ -132,6 +132,12 @@ def test_all_that_is_said_of_each_failure(snapshot: Any) -> None:
 
 def test_harmless_log_lines_name_no_failure() -> None:
     assert known_failures.in_log(ALL_IS_WELL) is None
+    ecc = "CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered"
+    for line, is_one in (
+        (f"I{NOW}x.cc:1] {ecc}", False), (f"W{NOW}x.cc:1] {ecc}", True), (f"E{NOW}x.cc:1] {ecc}", True),
+        (f"F{NOW}x.cc:1] {ecc}", True), (f"{OLD}I x.cc:1] {ecc}", False), (f"{OLD}W x.cc:1] {ecc}", True), (ecc, True),
+    ):  # fmt: skip
+        assert (known_failures.in_log([line]) is not None) is is_one, line
     end = classify(Evidence(-signal.SIGSEGV, ALL_IS_WELL, 64))
     assert (end.outcome, end.kind) == ("crashed", "crash")
 

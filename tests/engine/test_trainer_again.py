@@ -1,0 +1,255 @@
+"""Another trainer in the same run folder, what the engine cleans up after each, and all that it knows of its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.files import places
+from gputui.engine.leases import free_gpus
+from gputui.engine.notify import of_runs
+from gputui.engine.process import ending, recovery, supervisor
+from gputui.engine.process.ending import Evidence
+from gputui.engine.process.known_failures import MEMORY, RESUMED, XLA
+from gputui.engine.process.recovery import Answer
+from gputui.engine.process.spawn import Trainer
+from gputui.engine.process.supervisor import Supervisor
+from gputui.engine.runs import Run
+from gputui.engine.runs.event_reading import read_events
+from gputui.engine.runs.events import TELEMETRY_FILE, Event, MemoryAnswer, Started, Warn, XlaAnswer
+from gputui.engine.system import descendants
+from gputui.engine.system.heartbeat import TrainerHeartbeat
+from gputui.engine.system.locks import Lock
+from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry.resource_limits import Ceilings
+
+HALVED = Answer(
+    "input.batch_size", 8, 4,
+    MemoryAnswer(
+        answer="halve", number=1, option="input.batch_size", before=8, after=4, ran_out_after_step=7,
+        resumes_at_step=None, message="the training begins again",
+    ),
+    "a smaller batch often needs a lower one",
+)  # fmt: skip
+WITHOUT_XLA = Answer(
+    "compile.xla", "auto", False,
+    XlaAnswer(option="compile.xla", before="auto", after=False, resumes_at_step=5, error="no", message="it goes on"),
+    "compile.xla=false begins so", XLA,
+)  # fmt: skip
+
+
+def piped() -> tuple[Trainer, list[int]]:
+    """A trainer that has ended, and the ends of its pipes: the engine's two, then its own."""
+    (reader, lifeline), (report, writer) = os.pipe(), os.pipe()
+    process: Any = SimpleNamespace(pid=os.getpid(), returncode=1, poll=lambda: 1)
+    return Trainer(process, lifeline, report, TrainerHeartbeat()), [lifeline, report, reader, writer]
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+class Engine:
+    """The engine of a run whose trainers a test decides; `did` has what it did, in order."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
+        self.did: list[str] = []
+        (folder / "preset.yaml").write_text(presets.defaults([*settings]).to_yaml())
+        self.first, self.pipes = piped()
+        self.launched = RunClock(date=4_000_000_000.0, mark=RunClock.launched().mark)
+        self.engine = Supervisor(Run(folder), self.first, Lock(-1), self.launched)
+
+        def part(*_: object) -> Any:
+            return SimpleNamespace(start=lambda: None, stop=lambda: None)
+
+        for name in ("LiveDiagnosis", "Workers"):
+            monkeypatch.setattr(supervisor, name, part)
+        monkeypatch.setattr(descendants, "adopt_orphans", lambda: None)
+        monkeypatch.setattr(self.engine, "_take_signals", lambda: None)
+        monkeypatch.setattr(free_gpus, "give_back", lambda _leases: [])
+        monkeypatch.setattr(of_runs, "send", lambda *_: None)
+        monkeypatch.setattr(places, "make_scratch", lambda: self.did.append("makes a folder"))
+
+    def told(self) -> list[Event]:
+        self.engine.events.drain(1.0)
+        return list(read_events(self.engine.run.path, [TELEMETRY_FILE]).events)
+
+    def close(self) -> None:
+        self.engine.events.close()
+        for descriptor in filter(is_open, {*self.pipes}):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    item = Engine(tmp_path, monkeypatch, "on_oom=halve")
+    yield item
+    item.close()
+
+
+def test_another_trainer_begins_with_each_change_and_the_earlier_one_leaves_nothing_open(
+    made: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, answers = made.engine, iter([HALVED, WITHOUT_XLA, None])
+    started: list[tuple[str, RunClock, bool]] = []
+    kept_open: list[list[bool]] = []
+    kills = iter([3, 9])
+
+    def start_trainer(folder: str, clock: RunClock) -> Trainer:
+        kept_open.append([is_open(descriptor) for descriptor in made.pipes[-4:]])
+        trainer, pipes = piped()
+        started.append((folder, clock, engine.run.file("result.json").exists()))
+        made.did.append("starts a trainer")
+        made.pipes += pipes
+        return trainer
+
+    def attend() -> None:
+        engine.run.file("result.json").write_text(f'"{len(started)}"')
+        engine.phase = "training"
+        made.did.append("attends")
+
+    monkeypatch.setattr(supervisor, "start_trainer", start_trainer)
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: next(kills))
+    monkeypatch.setattr(recovery, "record", lambda _run, _preset, chosen: made.did.append(f"records {chosen.key}"))
+    monkeypatch.setattr(engine, "_attend", attend)
+    monkeypatch.setattr(engine, "_answer", lambda: next(answers))
+    phases: list[str] = []
+    write_status = engine._write_status
+
+    def noted() -> None:
+        phases.append(engine.phase)
+        write_status()
+
+    monkeypatch.setattr(engine, "_write_status", noted)
+    assert engine.supervise() == 0
+    again = ["makes a folder", "starts a trainer", "attends"]
+    assert made.did == ["attends", "records input.batch_size", *again, "records compile.xla", *again]
+    assert [(folder, had_result) for folder, _, had_result in started] == [(str(engine.run.path), False)] * 2
+    dates = [made.launched.date, *(clock.date for _, clock, _ in started)]
+    assert dates == sorted(dates), "by the clock of the launch, though that of the system shows another time"
+    assert (engine.launched, engine.clock) == (made.launched, started[1][1])
+    assert (engine.memory_answers, engine.oom_kills, phases) == (1, 9, ["starting"] * 3 + ["ended"]), (
+        "one was about memory"
+    )
+    assert [engine.run.file(f"result-{number}.json").read_text() for number in (1, 2)] == ['"0"', '"1"']
+    assert kept_open == [[False, False, True, True]] * 2, "of an earlier trainer only its own ends"
+    assert (engine.lifeline, engine.report) == tuple(made.pipes[8:10])
+    assert capsys.readouterr().out == f"{RESUMED}\n" * 2
+    events = read_events(engine.run.path, [TELEMETRY_FILE]).events
+    assert [event.type for event in events] == ["memory_answer", "warning", "xla_answer", "warning"]
+    warnings = [event for event in events if isinstance(event, Warn)]
+    assert [(each.kind, each.message, each.hint, each.option) for each in warnings] == [
+        (chosen.kind, chosen.event.message, chosen.hint, chosen.key) for chosen in (HALVED, WITHOUT_XLA)
+    ]
+    assert (events[0].t >= made.launched.date, warnings[0].kind) == (True, MEMORY)
+
+
+def test_a_change_that_cannot_be_written_ends_the_run(made: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(28, "No space left on device", "/home/x/preset.yaml")
+
+    monkeypatch.setattr(recovery, "record", refuses)
+    monkeypatch.setattr(made.engine, "_attend", lambda: made.did.append("attends"))
+    monkeypatch.setattr(made.engine, "_answer", lambda: WITHOUT_XLA)
+    assert made.engine.supervise() == 0
+    assert (made.did, made.engine.memory_answers) == (["attends"], 0)
+    (warning,) = read_events(made.engine.run.path, [TELEMETRY_FILE]).events
+    assert isinstance(warning, Warn)
+    assert (warning.kind, warning.option, warning.message) == (
+        XLA, "compile.xla",
+        "compile.xla=auto ends here: /home/x/preset.yaml cannot be written: No space left on device",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_readings_end_with_the_trainer_and_what_it_has_left_is_ended(
+    made: Engine, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    engine, asked = made.engine, list[Any]()
+
+    class Sampler:
+        def __init__(self, *given: object, **named: object) -> None:
+            asked.append((given[1:], named))
+
+        def start(self) -> None:
+            made.did.append("reads")
+
+        def stop(self) -> None:
+            made.did.append("stops")
+
+    def watch() -> None:
+        made.did.append("watches")
+        if fails:
+            raise ValueError("broken")
+
+    def find() -> list[str]:
+        made.did.append("finds")
+        return ["GPU 1"]
+
+    def end_descendants(spared: int, apart: list[int]) -> list[str]:
+        asked.append((spared, apart))
+        return ["loader (pid 7)"]
+
+    monkeypatch.setattr(supervisor, "Sampler", Sampler)
+    monkeypatch.setattr(engine, "_watch", watch)
+    monkeypatch.setattr(engine, "_find_lost_gpus", find)
+    monkeypatch.setattr(engine, "_leave_result", lambda _sampler: made.did.append("leaves"))
+    monkeypatch.setattr(places, "remove_scratch", lambda: made.did.append("removes"))
+    monkeypatch.setattr(descendants, "end_descendants", end_descendants)
+    monkeypatch.setattr(engine, "followers", SimpleNamespace(pids=[11, 12]))
+    engine.run_options |= {"sample_seconds": 0.5, "pcie": True}
+    if fails:
+        with pytest.raises(ValueError, match="broken"):
+            engine._attend()
+        assert made.did == ["reads", "watches", "stops"]
+        return
+    engine._attend()
+    assert made.did == ["reads", "watches", "finds", "stops", "leaves", "removes"], "the GPUs are read until then"
+    assert asked == [((os.getpid(), 0.5), {"pcie": True}), (os.getpid(), [11, 12])]
+    assert engine.lost_gpus == ["GPU 1"]
+    (warning,) = made.told()
+    assert isinstance(warning, Warn)
+    assert (warning.kind, warning.hint) == ("left_behind", descendants.HINT)
+    assert warning.message == ("1 process that was started in this run outlived it and had to be ended: loader (pid 7)")
+
+
+def test_the_evidence_of_an_end_is_whole(made: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = made.engine
+    asked: list[tuple[float, Any]] = []
+
+    def driver_errors(seconds: float, gpus: Any) -> list[str]:
+        asked.append((seconds, gpus))
+        return ["NVRM: Xid"]
+
+    sampler: Any = SimpleNamespace(trainer_memory_share=0.25, driver_errors=driver_errors)
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: engine.oom_kills + 2)
+    monkeypatch.setattr(supervisor.resource_limits, "ceilings", lambda: Ceilings(processes=9))  # type: ignore[attr-defined]
+    engine.run.file("engine.log").write_text("".join(f"line {number}\n" for number in range(2001)))
+    engine.__dict__["_started"] = Started(
+        pid=1, versions={}, devices=[], options={}, actual={"device_batches": 3}, replicas=2, global_batch_size=1,
+        steps_per_epoch=1, epochs=1, steps=1, train_samples=1, validation_samples=0, gpus=["GPU-a", "GPU-b"],
+    )  # fmt: skip
+    engine.asked_because, engine.limit_reached, engine.lost_gpus, engine.phase = "hang", "no step", ["GPU 1"], "saving"
+    engine.preset["input"]["batch_size"] = 48
+    whole = Evidence(
+        returncode=1, log_tail=tuple(f"line {number}" for number in range(1, 2001)), batch_size=48,
+        stopped_because="hang", limit="no step", kernel_oom_kills=2, memory_share=0.25, phase="saving",
+        ceilings=Ceilings(processes=9), gpus=2, device_batches=3, lost_gpus=["GPU 1"], driver_errors=["NVRM: Xid"],
+        on_oom="halve",
+    )  # fmt: skip
+    found = engine._evidence(sampler)
+    assert vars(found) | {"log_tail": tuple(found.log_tail)} == vars(whole)
+    assert asked == [(60.0, ["GPU-a", "GPU-b"])]
+    engine.held, engine.preset["workload"]["entry"] = True, "train.py:build"
+    engine.trainer.returncode = None
+    held = engine._evidence(sampler)
+    assert (held.returncode, held.held_pid, held.own) == (0, os.getpid(), True)
