@@ -77,6 +77,8 @@ def refuse(path: Path) -> None:
         refuse_existing(path)
     except ExistsError as fault:
         raise ProofError(str(fault)) from None
+    if path.is_dir():  # an empty one, which `refuse_existing` accepts
+        raise ProofError(f"{path} is a folder; name a file")
     if not path.parent.is_dir():
         raise ProofError(f"{path.parent} is not a folder")
 

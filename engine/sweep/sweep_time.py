@@ -99,8 +99,12 @@ class SweepTime:
     def is_left_for(self, trial: SweepTrial | None, part: str, flying: int, elapsed: float) -> bool:
         """Return True if a further trial would end in time and, during the search, leave time for the whole proof.
 
+        Return False if it would be stopped at once.
+
         The other parameters are those of `ends_in_time`.
         """
+        if self.is_over(part, elapsed):
+            return False
         then = 0.0
         if part == SEARCH and self._settings.proof_seeds:
             if self.lacks_pair:  # two have to be trained to their end, if bad ones end early

@@ -233,6 +233,71 @@ def test_a_copy_trains_on_until_the_last_has_trained_for_the_measured_time(
     assert all(0.7 <= moment - began < 8 for _, moment in ended), "both ended when the late one had trained for 0.2 s"
 
 
+class Planned:
+    """A bench whose copies end as planned, by the order of their start; the others train on until they may end."""
+
+    def __init__(self, folder: Path, *rows: Trial) -> None:
+        self.folder, self._rows, self._lock = folder, list(rows), threading.Lock()
+        self.asked: list[tuple[str, int, float | None]] = []
+        self.waited_in_vain = False
+
+    def measure(
+        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, judge: Judge | None = None
+    ) -> Trial:
+        with self._lock:
+            row = self._rows[len(self.asked)]
+            self.asked.append((side, repeat, seconds))
+        if row.outcome == "slower":
+            until = time.monotonic() + 60
+            while judge is not None and not judge([1.0]):
+                time.sleep(0.005)
+                self.waited_in_vain |= time.monotonic() > until
+                if self.waited_in_vain:
+                    break
+        return row
+
+    def run_of(self, trial: Trial) -> Run:
+        return Run(self.folder / trial.run)
+
+
+def of_copy(run: str, outcome: Any, **more: Any) -> Trial:
+    return Trial(side="c2", repeat=4, run=run, outcome=outcome, global_batch_size=50, **more)
+
+
+def test_the_row_of_several_copies_is_about_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[list[str], int]] = []
+
+    def together(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
+        counted.append(([run.id for run in runs], batch))
+        return 10.0, 10.2, 2000.0
+
+    monkeypatch.setattr(copies, "together", together)
+    known = {"seconds": 7.0, "input_wait": 0.1, "error": "early", "samples_per_second": 1.0, "step_ms": 1.0}
+    rows = [of_copy("10-c2", "slower", **known), of_copy("09-c2", "slower", **known | {"seconds": 9.0}),
+            of_copy("11-c2", "slower", **known | {"input_wait": 0.4, "disturbed": "by a copy"})]  # fmt: skip
+    bench: Any = Planned(tmp_path, *rows)
+    row = copies.measure(bench, presets.defaults(), 3, 4, 0.2)
+    first = of_copy("09-c2", "ok", seconds=9.0, samples_per_second=2000.0, step_ms=75.0)
+    assert row.input_wait == pytest.approx(0.2)
+    assert row == dataclasses.replace(first, input_wait=row.input_wait)
+    assert counted == [(["09-c2", "10-c2", "11-c2"], 50)]
+    assert bench.asked == [("c3", 4, 0.2 + copies.APART_SECONDS)] * 3
+    unknown = [of_copy("1", "ok"), of_copy("2", "ok", input_wait=0.3)]
+    monkeypatch.setattr(copies, "together", lambda _runs, _batch: (0.0, 1.0, 0.0))
+    bench = Planned(tmp_path, *unknown)
+    row = copies.measure(bench, presets.defaults(), 2, 1, 1.0)
+    assert (row.input_wait, row.step_ms, row.samples_per_second) == (0.3, None, 0.0)
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_copy_that_fails_ends_the_others_and_is_the_row(tmp_path: Path, failed: int) -> None:
+    rows = [of_copy("01-c2", "slower"), of_copy("02-c2", "slower")]
+    rows[failed] = of_copy(rows[failed].run, "oom", error="no room")
+    bench: Any = Planned(tmp_path, *rows)
+    assert copies.measure(bench, presets.defaults(), 2, 1, 1000.0) == rows[failed]
+    assert not bench.waited_in_vain, "the other one trains no longer than the failed one"
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trials")
 def test_copies_are_measured_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,17 +18,19 @@ from gputui.engine.leases import free_gpus, lease
 from gputui.engine.notify import notice, sending
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
+from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import folder, process, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.identity import Process
-from gputui.engine.trials import comparing, record, trial_preset
+from gputui.engine.trials import comparing, record, trial_preset, trial_runner
 from gputui.engine.trials.record import Point, Record, elapsed_of, medians
 from gputui.engine.trials.trial import Trial
 from gputui.engine.trials.trial_preset import STEPS
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
-from tests.support.proving import HERE, Planted, PlantedBench, progress, started
+from tests.support.proving import HERE, Planted, PlantedBench, as_text, leave, progress, started
 from tests.support.recorded_proof import write_proof
 from tests.support.typed import typed
 
@@ -99,6 +101,44 @@ def test_a_resumed_proof_numbers_its_trials_after_those_that_there_are(tmp_path:
     assert [options.train.seed for options in bench.asked] == [7, 9], "a pair for the loss has a seed of its own"
     assert [options.run.measure_seconds for options in bench.asked] == [5.0, None]
     assert bench.run_of(rows[1]).path == tmp_path / "04-b"
+
+
+def test_a_trial_names_who_trained_beside_it_at_its_beginning_or_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_self: ForkServer, preset: Preset, path: Path, _paths_from: Path) -> tuple[Run, Any]:
+        run = create_at(path, as_text(preset))
+        leave(run, preset.options, Planted())
+        return run, lambda: False
+
+    monkeypatch.setattr(ForkServer, "start", start)
+    told: list[str] = []
+    for first, last in (("a", ""), ("", "b"), ("a", "b"), ("", "")):
+        answers = [first, last]
+
+        def beside(_options: Options, given: list[str] = answers) -> str:
+            return given.pop(0)
+
+        folder_of = tmp_path / f"{first}-{last}"
+        with TrialRunner(folder_of, folder_of, 1, 5.0, HERE, Stop(), beside) as bench:
+            row = bench.measure(presets.defaults(), "a", 1)
+        assert (row.run, row.outcome, row.seconds > 0) == ("01-a", "ok", True)
+        told.append(row.disturbed)
+    assert told == ["a", "b", "a", ""]
+
+
+@pytest.mark.parametrize(("hot", "words"), [(1, "its GPU was slowed down (hardware thermal)"), (0, "")])
+def test_heat_in_a_tenth_of_the_readings_is_a_disturbance(tmp_path: Path, hot: int, words: str) -> None:
+    """A tenth of ten readings, and a tenth of eleven, which is less."""
+    for readings, said in ((10, words), (11, "")):
+        lines = ['{"t": 1, "type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}',
+                 '{"t": 1, "type": "phase", "phase": "training"}']  # fmt: skip
+        for number in range(readings):
+            throttle = '["hardware thermal"]' if number < hot else "[]"
+            gpu = f'{{"uuid": "GPU-a", "busy": 1.0, "throttle": {throttle}}}'
+            lines.append(f'{{"t": {2 + number}, "type": "gpu", "gpus": [{gpu}]}}')
+        Run(tmp_path).file("events.jsonl").write_text("\n".join(lines) + "\n")
+        assert trial_runner.disturbed(Run(tmp_path)) == said
 
 
 def test_the_losses_of_a_run_are_over_the_samples_of_its_latest_start(tmp_path: Path) -> None:

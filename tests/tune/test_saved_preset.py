@@ -156,3 +156,25 @@ def test_a_preset_whose_file_is_gone_is_saved_without_its_comments(source: str, 
     improved_preset.save(ended(str(tmp_path / source) if source else "", {"input.batch_size": 64}), target)
     assert presets.resolve(str(target)).options.input.batch_size == 64
     assert ("# My training." in target.read_text()) is (source == "mine.yaml")
+
+
+def test_a_file_that_a_preset_cannot_be_saved_in_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "there.yaml").touch()
+    (tmp_path / "empty.yaml").mkdir()
+
+    def refused(path: Path) -> str:
+        with pytest.raises(request.ProofError) as fault:
+            improved_preset.refuse(path)
+        return str(fault.value)
+
+    for name in ("new.yaml", "new.yml"):
+        improved_preset.refuse(tmp_path / name)
+    for name in ("new", "new.yaml.txt", "new.YAML", "yaml"):
+        path = tmp_path / name
+        assert refused(path) == f"{path}: give a file that ends in .yaml, so that --preset finds it"
+    assert refused(tmp_path / "there.yaml").startswith(f"{tmp_path / 'there.yaml'} exists, and is not overwritten; ")
+    assert refused(tmp_path / "empty.yaml") == f"{tmp_path / 'empty.yaml'} is a folder; name a file"
+    for folder_of in ("file", "missing"):
+        assert refused(tmp_path / folder_of / "new.yaml") == f"{tmp_path / folder_of} is not a folder"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.yaml", "file", "there.yaml"], "nothing is made"

@@ -128,6 +128,26 @@ def test_a_fall_of_less_than_a_hundredth_is_no_suggestion(low: float, suggested:
     assert (suggestion.suggest(*curve(0.01, low=low)).rate is not None) is suggested
 
 
+@pytest.mark.parametrize(("lowest", "falls_on"), [(90, False), (93, False), (94, True), (95, True)])
+def test_a_loss_that_is_lowest_within_the_smoothed_end_of_the_ramp_still_falls(lowest: int, falls_on: bool) -> None:
+    """The window reaches over six of a hundred steps."""
+    rates, losses = curve(suggestion.rate_at(lowest, 1e-5, 1.0, 100))
+    made = suggestion.suggest(rates, losses)
+    assert made.lowest_at == rates[lowest]
+    assert made.reason.endswith("; it still falls at the highest rate of the ramp") is falls_on
+
+
+@pytest.mark.parametrize(("noisy", "rate"), [(range(15), None), (range(30, 100), 0.0045), (range(0), 0.004)])
+def test_only_the_noise_before_the_model_learns_hides_a_small_fall(noisy: range, rate: float | None) -> None:
+    """At higher rates the loss of single batches jumps more, as the model diverges."""
+    rates, losses = curve(0.01, low=1.9)
+    jumps = [(loss or 0.0) + (0.3 * math.sin(7 * step) if step in noisy else 0.0) for step, loss in enumerate(losses)]
+    made = suggestion.suggest(rates, jumps)
+    assert made.rate == rate
+    if rate is None:
+        assert made.reason == "the loss does not fall clearly below 2.07 at any rate of the ramp"
+
+
 @pytest.mark.parametrize(
     ("steps", "best", "wobble", "rate", "fastest", "lowest", "length", "least"),
     [
