@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import pytest
+from gputui.engine import presets
 from gputui.engine.interpreter import interpreter
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Machine
@@ -450,21 +451,21 @@ ab --preset quickstart --set xla=true --repeats 4 --seconds 2
 diagnose --preset quickstart
 diagnose --preset quickstart --repeats 4 --seconds 2 --profile --set epochs=3
 diagnose --preset quickstart --apply
-diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json
+diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json --set epochs=9
 diagnose --preset quickstart --queue --after r1
 diagnose 20260921-100000-cnn --apply
 diagnose latest --apply --repeats 4 --seconds 2 --minutes 3 --wait -o a.yaml
 tune --preset quickstart
-tune --preset quickstart --minutes 3 --repeats 4 --seconds 2 --only input --only xla --leave input.shuffle --wait
+tune --preset quickstart --set epochs=9 --repeats 4 --seconds 2 --only input --only xla --leave input.shuffle --wait
 tune --preset quickstart --memory-gb 1.5 --largest-batch 64 --learning-rate sqrt --warmup-steps 5 --allow-worse-loss
 tune --preset quickstart --precision float32 --dry-run --anyway --json
 tune --preset quickstart --learning-rate-test
-tune --preset quickstart --learning-rate-test --rates 1e-5:1 --ramp-steps 50 --minutes 3 --repeats 4 -o a.yaml
-fit-batch --preset quickstart --minutes 2 --queue --after r1
+tune --preset quickstart --learning-rate-test --rates 1e-5:1 --ramp-steps 50 --repeats 4 --set clip_norm=9 -o a.yaml
+fit-batch --preset quickstart --set epochs=9 --minutes 2 --queue --after r1
 sweep --preset quickstart --over epochs=1,2
 sweep --preset quickstart --over epochs=1,2 --metric loss --seeds 2 --minutes 5 --proof-seeds 3 --finalists 3
 sweep --preset quickstart --over epochs=1..9 --sampler random --trials 7 --parallel 2 --json -o a.yaml
-sweep --preset quickstart --over epochs=1,9 --halving 2 --markdown
+sweep --preset quickstart --set clip_norm=9 --over epochs=1,9 --halving 2 --markdown
 scaling --preset quickstart --set logical_devices=4 --set memory_growth=off
 scaling --preset quickstart --set logical_devices=4 --replicas 1,2 --keep global --repeats 4 --seconds 2 --minutes 3
 scaling --preset quickstart --copies 2,3 -o a.yaml --json --wait
@@ -478,10 +479,11 @@ def test_a_measurement_is_requested_with_what_is_given(
     monkeypatch.setattr(this_machine, "read", lambda: Machine((), "no NVIDIA driver", 12, 2**34))
     recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
     lines: list[str] = []
-    unsaid = ("preset", "folder", "seed", "source")
+    unsaid, plain = ("preset", "folder", "seed", "source"), presets.resolve("quickstart").changed()
 
     def run_proof(asked: Request, **following: Any) -> int:
         fields = {name: value for name, value in asdict(asked).items() if name not in unsaid and value}
+        fields["set"] = {name: new for name, new in asked.baseline().changed().items() if plain.get(name) != new}
         following["trains_on"] = bool(following.get("trains_on"))
         lines.append(f"    {fields}\n    {dict(sorted((name, value) for name, value in following.items() if value))}")
         return 7

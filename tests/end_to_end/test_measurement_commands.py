@@ -107,6 +107,9 @@ def test_a_measurement_is_begun_after_the_wait_and_for_the_machine_of_its_trials
     assert (out[0], err) == ("waiting: GPU 0 is in use", ["99 CPUs"])
     proof.run_proof(asked(), as_json=True, anyway=True, wait=True)
     assert said(capsys)[1] == ["waiting: GPU 0 is in use", "8 CPUs"], "standard output has the JSON alone"
+    proof.run_proof(asked(), as_json=False, anyway=True, wait=True, report=True)
+    out, err = said(capsys)
+    assert (out[0][:2], err) == ("# ", ["waiting: GPU 0 is in use", "8 CPUs"]), "or the report alone"
     done.clear()
     (tmp_path / "there.yaml").write_text("")
     with pytest.raises(Exception, match=r"there\.yaml exists"):
@@ -177,6 +180,11 @@ def test_a_measurement_that_is_resumed_is_followed_as_a_new_one(
     done.clear()
     go_on(wait=True)
     assert done[1:] == [("wait", kind, False), "started"]
+    assert said(capsys)[0][0] == "waiting: GPU 0 is in use"
+    for form in ("as_json", "report"):
+        go_on(wait=True, **{form: True})
+        out, err = said(capsys)
+        assert (out[0][:1] in ("{", "#"), err) == (True, ["waiting: GPU 0 is in use"]), form
 
 
 def test_a_resumed_measurement_is_queued_only_alone(

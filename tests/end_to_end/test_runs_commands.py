@@ -128,17 +128,23 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     cases = {
         ("--tag", "best"): ["vit", "cnn"], ("--tag", "best", "--tag", "paper"): ["vit"], ("--state", "done"): ["cnn"],
         ("--state", "running", "--state", "stopped"): ["mlp", "vit"], ("--last", "2"): ["mlp", "vit"],
-        ("--tag", "best", "--last", "1"): ["vit"], ("--tag", "none"): [],
+        ("--tag", "best", "--last", "1"): ["vit"], ("--tag", "none"): [], ("--tag", "#best"): ["vit", "cnn"],
     }  # fmt: skip
     for words, expected in cases.items():
         found = [json.loads(line) for line in said(capsys, "runs", "--json", *words)[0].splitlines()]
         assert [one["id"][16:] for one in found] == expected, words
     told = json.loads(said(capsys, "runs", "--json", "--tag", "paper")[0])
-    assert (told["note"], told["tags"], told["progress"]) == ("after the fix", ["best", "paper"], None)
-    assert told["title"] == titles.title_of(three[1]).whole
+    run = three[1]
+    assert told.pop("bytes") == writing.used_bytes(run.path)
+    assert told == {
+        "id": run.id, "name": run.name, "state": "stopped", "host": None, "path": str(run.path),
+        "title": titles.title_of(run).whole, "note": "after the fix", "tags": ["best", "paper"], "workers": [],
+        "sweep": None, "progress": None, "result": run.result,
+    }  # fmt: skip
     assert len(told["title"]) > titles.LONGEST
     running = json.loads(said(capsys, "runs", "--json", "--last", "1")[0])
     assert running["progress"]["samples_per_second"] > 0
+    assert (running["state"], running["result"]) == ("running", {})
     assert said(capsys, "tag", "vit", "-d", "#paper")[0] == "#best\n"
     assert titles.retag(three[1], add=["new", "#old"], remove=["old"]).tags == ("best", "new")
     assert titles.retag(three[1], remove=["new"]).tags == ("best",)
@@ -149,7 +155,15 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert "has no tag nosuch;" in said(capsys, "tag", "vit", "-d", "best", "nosuch", code=WRONG)[1]
     assert "cnn is not running (it is done)" in said(capsys, "stop", "cnn", code=WRONG)[1]
     assert f"{three[0].id}); give more of the id" in said(capsys, "note", three[0].id[:4], code=WRONG)[1]
-    assert "No run matches" in said(capsys, "runs", "--tag", "none")[0]
+    assert said(capsys, "runs", "--tag", "none") == ("No run matches; gputui runs without filters lists all.\n", "")
+    assert "'a,b' cannot be a tag: " in said(capsys, "runs", "--tag", "a,b", code=WRONG)[1]
+
+
+def test_without_runs_the_command_that_makes_one_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("--tag", "best"), ("--state", "done"), ("--last", "2")):
+        made = "No runs so far; gputui --preset quickstart makes the first.\n"
+        assert said(capsys, "runs", *words) == (made, ""), words
+    assert said(capsys, "runs", "--json") == ("", "")
 
 
 def test_the_first_damaged_run_is_named_and_the_others_are_counted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from gputui.engine.telemetry import resource_limits
 from tests.support.training import options
 
 COUNTS = {"validation": 7, "train": 23}
+FACTS = {"validation": 3, "train": 10, "stamp": "a", "shape": [4], "dtype": "uint8", "classes": 2, "test": False}
 
 
 def test_each_sample_is_in_one_file_and_the_validation_part_comes_first() -> None:
@@ -62,6 +64,39 @@ def request(folder: Path, **given: Any) -> requests.Request:
 
 def prepare(folder: Path) -> Manifest:
     return preparing.prepare(request(folder), lambda _line: None, lambda _progress: None)
+
+
+def test_a_joined_file_counts_instead_of_the_files_of_samples(tmp_path: Path) -> None:
+    (tmp_path / "data.npz").write_bytes(b"one")
+    output = {"file": "data.npz", "bytes": 3, "sha256": manifests.hash_of(tmp_path / "data.npz")}
+    files = [Written(0, "train", "gone", 9, 3, "")]
+    made = Manifest({"format": "npz"}, FACTS, 10, 1, files, output, True)
+    assert manifests.checked(made, tmp_path, whole=True) == made
+    (tmp_path / "data.npz").write_bytes(b"two")
+    assert manifests.checked(made, tmp_path, whole=False) == made
+    nothing = Manifest({"format": "npz"}, FACTS, 10, 1, [], None, False)
+    assert manifests.checked(made, tmp_path, whole=True) == nothing
+    (tmp_path / "data.npz").write_bytes(b"four")
+    assert manifests.checked(made, tmp_path, whole=False) == nothing
+
+
+def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
+    made = Manifest({"format": "tfrecord"}, FACTS, 10, 1)
+    made.write(tmp_path)
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    path = tmp_path / "manifest.json"
+    other = f"{path} is not a manifest that this version can read; name another folder, or remove it"
+    damaged = f"{path} is damaged; remove the folder to begin again"
+    for text, words in (
+        ("{", other), (json.dumps(content | {"version": 2}), other), (json.dumps({"version": 1}), damaged),
+        (json.dumps({name: value for name, value in content.items() if name != "files"}), damaged),
+    ):  # fmt: skip
+        path.write_text(text)
+        with pytest.raises(manifests.ManifestError) as fault:
+            manifests.read(tmp_path)
+        assert str(fault.value) == words
+    path.unlink()
+    assert manifests.read(tmp_path) is None
 
 
 def test_a_process_that_ends_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

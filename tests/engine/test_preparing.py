@@ -222,6 +222,28 @@ def test_the_room_that_is_needed_is_asked_for_before(
     assert not folder.exists(), "nothing was written"
 
 
+def test_for_the_rest_of_what_was_begun_only_the_rest_of_the_room_and_of_the_processes_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ready"
+    monkeypatch.setattr(Worker, "measured", MEASURED | {"load_seconds": 3.5})  # two processes for 13, one for 10
+    Worker.ends.extend([{"written": written(layout.Shard(0, "validation", 0, 3))}, {"disk": "full", "remedy": "wait"}])
+    with pytest.raises(PrepareError, match=r"^full\nwait, then the same command goes on$"):
+        prepared(asked(folder, shards=3))
+    assert len(Worker.all) == 2
+    (folder / "00000-validation.tfrecord").write_bytes(CONTENT)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1019))
+    with pytest.raises(PrepareError, match=r"^10 samples take about 1020 B in .*, and 1019 B are free there\n"):
+        prepared(asked(folder, shards=3))
+    assert (folder / "manifest.json").exists(), "what is there stays"
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1020))
+    Worker.all.clear()
+    made, said, shown = prepared(asked(folder, shards=3))
+    assert (len(Worker.all), made.complete) == (1, True)
+    assert said == ["TensorFlow starts, and the data is opened", "goes on: 1 of 4 files are complete"]
+    assert (shown[0], shown[-1]) == (Progress(6, 13, 1, 4, 0), Progress(13, 13, 4, 4, 0))
+
+
 def test_samples_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:
     bad = {"sample": "cat/1.png", "reason": "not an image"}
     Worker.ends.append({"written": written(layout.Shard(0, "validation", 0, 3), bad)})
@@ -301,42 +323,6 @@ def test_what_decides_the_content_is_kept_and_compared(tmp_path: Path) -> None:
     assert asked(tmp_path, "data=images:/x", "seed=1", limit=9, size=(2, 3)).differences(same) == [
         "train.seed is 1, and was 0", "train.validation is split, and was test",
     ]  # fmt: skip
-
-
-# ---- which files are good -------------------------------------------------------------------------
-
-
-def test_a_joined_file_counts_instead_of_the_files_of_samples(tmp_path: Path) -> None:
-    (tmp_path / "data.npz").write_bytes(b"one")
-    output = {"file": "data.npz", "bytes": 3, "sha256": manifest.hash_of(tmp_path / "data.npz")}
-    files = [Written(0, "train", "gone", 9, 3, "")]
-    made = Manifest({"format": "npz"}, FACTS, 10, 1, files, output, True)
-    assert manifest.checked(made, tmp_path, whole=True) == made
-    (tmp_path / "data.npz").write_bytes(b"two")
-    assert manifest.checked(made, tmp_path, whole=False) == made
-    nothing = Manifest({"format": "npz"}, FACTS, 10, 1, [], None, False)
-    assert manifest.checked(made, tmp_path, whole=True) == nothing
-    (tmp_path / "data.npz").write_bytes(b"four")
-    assert manifest.checked(made, tmp_path, whole=False) == nothing
-
-
-def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
-    made = Manifest({"format": "tfrecord"}, FACTS, 10, 1)
-    made.write(tmp_path)
-    content = json.loads((tmp_path / "manifest.json").read_text())
-    path = tmp_path / "manifest.json"
-    other = f"{path} is not a manifest that this version can read; name another folder, or remove it"
-    damaged = f"{path} is damaged; remove the folder to begin again"
-    for text, words in (
-        ("{", other), (json.dumps(content | {"version": 2}), other), (json.dumps({"version": 1}), damaged),
-        (json.dumps({name: value for name, value in content.items() if name != "files"}), damaged),
-    ):  # fmt: skip
-        path.write_text(text)
-        with pytest.raises(manifest.ManifestError) as fault:
-            manifest.read(tmp_path)
-        assert str(fault.value) == words
-    path.unlink()
-    assert manifest.read(tmp_path) is None
 
 
 # ---- the files for users --------------------------------------------------------------------------

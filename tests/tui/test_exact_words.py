@@ -14,7 +14,6 @@ import pytest
 from gputui.engine.compare.comparison import Comparison, FigureRow, OptionRow
 from gputui.engine.compare.over_seeds import SeedFigure, SeedGroup
 from gputui.engine.doctor import HIDDEN, Finding
-from gputui.engine.prepare.preparing import Progress as Prepared
 from gputui.engine.profile.layer_times import LayerTime
 from gputui.engine.profile.reports import ProfileReport
 from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
@@ -23,7 +22,7 @@ from gputui.engine.runs.parsing import dated
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.text_table import Table
 from gputui.tui.drawing.interval_bar import Interval
-from gputui.tui.printing import diagnosis, interval_table, plain_tables, prepare, run_progress
+from gputui.tui.printing import diagnosis, interval_table, plain_tables, run_progress
 from gputui.tui.printing import runs as printed_runs
 from gputui.tui.reading.run_list import Entry
 from gputui.tui.wording import comparison, doctor
@@ -356,31 +355,6 @@ def test_resume_is_named_if_a_run_left_a_checkpoint_and_was_not_to_end(tmp_path:
     (tmp_path / "checkpoints" / "step-0000000007").mkdir(parents=True)
     resume = f"gputui resume {tmp_path.name} continues from the last checkpoint"
     assert [last_line(outcome) == resume for outcome in ends] == [False, False, False, True, True, True]
-
-
-def test_progress_without_a_terminal_is_a_line_every_10_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(prepare, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
-    view, shown = prepare.LineView(), []
-    for clock[0], samples in ((0.0, 1), (9.9, 2), (10.0, 3000), (19.9, 4), (20.0, 5)):
-        view.show(Prepared(samples=samples, all_samples=9000, files=1, all_files=2, broken=samples == 5))
-        shown.append(capsys.readouterr().err.strip().removeprefix("gputui: "))
-    assert shown == ["", "", "3,000 of 9,000 samples, 1 of 2 files", "", "5 of 9,000 samples, 1 of 2 files, 1 broken"]
-
-
-@pytest.mark.parametrize(
-    ("terminal", "cell", "view"),
-    [(False, False, prepare.LineView), (True, True, prepare.LineView), (True, False, prepare.BarView)],
-)
-def test_a_preparation_has_a_bar_on_a_terminal_but_not_in_the_cell_of_a_notebook(
-    terminal: bool, cell: bool, view: type, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    monkeypatch.setattr(prepare, "in_cell", lambda: cell)
-    with prepare.progress_view() as shown:
-        assert type(shown) is view
 
 
 # ---- printed tables ------------------------------------------------------------------------------------------

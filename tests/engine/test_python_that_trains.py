@@ -1,0 +1,96 @@
+"""All that is said of the Python that trains: with and without remarks, of a start and of a run that is resumed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gputui.engine import checks
+from gputui.engine.checks import Finding
+from gputui.engine.interpreter import interpreter, supported_versions
+from gputui.engine.interpreter.interpreter import Interpreter
+
+from tests.support.environments import VERSIONS, stand_in
+
+KEY = ("run.python",)
+OLD, NEW = {"tensorflow": "2.17.1", "pip": "25.0"}, {"tensorflow": "2.99.0", "keras": "3.99.0"}
+TENSORFLOW = supported_versions.TENSORFLOW
+
+
+def too_new(python: str, name: str, version: str, tested: str) -> Finding:
+    what = f"{python}: {name} {version} is newer than gputui has been tested with ({tested})"
+    return Finding("warning", KEY, what, f"it may work; if not, install {name} {tested.rpartition(' ')[2]}")
+
+
+def trains(python: str, tensorflow: str, keras: str, why: str = "the preset or --set names it") -> Finding:
+    return Finding("note", KEY, f"trains in {python}: TensorFlow {tensorflow}, Keras {keras}, Python 3.12.1", why)
+
+
+CASES: dict[str, tuple[dict[str, str], Callable[[str], list[Finding]]]] = {
+    "as tested": ({}, lambda python: [trains(python, "2.20.0", "3.12.0")]),
+    "both newer": (NEW, lambda python: [
+        too_new(python, "TensorFlow", "2.99.0", "2.18 to 2.21"), too_new(python, "Keras", "3.99.0", "3.10 to 3.15"),
+        trains(python, "2.99.0", "3.99.0"),
+    ]),
+    "one too old, one newer": (OLD | {"keras": "3.99.0"}, lambda python: [
+        Finding("error", KEY, f"{python}: TensorFlow 2.17.1 is too old: gputui trains with TensorFlow 2.18 to 2.21",
+                f"{python} -m pip install '{TENSORFLOW}'"),
+        too_new(python, "Keras", "3.99.0", "3.10 to 3.15"),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_python_is_named_after_the_remarks_on_its_packages_unless_it_cannot_train(name: str, tmp_path: Path) -> None:
+    packages, expected = CASES[name]
+    python = str(stand_in(tmp_path / "python", packages=VERSIONS | packages))
+    assert checks.of_packages(python) == expected(python)
+
+
+def test_who_has_named_the_python_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, gone = str(stand_in(tmp_path / "python")), str(tmp_path / "gone")
+    missing = f"{gone} does not exist"
+    monkeypatch.setenv("GPUTUI_PYTHON", gone)
+    assert checks.of_packages(python) == [trains(python, "2.20.0", "3.12.0")]
+    assert [(each.level, each.options, each.message) for each in checks.of_packages(gone)] == [("error", KEY, missing)]
+    assert [each.message for each in checks.of_packages(None)] == [f"{missing} (GPUTUI_PYTHON)"]
+    monkeypatch.setenv("GPUTUI_PYTHON", python)
+    assert checks.of_packages(None) == [trains(python, "2.20.0", "3.12.0", "GPUTUI_PYTHON names it")]
+    monkeypatch.setenv("GPUTUI_PYTHON", sys.executable)
+    assert checks.of_packages(None) == [], "it is gputui's own"
+
+
+def test_of_gputuis_own_python_only_what_is_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUTUI_PYTHON", raising=False)
+    found = {"tensorflow": "2.99.0", "keras": "3.12.0"}
+    for packages, expected in (
+        ({}, [("error", (), "TensorFlow is not installed")]),
+        (found, [("warning", (), "TensorFlow 2.99.0 is newer than gputui has been tested with (2.18 to 2.21)")]),
+        (VERSIONS, []),
+    ):
+        own = Interpreter(sys.executable, (3, 12, 1), packages, packages, ())
+        monkeypatch.setattr(interpreter, "require", lambda python, own=own: own)
+        assert [(each.level, each.options, each.message) for each in checks.of_packages(None)] == expected
+    assert checks.of_packages(sys.executable) == []
+
+
+def test_the_remedies_for_a_run_that_is_resumed_name_its_own_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changes(python: str) -> list[tuple[str, str]]:
+        return [(each.level, each.change) for each in checks.of_resumed(python, "/runs/a/preset.yaml")]
+
+    newer = str(stand_in(tmp_path / "newer", packages=VERSIONS | {"keras": "3.99.0"}))
+    may_work = ("warning", "it may work; if not, install Keras 3.15")
+    assert changes(newer) == [may_work, ("note", "the run's preset names it")]
+    older = str(stand_in(tmp_path / "older", packages=VERSIONS | OLD))
+    assert changes(older) == [("error", "change run.python in /runs/a/preset.yaml")]
+    nothing = Interpreter(sys.executable, (3, 12, 1), {}, {}, ())
+    monkeypatch.setattr(interpreter, "require", lambda python: nothing)
+    install = nothing.install(TENSORFLOW)
+    ways = "set run.python in /runs/a/preset.yaml to the Python of an environment that has it"
+    assert changes(sys.executable) == [("error", f"{ways}, or {install}")]
+    (own,) = checks.of_packages(None)
+    assert own.change == f"set run.python (or GPUTUI_PYTHON) to the Python of an environment that has it, or {install}"
