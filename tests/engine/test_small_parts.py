@@ -92,13 +92,27 @@ def test_a_frozen_class_is_that_of_the_standard_library() -> None:
     assert ours(1) != theirs(1)
     assert ours(1) != 1
     assert hash(ours(1, 2, ())) == hash((1, 2, ())) == hash(theirs(1, 2, ()))
+    below: Any = type("Below", (ours,), {})
+    assert ours(1) != below(1) != ours(1), "another class, although it has the same fields"
     made = ours(1)
-    for name in ("a", "d"):
-        with pytest.raises(FrozenInstanceError):
-            setattr(made, name, 2)
-    with pytest.raises(FrozenInstanceError):
-        del made.a
+    changes: list[tuple[Any, ...]] = [(setattr, "a", 2), (setattr, "d", 2), (delattr, "a")]
+    for change, *words in changes:
+        refused = []
+        for each in (made, theirs(1)):
+            with pytest.raises(FrozenInstanceError) as raised:
+                change(each, *words)
+            refused.append(str(raised.value))
+        assert refused[0] == refused[1]
     assert made.a == 1
+
+    class Shown:
+        a: int
+
+        def __repr__(self) -> str:
+            return "as it likes"
+
+    shown: Any = frozen(frozen=True)(Shown)
+    assert repr(shown(1)) == "as it likes"
     inner = ours(1)
     inner.c.append(inner)
     assert repr(inner).endswith("c=[...])")

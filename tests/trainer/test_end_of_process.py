@@ -188,6 +188,13 @@ if child == 0:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     os._exit(0 if defaults and not mask and signal.set_wakeup_fd(-1) == -1 and not switch.reason else 1)
 assert os.waitpid(child, 0)[1] == 0
+def theirs(*_): pass
+signal.signal(signal.SIGTERM, theirs)
+child = os.fork()
+if child == 0:
+    os._exit(0 if signal.getsignal(signal.SIGTERM) is theirs else 1)
+assert os.waitpid(child, 0)[1] == 0
+signal.signal(signal.SIGTERM, switch.on_signal)
 assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 assert signal.getsignal(signal.SIGTERM) == switch.on_signal
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -200,6 +207,11 @@ HOW
 HOW = {
     "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); print(heard(), switch.engine_gone)", "stopped False"),
     "SIGINT": ("os.kill(os.getpid(), signal.SIGINT); print(heard(), switch.engine_gone)", "stopped False"),
+    "together": ("os.write(switch.writer, bytes([signal.SIGUSR1, signal.SIGINT])); print(heard(), switch.engine_gone)",
+                 "stopped False"),
+    "closed": ("stopping.HEARING_SECONDS = 0.1; os.close(switch.writer - 1); os.write(switch.writer, b'0')\n"
+               "next(each for each in threading.enumerate() if each.name == 'signals').join(60)\n"
+               "print(heard(), switch.engine_gone)", "False"),
     "timeout": (r"os.write(engine, b'timeout\n'); print(heard(), switch.engine_gone)", "timeout False"),
     "stop": (r"os.write(engine, b'stop\n'); print(heard(), switch.engine_gone)", "stopped False"),
     "killed": ("stopping.stop_signals.GRACE_SECONDS, left = 0.0, threading.Event()\n"
@@ -216,7 +228,7 @@ def test_a_signal_and_the_engine_are_heard_and_forked_children_have_the_handlers
     done = subprocess.run(
         [sys.executable, "-c", HEARS.replace("HOW", lines)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     printed = done.stdout.split("\n")
     if name == "killed":
         assert sorted(filter(None, printed)) == ["143", "engine", "engine True"]

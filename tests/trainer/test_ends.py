@@ -142,13 +142,23 @@ def test_memory_that_is_exhausted_is_recognised_also_behind_an_error_of_the_user
     assert ended(theirs)[1] == ("error", error("user_code", "train.py:3: OOM", ""))
 
 
-def test_a_signal_that_the_users_code_takes_is_a_stop_if_one_was_asked_for(ended: Callable[..., Any]) -> None:
+def test_a_signal_that_the_users_code_takes_is_a_stop_if_one_was_asked_for(
+    ended: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrapped = TrainerError("user_code", "train.py ended the process")
     wrapped.__cause__ = SystemExit(0)
     for fault in (KeyboardInterrupt(), SystemExit(0), wrapped):
         assert ended(fault, stop="stopped") == (0, ("stopped", None))
+        assert ended(fault, stop="timeout")[1][0] == "timeout"
         assert ended(fault)[1][0] == "error"
     assert ended(ValueError("x"), stop="stopped")[1][0] == "error"
+
+    def hear(switch: StopSwitch) -> bool:
+        switch.reason = "stopped"
+        return True
+
+    monkeypatch.setattr(StopSwitch, "requested", hear)
+    assert ended(KeyboardInterrupt()) == (0, ("stopped", None)), "the thread of signals was a moment later"
 
 
 # ---- a stop ------------------------------------------------------------------------------------

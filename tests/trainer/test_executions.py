@@ -171,11 +171,40 @@ class Sizes(keras.Model):  # type: ignore[misc]
 def test_all_parts_but_the_last_have_the_same_size(rows: int, parts: int, sizes: list[int]) -> None:
     for known in (True, False):
         model = Sizes()
+        model.compile("sgd", "mse")
         step = micro_batches.split_testing(model, parts, lambda data: data * 2.0)
         shape = (rows, 1) if known else (None, 1)
         logs = tf.function(step, input_signature=[tf.TensorSpec(shape, tf.float32)])(tf.ones((rows, 1)))
         assert model.seen.numpy().tolist()[: int(model.calls)] == sizes
-        assert float(logs["sum"]) == 2.0 * sizes[-1], "those of the last part"
+        assert {name: float(value) for name, value in logs.items()} == {"sum": 2.0 * sizes[-1]}, "of the last part"
+
+
+def test_parts_are_tested_without_dropout_and_those_that_xla_compiles_are_traced_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = keras.Sequential([keras.Input((4,)), layers.Dropout(0.9), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    batch = tf.ones((6, 4)), tf.ones((6, 1))
+    expected = float(made.test_step(batch)["loss"])
+    made.optimizer.build(made.trainable_variables)
+    function, asked = tf.function, list[Any]()
+
+    def noted(body: Any, **more: Any) -> Any:
+        asked.append(more.pop("jit_compile", None))
+        return function(body, **more)
+
+    monkeypatch.setattr(tf, "function", noted)
+    for compiled, compiles in ((False, None), (True, True)):
+        made.reset_metrics()
+        tested = micro_batches.split_testing(made, 3, compiled=compiled)(batch)
+        assert float(tested["loss"]) == pytest.approx(expected)
+        assert asked == [compiles]
+        asked.clear()
+        micro_batches.split_training(made, 3, compiled=compiled)(batch)
+        assert asked == ([True] * 2 if compiled else [None]), "the parts, and the work after them"
+        asked.clear()
+        made.set_weights([0.0 * weight for weight in made.get_weights()])
+        expected = 1.0
 
 
 def test_losses_that_count_by_masks_and_weights_are_those_of_the_whole_batch() -> None:

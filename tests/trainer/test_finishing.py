@@ -136,6 +136,39 @@ def test_bytes_become_floats_in_the_step() -> None:
     assert finishing.first_cast(step, None) is step
 
 
+def test_batches_come_from_an_iterator_on_the_host_on_demand_and_nothing_is_added_behind_it() -> None:
+    asked: list[int] = []
+
+    def noted(number: Any) -> Any:
+        asked.append(int(number))
+        return number
+
+    settings = tf.data.Options()
+    settings.experimental_optimization.inject_prefetch = False
+    counted = numbers().map(lambda number: tf.py_function(noted, [number], tf.int64)).with_options(settings)
+    handed_on, host = finishing.through_an_iterator(counted)
+    taken = iter(handed_on)
+    assert (int(next(taken)), int(next(taken)), asked) == (0, 1, [0, 1])
+    assert int(next(host)) == 2, "it is the iterator that they are taken from"
+    made = handed_on.options()
+    assert made.autotune.enabled is False
+    assert made.experimental_optimization.inject_prefetch is False
+    assert made.experimental_optimization.map_parallelization is False
+
+
+def test_as_many_batches_wait_in_the_memory_of_a_device_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def prefetch_to_device(*words: Any) -> Any:
+        given.append(words)
+        return lambda batches: batches
+
+    monkeypatch.setattr(tf.data.experimental, "prefetch_to_device", prefetch_to_device)
+    batches = numbers()
+    assert finishing.prefetched_to("/GPU:1", batches, 3) is batches
+    assert given == [("/GPU:1", 3)]
+
+
 # ---- workers -----------------------------------------------------------------------------------
 
 

@@ -110,9 +110,13 @@ def test_a_step_of_ones_own_or_a_model_that_cannot_be_called_leaves_no_figure(
         def train_step(self, data: object) -> dict[str, float]:
             return {}
 
+    class Below(Steps):
+        pass
+
     layers = [keras.Input((100,)), keras.layers.Dense(50)]
     assert flops.per_step(keras.Sequential(layers), 8)
-    assert flops.per_step(Steps(layers), 8) is None
+    assert flops.per_step(Steps(layers), 8) is flops.per_step(Below(layers), 8) is None
+    assert flops.per_step(keras.Sequential([keras.Input((4, 5)), keras.layers.Flatten()]), 8) is None, "no product"
     assert capsys.readouterr().err == ""
 
     def fail(*_: object, **_more: object) -> None:

@@ -116,6 +116,7 @@ def test_an_evaluation_stops_at_once_unless_a_resumed_run_could_not_repeat_it(st
     assert stopping(3, False)
     assert stopping(3, True, *saves)
     assert not stopping(3, False, *saves), "callbacks have done a part of their changes"
+    assert not stopping(3, False, "checkpoint=2")
 
 
 def test_the_evaluation_by_which_trials_are_compared_is_not_stopped(stopping: Any) -> None:
@@ -320,6 +321,20 @@ def test_a_model_that_is_stopped_in_its_evaluation_has_the_figures_of_its_epoch(
     assert loop._evaluation.epoch_metrics is None
 
 
+def test_the_loss_of_a_pulse_is_looked_at_between_two_checks(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build(*TINY, "nan_check_steps=1000")
+    begun(training)
+    loop: Any = training.loop
+    monkeypatch.setattr(loop.data, "pipeline_iterator", lambda iterator: iterator)
+    monkeypatch.setattr(loop.parts, "wait_for_device", lambda: {"loss": float("nan"), "accuracy": 0.25})
+    loop.watch.check_weights(1)
+    loop.watch.execution_ran(2, 1e12, iter(()))
+    ((kind, message),) = [(event["kind"], event["message"]) for event in training.events("warning")]
+    assert (kind, message.split(" with ")[0]) == ("loss_restarted", "the running loss was NaN at step 2")
+    (progress,) = training.events("progress")
+    assert (progress["step"], progress["loss"], progress["metrics"]) == (2, None, {"accuracy": 0.25})
+
+
 def test_progress_is_of_the_epoch_of_its_last_step_and_without_figures_of_the_last_look(build: Build) -> None:
     training = build(*TINY)
     begun(training)
@@ -382,9 +397,24 @@ def test_the_workers_meet_before_the_devices_are_opened_and_signals_are_heard_af
     report.writer.close()
 
 
-def test_a_model_is_compiled_as_the_options_say_and_its_state_is_in_its_checkpoints(build: Build) -> None:
+def test_a_model_is_compiled_as_the_options_say_and_its_state_is_in_its_checkpoints(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = ("steps_per_execution=2", "schedule=cosine", "learning_rate=0.5", "policy=mixed_float16", "keep=7")
-    built = build(*TINY, *settings).loop.built
+    tests: list[Any] = []
+    testing, testing_one = train_function.testing, train_function.testing_one
+
+    def noted(function: Any) -> Any:
+        def note(*given: Any) -> Any:
+            tests.append(given[1:])
+            return function(*given)
+
+        return note
+
+    monkeypatch.setattr(train_function, "testing", noted(testing))
+    monkeypatch.setattr(train_function, "testing_one", noted(testing_one))
+    built = build(*TINY, *settings, "micro_batches=3", "cast=device").loop.built
+    assert tests == [(1 / 16, 3), (3,)], "in parts, too"
     model = built.model
     assert (model.steps_per_execution, model.jit_compile) == (2, False)
     assert [type(metric).__name__ for metric in model._compile_metrics.metrics] == ["SparseCategoricalAccuracy"]

@@ -56,6 +56,9 @@ def test_variables_are_found_wherever_a_users_object_keeps_them_each_once() -> N
     assert found(Theirs(x=one, inner=Theirs(y=[two]))) == ([1, 2], 0)
     assert found(closure, functools.partial(max, one, key=two)) == ([4, 1, 2], 0)
     assert found(Theirs(x=three).method) == ([3], 0)
+    Theirs.method.__kwdefaults__ = {"named": two}
+    assert found(Theirs(x=three).method) == ([3, 2], 0)
+    Theirs.method.__kwdefaults__ = None
     with_default.__defaults__, with_default.__kwdefaults__ = (one,), {"named": two}
     assert found(with_default) == ([1, 2], 0)
     Theirs.of_class = three

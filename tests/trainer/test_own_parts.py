@@ -77,6 +77,7 @@ def test_arguments_of_fit_that_are_wrong_are_refused(given: dict[str, Any], mess
     ("y", "weights"),
     [
         ([0, 2, 1, 3, -1], [3.0, 0.5, 1.0, 1.0, 1.0]),
+        ([0.0, 1.9, 1.0, 3.0, 0.1], [3.0, 0.5, 1.0, 1.0, 3.0]),
         ([[0.0], [2.0], [0.9], [5.0], [0.0]], [3.0, 0.5, 1.0, 1.0, 3.0]),
         ([[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1], [1, 0, 0]], [3.0, 0.5, 1.0, 0.5, 3.0]),
     ],
@@ -131,6 +132,10 @@ def test_a_sparse_matrix_of_scipy_is_one_of_tensorflow() -> None:
         (
             lambda: (tf.ragged.constant([[1], [2, 3]], dtype="int32"),), True,
             tf.RaggedTensorSpec((None, None), tf.int32, 1, tf.int64),
+        ),
+        (
+            lambda: (tf.ragged.constant([[[1]], [[2], [3]]], row_splits_dtype="int32"),), False,
+            tf.RaggedTensorSpec((2, None, None), tf.int32, 2, tf.int32),
         ),
     ],
 )  # fmt: skip

@@ -125,6 +125,10 @@ def test_one_pass_that_ends_and_a_pass_without_batches_are_refused() -> None:
     empty = places(Numbers(0))
     with pytest.raises(ValueError, match="a pass over train has no batches"):
         taken(empty, 0, 1)
+    only_once = iter([[1, 2], []])
+    later = places(Anew(lambda: iter(next(only_once)), "x"))
+    with pytest.raises(ValueError, match="a pass over train has no batches"):
+        taken(later, 0, 3)
     assert taken(places(Anew(lambda: iter([1, 99, 2]), "x")), 0, 4) == [1, 2, 1, 2], "99 is left out"
 
 
@@ -166,6 +170,29 @@ def test_an_iterator_is_read_once_and_what_was_looked_at_comes_again() -> None:
     assert state == {"base64": "Ag=="}
     assert next(iterator) == 3
     assert next(keeps.begin(state)) == 3
+
+
+def test_a_state_is_that_of_the_moment_in_which_it_was_asked_for() -> None:
+    class Counts(Stateful):
+        def __init__(self) -> None:
+            self.place = [0]
+
+        def __next__(self) -> int:
+            self.place[0] += 1
+            return int(self.place[0])
+
+        def get_state(self) -> Any:
+            return {"place": self.place}
+
+        def set_state(self, state: Any) -> None:
+            self.place = list(state["place"])
+
+    for passes in (Once(Counts()), Anew(Counts, "x")):
+        iterator = passes.begin()
+        assert [next(iterator), next(iterator)] == [1, 2]
+        state = passes.state(iterator)
+        assert next(iterator) == 3
+        assert next(passes.begin(state)) == 3
 
 
 def test_a_function_begins_anew_and_looking_at_it_moves_no_global_state() -> None:
@@ -291,6 +318,23 @@ def test_the_type_of_a_datasets_batches_is_as_open_as_the_model_and_its_first_tw
     )
     by_name = {"a": given[0], "b": given[0]}
     assert py_dataset.opened_as(by_name, named) == {"a": given[0], "b": opened[0]}
+
+
+def test_batches_of_a_dataset_from_within_an_epoch_on_end_with_it() -> None:
+    class Numbered(Pages):
+        def __getitem__(self, index: int) -> Any:
+            return X, Y + index
+
+    model: Any = SimpleNamespace()
+
+    def batches(first: int, *settings: str) -> list[int]:
+        made = py_dataset.indexed(Numbered(), options("shuffle=off", *settings), None, model)
+        return [int(y[0]) for _, y in made.global_batches(first).take(7)]
+
+    assert batches(0) == batches(3) == [0, 1, 2, 0, 1, 2, 0]
+    assert batches(2) == [2]
+    assert batches(4) == [1, 2]
+    assert batches(3, "steps_per_epoch=5") == [0, 1], "an epoch need not be a pass"
 
 
 @pytest.mark.parametrize("length", [0, None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,6 +182,42 @@ def test_a_worker_has_its_part_of_the_replicas_and_of_each_batch(tmp_path: Path,
     assert labels(batched.stream(), 2) == [[4, 5, 6, 7], [12, 13, 14, 15]]
 
 
+def test_data_that_are_iterated_over_in_both_roles_are_closed_and_their_faults_are_raised(
+    tmp_path: Path, report: Any
+) -> None:
+    closed: list[str] = []
+
+    class Rows:
+        def __init__(self, role: str, fails: bool) -> None:
+            self.role, self.left = role, iter([(X[:4], Y[:4])] * 2 + [(X[:4, :1], Y[:4])] * fails)
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            return next(self.left)
+
+        def close(self) -> None:
+            closed.append(self.role)
+
+    for fails in ("train", "validation"):
+        given: dict[str, Any] = {
+            role: lambda role=role, fails=fails: Rows(role, role == fails) for role in ("train", "validation")
+        }
+        made = opened(tmp_path, report, "steps_per_epoch=2", **given, fit=FitArguments(validation_steps=2))
+        made.go_to(None)
+        made.find_fault()
+        both = {"train": made.train, "validation": made.held_out}
+        assert labels(made.stream(), 1) == [[0, 1, 2, 3]]
+        assert labels(made.validation(), 1) == [[0, 1, 2, 3]]
+        with pytest.raises(ValueError, match=f"a batch of {fails} is"):
+            list(itertools.islice(both[fails].positions.batches(0), 3))  # type: ignore[union-attr]
+        assert refused(made.find_fault)[0].startswith(f"a batch of {fails} is (float32 (4, 1), int64 (4,)), and")
+        closed.clear()
+        made.close()
+        assert closed == ["train", "validation"]
+
+
 def refused(call: Any) -> tuple[str, str]:
     with pytest.raises(UserError) as raised:
         call()
@@ -331,6 +368,14 @@ class Keeps(keras.callbacks.Callback):  # type: ignore[misc]
     def noted(self) -> None:
         self.deep.list.append(3)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.tests = self.tests + 1
+
+    def twice(self) -> None:
+        first = self.last = 3  # noqa: F841
+
+    tests = 0
+
 
 class Below(Keeps):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -348,10 +393,12 @@ def test_what_callbacks_keep_is_named_by_method_unless_a_subclass_has_another() 
         f"Keeps.on_epoch_begin changes self.count (test_own_pipeline.py:{first + 15})",
         f"Keeps.on_epoch_end changes self.seen (test_own_pipeline.py:{first + 18})",
         f"Keeps.noted changes self.deep (test_own_pipeline.py:{first + 21})",
+        f"Keeps.on_test_begin changes self.tests (test_own_pipeline.py:{first + 24})",
+        f"Keeps.twice changes self.last (test_own_pipeline.py:{first + 27})",
     ]
     assert unsaved_state.of_callbacks([Keeps(), Keeps()]) == kept
     over = f"Below.on_epoch_begin changes self.other (test_own_pipeline.py:{below + 5})"
-    assert unsaved_state.of_callbacks([Below()]) == [kept[0], over, kept[2], kept[3]]
+    assert unsaved_state.of_callbacks([Below()]) == [kept[0], over, *kept[2:]]
 
 
 def test_a_call_in_the_keras_of_tensorflow_is_a_call_of_keras(report: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,19 @@ def test_of_a_copy_the_modules_that_are_not_from_it_are_named(code: Write, tmp_p
     assert code(live + BUILD, "other.py").not_copied() == [], "without a copy there is none"
 
 
+def test_the_origin_of_a_copy_is_the_folder_of_the_file_that_the_entry_names(
+    code: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    copy = tmp_path / "runs" / "code"
+    copy.mkdir(parents=True)
+    (copy / "mine.py").write_text(BUILD)
+    for entry, origin in (("~/deep/mine.py", tmp_path / "home" / "deep"), ("sub/mine.py", tmp_path / "sub"),
+                          ("/abs/mine.py", Path("/abs"))):  # fmt: skip
+        made = UserCode(f"{entry}:build", str(tmp_path), copy)
+        assert (made.origin, made.home, made.file) == (origin, copy, copy / "mine.py")
+
+
 def test_files_that_another_module_hides_are_named(code: Write, tmp_path: Path) -> None:
     for name in ("json", "beside", "unused"):
         (tmp_path / f"{name}.py").write_text("")

@@ -68,6 +68,8 @@ def test_what_is_returned_is_taken_apart(model: Any) -> None:
     assert (taken.map, taken.validation_map, taken.validation_samples, taken.fit.initial_epoch) == (load, other, 1, 2)
     taken = checked({"model": model, "train": data_set(), "map": None, "validation_map": other}, "build")
     assert (taken.mapped, taken.map, taken.validation_map) == (True, None, other)
+    taken = checked({"model": model, "train": data_set(), "map": load, "validation_map": None}, "build")
+    assert (taken.map, taken.validation_map) == (load, None), "nothing is to be done to the validation data"
 
 
 def of_keras_2() -> Any:
@@ -88,6 +90,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     "four": (lambda model: [model, 2, 3, 4], "build returned 4 values", RETURN),
     "unknown": (lambda model: {"model": model, "train": X, "optimiser": 1},
                 "build returned a dict with the unknown key 'optimiser'", "did you mean optimizer?"),
+    "of-fit": (lambda model: {"model": model, "train": X, "class_weights": {0: 1.0}},
+               "build returned a dict with the unknown key 'class_weights'", "did you mean class_weight?"),
     "far": (lambda model: {"model": model, "train": X, 7: 1}, "build returned a dict with the unknown key 7",
             f"the known keys are {KEYS}"),
     "no-model": (lambda model: (None, X), "build returned no model", RETURN),
@@ -239,8 +243,13 @@ def test_a_model_can_be_evaluated_unless_its_own_training_step_alone_has_the_los
     assert model_checks.can_evaluate(of(compiled=True, train_step=method), None)
     for other in ("test_step", "compute_loss", "make_test_function", "evaluate"):
         assert model_checks.can_evaluate(of(train_step=method, **{other: method}), None), other
+    adds = of(train_step=method)
+    adds.add_loss(tf.constant(1.0))
+    assert model_checks.can_evaluate(adds, None), "a layer has added a loss"
     for name, of_method in (("train_step", model_checks.custom_step), ("fit", model_checks.overrides_fit)):
         assert (of_method(of(**{name: method})), of_method(of()), of_method(model)) == (True, False, False)
+        below = type("Below", (type(of(**{name: method})),), {})()
+        assert of_method(below), "also of a class above its own"
 
 
 # ---- batches of theirs -------------------------------------------------------------------------
@@ -330,7 +339,9 @@ def test_a_cache_needs_the_number_of_samples() -> None:
         "input.cache needs to know the number of samples in a pass over train",
         "return samples, or set input.cache=off",
     )
+    assert refused(lambda: stream(None, "cache=/a/folder")) == refused(lambda: stream(None, "cache=memory"))
     assert stream(6, "cache=memory").samples == 6
+    assert (stream(6).seed, stream(6, "seed=3").seed) == (7, 3)
     known, unknown = stream(6), stream(None)
     assert (known.samples, known.batches, known.batch_size) == (6, 2, 4)
     assert (unknown.samples, unknown.batches, unknown.batch_size) == (None, None, 4)
@@ -354,6 +365,8 @@ def test_all_shuffles_are_left_out_or_those_that_differ_from_pass_to_pass() -> N
     assert [counting.reshuffles(data) for data in (numbers, fixed, twice, (X, Y), None)] == [
         False, False, True, False, False,
     ]  # fmt: skip
+    of_python = numbers.shuffle(50).map(lambda number: tf.numpy_function(lambda n: n, [number], tf.int64))
+    assert order(counting.unshuffled(of_python)) == list(range(50)), "although a function has a state of its own"
 
 
 def test_a_look_at_data_moves_no_random_state_even_if_it_fails() -> None:

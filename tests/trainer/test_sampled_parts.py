@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,6 +64,7 @@ class Played:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.time = Time()
+        self.time.wall_ahead = 5_000_000.0  # the two clocks have nothing in common
         monkeypatch.setattr(step_parts, "time", self.time)
         self.graph = Graph(self.time)
         monkeypatch.setattr(step_parts, "GraphClock", lambda **settings: self.graph)
@@ -87,7 +89,7 @@ class Played:
         self.time.now += CALL_SECONDS
         if has_clock:
             self.samples.append(self.number)
-            self.graph.ran(waits, self.time.now)
+            self.graph.ran(waits, self.time.time())
         self.time.now += waits + STEP_SECONDS
         self.parts.after(1, {})
 
@@ -176,6 +178,28 @@ def test_an_execution_apart_is_no_sample_and_the_next_one_comes_as_long_after_it
     played.execution(pulse=True)
     assert played.samples == [played.number]
     assert played.input_seconds() == pytest.approx(WAIT_SECONDS)
+
+
+def test_a_wall_clock_that_was_set_before_a_sample_spoils_no_sample_and_one_during_it_does(played: Played) -> None:
+    for waits, set_by, known in ((WAIT_SECONDS, 3600.0, WAIT_SECONDS), (0.1, 0.0, 0.1), (0.2, -3600.0, 0.2)):
+        played.time.wall_ahead += set_by
+        for _ in range(SAMPLE_AFTER + 2):
+            played.execution(waits, pulse=True)
+        before = played.input_seconds()
+        played.execution(pulse=True)
+        assert played.input_seconds() - before == pytest.approx(known)
+    ran = played.graph.ran
+
+    def while_it_is_set(waited: float, began: float) -> None:
+        ran(waited, began)
+        played.time.wall_ahead += 60.0
+
+    played.graph.ran = while_it_is_set  # type: ignore[method-assign]
+    for _ in range(SAMPLE_AFTER + 2):
+        played.execution(0.3, pulse=True)
+    before = played.input_seconds()
+    played.execution(pulse=True)
+    assert played.input_seconds() - before == pytest.approx(0.2), "that of the sample before it"
 
 
 def test_the_shares_of_a_training_are_those_since_the_first_reading() -> None:
@@ -284,6 +308,35 @@ def test_the_clock_of_a_graph_adds_up_waits_and_beginnings_until_they_are_taken(
     assert clock.take() == (0.0, 0.0)
     assert clock.counts is not deterministic
     assert len(clock.variables) == 1
+
+
+@pytest.mark.usefixtures("cpus")
+def test_in_a_graph_a_wait_reaches_from_the_request_for_a_batch_to_its_arrival() -> None:
+    import tensorflow as tf
+
+    slept: list[float] = []
+
+    def sleep(number: Any) -> Any:
+        began = time.time()
+        time.sleep(0.02)
+        slept.append(time.time() - began)
+        return number
+
+    settings = tf.data.Options()
+    settings.autotune.enabled = settings.experimental_optimization.inject_prefetch = False
+    batches = tf.data.Dataset.range(9).map(lambda number: tf.py_function(sleep, [number], tf.int64))
+    clock, iterator = GraphClock(deterministic=False), iter(batches.with_options(settings))
+
+    def execution() -> Any:
+        first, begun, waited = clock.first(iterator)
+        second, waited = clock.next(iterator, waited)
+        clock.end(begun, waited)
+        return first + second
+
+    traced: Any = tf.function(execution)
+    assert [int(traced()) for _ in range(2)] == [1, 5]
+    waited, _ = clock.take()
+    assert waited >= sum(slept[:4])
 
 
 @pytest.mark.usefixtures("cpus")

@@ -188,6 +188,19 @@ def code(own: Write, tmp_path: Path) -> Any:
     return make
 
 
+def test_shuffles_of_either_part_are_left_out_and_said(code: Any) -> None:
+    for train, validation, left_out in (
+        ("rows", "rows.take(4)", False), ("rows.shuffle(20)", "rows.take(4)", True),
+        ("rows", "rows.take(4).shuffle(4)", True),
+        ("rows.shuffle(20, seed=1, reshuffle_each_iteration=False)", "rows.take(4)", False),
+    ):  # fmt: skip
+        made = opened(*code(f"dict(model=model, train={train}, validation={validation}, map=None)"))
+        assert made.facts["shuffle_left_out"] is left_out, (train, validation)
+        assert labels(made.fresh("validation")) == [0, 1, 2, 3]
+        assert sorted(labels(made.fresh("train"))) == list(range(20))
+        assert (labels(made.fresh("train")) == list(range(20))) is ("seed" not in train)
+
+
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
     ("returned", "counts", "one_process"),

@@ -271,6 +271,26 @@ def test_stages_are_said_after_a_second_then_every_two_then_every_ten(monkeypatc
     assert 86 <= meter.looks <= 90, "every half a second"
 
 
+def test_stages_that_were_not_known_when_they_were_due_are_said_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, known, said = [100.0], list[Timed](), list[events.Event]()
+    meter = FakeMeter()
+    monkeypatch.setattr(meter, "take", lambda: (known, None))
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    watch = StageWatch(meter, said.append)
+    for now[0] in (100.0, 101.5):
+        watch.pulse(None)
+    watch.finish()
+    assert said == []
+    known.append(Timed("load", "Map", 2.0, 3))
+    watch.finish()
+    watch.finish()
+    (event,) = said
+    assert isinstance(event, events.InputStages)
+    assert (event.stages, event.buffer_fill) == (
+        [{"name": "load", "op": "Map", "ms_per_batch": 2.0, "parallelism": 3}], None,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("cost", "seconds"), [(0.0, 0.5), (0.0025, 0.5), (0.005, 1.0), (0.1, 2.0)])
 def test_looking_takes_at_most_a_two_hundredth_of_the_time(
     cost: float, seconds: float, monkeypatch: pytest.MonkeyPatch

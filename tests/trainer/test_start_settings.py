@@ -6,7 +6,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -265,6 +265,22 @@ def test_files_of_autograph_go_into_the_folder_for_them_while_it_is_there(
     scratch.mkdir()
     assert (folder(), folder(dir=str(other))) == ("scratch", "other")
     assert loader.tempfile.gettempdir() == str(other), "all else is as before"
+
+
+def test_functions_of_gputui_are_not_converted_and_those_of_others_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = versions.autograph_config
+    monkeypatch.setattr(config, "CONVERSION_RULES", (config.Convert("gputui"), config.DoNotConvert("keras")))
+    actual_settings.exclude_ours()
+
+    def action(name: str) -> str:
+        module = ModuleType(name)
+        found = (rule.get_action(module) for rule in config.CONVERSION_RULES)
+        return str(next(each.name for each in found if each is not config.Action.NONE)) if name else ""
+
+    for name in ("gputui.engine.trainer.data.batching", "gputui", "keras.src"):
+        assert action(name) == "DO_NOT_CONVERT", name
+    with pytest.raises(StopIteration):
+        action("gputui_of_theirs")
 
 
 # ---- models and their optimizers ---------------------------------------------------------------

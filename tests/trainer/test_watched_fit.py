@@ -332,3 +332,41 @@ def test_a_run_is_made_with_the_batch_size_that_is_given_or_that_keras_knows(
         assert made.pop() == ("mine", ("mine", None, {"epochs": 3}, expected))
         assert watched[1:5] == (None, {"epochs": 3}, expected, 0.25)
         assert monitor.run == watched[0]
+
+
+def test_a_later_fit_whose_run_cannot_be_made_leaves_the_earlier_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults: list[Exception] = []
+    gone: list[str] = []
+
+    def create(name: str, preset: str) -> Run:
+        if faults:
+            raise faults[0]
+        return Run(tmp_path)
+
+    def watched(*_: Any) -> Any:
+        if not monitor.batch_size:
+            raise ValueError("a model that cannot be described")
+        return SimpleNamespace(gone=lambda: gone.append("gone"))
+
+    monkeypatch.setattr(runs, "create", create)
+    monkeypatch.setattr(description, "preset", lambda *given: given)
+    monkeypatch.setattr(callback, "WatchedFit", watched)
+    monkeypatch.setattr(callback, "Fit", lambda: SimpleNamespace(batch_size=lambda: None))
+    monitor = Monitor(batch_size=8)
+    (tmp_path / "result.json").write_text("{}")
+    monitor.on_train_begin()
+    assert (monitor.run, gone) == (Run(tmp_path), [])
+    faults.append(OSError(28, "No space left on device", "/runs"))
+    monitor.on_train_begin()
+    assert (monitor.run, gone) == (None, ["gone"])
+    assert (tmp_path / "result.json").exists()
+    faults.clear()
+    monitor.batch_size = None
+    monitor.on_train_begin()
+    assert monitor.run is None
+    assert not tmp_path.exists(), "a run that has not begun"
+    told = capsys.readouterr().err.splitlines()
+    why = ("No space left on device: /runs", "ValueError: a model that cannot be described")
+    assert told == [f"gputui: this fit is not watched: {each}" for each in why]

@@ -22,6 +22,7 @@ from gputui.engine.trainer.cluster import failed_worker, tensorflow_cluster
 from gputui.engine.trainer.common.stopping import StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.fit import built_training
+from gputui.engine.trainer.measure import flops
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.setup import actual_settings, environment
 from gputui.engine.trainer.setup.devices import Devices
@@ -314,6 +315,7 @@ def test_the_whole_event_of_a_training_and_what_it_warns_of(build: Build, monkey
         "environment": {"NCCL_DEBUG": "INFO"}, "numa": "on CPUs 0-1", "xla_cache": "/cache",
     }  # fmt: skip
     assert left_out == [{"input.cast": why}]
+    assert (report.device_batches, report.speed.step_at_peak_ms) == (0, None)
     warned = [(each["kind"], each["message"], each["hint"], each["option"]) for each in training.events("warning")]
     assert [kind for kind, *_ in warned] == ["not_applied", "environment", "gpus_uncertain"]
     assert warned[0][1] == f"input.cast does nothing here: {why}"
@@ -321,12 +323,15 @@ def test_the_whole_event_of_a_training_and_what_it_warns_of(build: Build, monkey
     assert warned[2][1:] == ("the addresses are not known", "GPU readings of this run may be of another GPU", "")
 
 
-def test_the_event_of_a_worker_names_all_workers(build: Build) -> None:
-    training = build("model=mlp", "width=0.05", "prefetch=off")
+def test_the_event_of_a_worker_names_all_workers_and_its_gpus(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build("model=mlp", "width=0.05", "prefetch=off", "prefetch_to_device=3", "batch_size=16")
     built = training.loop.built
     gpus = tuple(
-        TrainingGpu(f"/device:GPU:{n}", None, uuid, n, "A GPU", (9, 0), 1, 2) for n, uuid in enumerate(("GPU-a", None))
+        TrainingGpu(f"/device:GPU:{n}", None, uuid, n, "NVIDIA H100 80GB HBM3", (major, 0), 1, 2)
+        for n, (uuid, major) in enumerate((("GPU-a", 9), (None, 8)))
     )
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a", "b"])
+    monkeypatch.setattr(tf.config.experimental, "get_memory_growth", lambda each: each == "a")
     described: list[Any] = []
 
     def describe(replicas: int, here: list[str]) -> list[dict[str, Any]]:
@@ -334,11 +339,18 @@ def test_the_event_of_a_worker_names_all_workers(build: Build) -> None:
         return [{"index": 0}]
 
     joined: Any = SimpleNamespace(described=describe, cluster=SimpleNamespace(index=3))
-    object.__setattr__(built, "devices", replace(built.devices, gpus=gpus))
+    object.__setattr__(built, "devices", replace(built.devices, kind="GPU", gpus=gpus))
     object.__setattr__(built, "joined", joined)
     session._announce(assembly.Training(training.loop, {}, 1), built.report, None)
     (event,) = training.events("started")
     assert (event["worker"], event["workers"], described) == (3, [{"index": 0}], [(1, ["GPU-a"])])
+    assert (event["gpus"], event["compute_capability"]) == (["GPU-a", "/device:GPU:1"], [8, 0])
+    assert [gpu["uuid"] for gpu in event["gpu_devices"]] == ["GPU-a", None]
+    assert (event["actual"]["memory_growth"], event["actual"]["device_batches"]) == (False, 3)
+    assert built.report.device_batches == 3
+    per_step, peak = event["flops_per_step"], event["peak_flops_per_second"]
+    assert (per_step, peak) == (flops.per_step(built.model, 16), 494.5e12)
+    assert built.report.speed.step_at_peak_ms == pytest.approx(1000 * per_step / peak)
 
 
 def test_what_differs_from_the_options_is_warned_of_with_its_option(

@@ -184,6 +184,11 @@ def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_l
     assert "NVIDIA-H100-cuDNN" in first.folder.parent.name
     assert os.environ["XLA_FLAGS"] == f"--xla_gpu_per_fusion_autotune_cache_dir={first.folder}/autotuning"
     assert os.environ["TF_XLA_FLAGS"] == ""
+    for _ in range(2):  # nothing was compiled, and nothing loaded
+        without = kept("xla_cache=true")
+        with without.guarded():
+            without.first_step_done()
+        assert not kept().executables
     # The third training loads all that the first two have compiled.
     for entries, loads in ((1, False), (2, False), (2, False), (3, True)):
         cache = kept("xla_cache=true")
@@ -194,6 +199,9 @@ def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_l
             cache.first_step_done()
     assert kept().executables
     assert kept(flags="--xla_a=1").executables, "with other flags it is the same chip"
+    killed_in_first_step(first.folder)
+    assert kept("xla_cache=true").folder == first.folder
+    assert not kept().executables, "that kept programs can be loaded is to be shown again"
 
 
 @pytest.mark.usefixtures("cpus")

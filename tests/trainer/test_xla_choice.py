@@ -57,6 +57,7 @@ compatibility.BLACKWELL_CAPABILITY = (1, 0)
 told["chip"] = [*alone()]
 told["their chip"] = [*vars(xla.of_compiled(options(), theirs)).values()]
 told["true on the chip"] = [*alone("xla=true")]
+told["not compiled on the chip"] = [*vars(xla.of_compiled(options(), against)).values()]
 print(json.dumps(told))
 """
 
@@ -88,4 +89,5 @@ def test_auto_compiles_where_keras_does_but_not_where_xla_would_abort(fakegpu: F
         "chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
         "their chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
         "true on the chip": [True, "compile.xla is true"],
+        "not compiled on the chip": [False, "your code has compiled the model with jit_compile=False"],
     }
