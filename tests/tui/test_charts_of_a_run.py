@@ -117,6 +117,15 @@ def test_a_run_without_a_line_is_named_in_a_comparison_without_a_value() -> None
     assert names == ["loss", "throughput", "val loss", "accuracy", "mae", "step time p50", "input wait"]
 
 
+def test_the_first_eight_runs_are_compared_by_every_figure_that_one_of_them_has() -> None:
+    runs = [charts.Named(f"r{n}", f"{n}", n, replace(NOW, lines={"loss": LINES["loss"]}, metrics=())) for n in range(9)]
+    runs[1] = replace(runs[1], now=replace(runs[1].now, lines={"val_mae": LINES["mae"]}, metrics=("mae",)))
+    runs[8] = replace(runs[8], now=NOW)
+    plots = charts.compared_plots(runs, Charts())
+    assert [plot.key for plot in plots] == ["loss", "val mae"], "those of the ninth are not among them"
+    assert [[curve.short.removesuffix(" last") for curve in plot.curves] for plot in plots] == [[*"01234567"]] * 2
+
+
 # ---- how they are drawn -----------------------------------------------------------------------------------------
 
 
