@@ -121,7 +121,7 @@ def rate(value: float | None) -> str:
 
 def gibibytes(value: float | None) -> str:
     """Return a number of bytes in GiB without the unit: 61.4, 512. The unit follows once after several numbers."""
-    return NONE if value is None else f"{value / GIB:.{0 if value >= 100 * GIB else 1}f}"
+    return NONE if value is None else f"{value / GIB:.{0 if value >= 99.95 * GIB else 1}f}"
 
 
 def performance_state(value: float | None) -> str:
