@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -131,6 +132,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUTUI_IDLE_SECONDS", "0")
     monkeypatch.setattr(os, "fsync", fsync)
     return folder
+
+
+@pytest.fixture
+def not_at_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The local time is five and a half hours ahead of universal time."""
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "IST-5:30")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,7 @@ def test_an_idle_process_is_named_so_from_two_hours_on(seconds: float | None, ho
     assert str(user) == "bob's python" + (f", idle for {hours} h" if hours else "")
 
 
+@pytest.mark.usefixtures("not_at_utc")
 def test_a_process_is_named_by_what_is_known_of_it() -> None:
     at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
     assert str(GpuUser(7, "bob", "python", at, idle_seconds=3 * HOUR)) == "bob's python since 14:05, idle for 3 h"
@@ -75,6 +76,7 @@ def test_a_process_is_named_by_what_is_known_of_it() -> None:
     assert str(GpuUser(7, None, "python", at)) == "process 7 since 14:05"
 
 
+@pytest.mark.usefixtures("not_at_utc")
 def test_the_holder_of_a_lease_is_named_by_what_is_known_of_it() -> None:
     at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
     assert str(replace(EVES, since=at)) == "eve's digits since 14:05"

@@ -114,6 +114,7 @@ def test_settings_of_the_other_engine_are_named() -> None:
     assert unreadable == replace(Settings(), faults=unreadable.faults, engine_faults=unreadable.faults)
 
 
+@pytest.mark.usefixtures("not_at_utc")
 def test_the_hours_may_go_over_midnight_and_the_queue_says_when_they_begin() -> None:
     night, day = Settings(hours=(20, 8)), Settings(hours=(9, 17))
     assert [hour for hour in range(24) if not night.is_time(hour)] == [*range(8, 20)]

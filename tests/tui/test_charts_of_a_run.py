@@ -144,6 +144,16 @@ def test_a_scale_stays_only_for_values_of_its_kind() -> None:
     assert y_scale(replace(small, bounds="share"), 6, wide).high == 1.0
 
 
+def test_a_chart_keeps_the_scale_before_and_marks_the_best_epoch_over_a_resume() -> None:
+    _, before = draw(LOSS, 40, 8, PLAIN)
+    lower = replace(LOSS, curves=(Curve("", line(10.0, 100.0, 600.0)),))
+    assert draw(lower, 40, 8, PLAIN, before)[1] is before
+    assert draw(lower, 40, 8, PLAIN)[1].high < before.high, "its own would be another"
+    marked = replace(LOSS, curves=(Curve("", line(10.0, 10.0, 10.0)),), joins=(5.0, 10.0), best=(10.0,))
+    pieces = [[style for _, style in row if style in ("good", "warn")] for row in draw(marked, 40, 8, PLAIN)[0][1:4]]
+    assert pieces == [["warn", "good"]] * 3
+
+
 def test_a_selected_part_ends_exactly_where_it_was_selected() -> None:
     time = replace(LOSS, x_unit="time", x_end=97.0)
     assert [x_scale(replace(time, window=window), 60).high for window in (None, (3.0, 41.0))] == [100.0, 41.0]

@@ -105,6 +105,7 @@ def test_the_validation_of_a_row_is_its_first_metric_else_its_loss(metrics: Any,
     assert validation(metrics) == shown
 
 
+@pytest.mark.usefixtures("not_at_utc")
 def test_the_time_of_today_the_day_of_this_year_else_the_year() -> None:
     def at(year: int, month: int, day: int) -> float:
         return datetime(year, month, day, 12, 30).timestamp()
@@ -113,6 +114,8 @@ def test_the_time_of_today_the_day_of_this_year_else_the_year() -> None:
     assert [when_text(at(*day), today) for day in ((2026, 9, 21), (2026, 9, 20), (2026, 8, 21), (2025, 9, 21))] == [
         " 12:30", "Sep 20", "Aug 21", "  2025",
     ]  # fmt: skip
+    morning = datetime(2026, 9, 21, 1).timestamp()  # of the day before in universal time
+    assert [when_text(morning, now) for now in (morning, today)] == [" 01:00"] * 2
 
 
 def test_files_of_a_run_that_are_not_there_were_written_at_0(tmp_path: Path) -> None:

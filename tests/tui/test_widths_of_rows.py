@@ -32,7 +32,8 @@ from tests.tui.test_drawn_trials import compared, swept
 Drawn = Any
 QUIET = ("", "value", "label", "track")  # the styles that are not written down
 Draw = Callable[[int], Iterable[Row]]
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(r"[^\W_]+|(?P<sign>[^\w ])(?P=sign)*")
+_WHOLE = (60, 100, 150)  # the widths at which all rows are written down
 
 
 def text(row: Row) -> str:
@@ -41,14 +42,17 @@ def text(row: Row) -> str:
 
 
 def steps(drawn: Draw, widths: range = range(38, 151)) -> list[str]:
-    """The rows with other words than one cell before, at each width where there are some, from the first width on."""
+    """The rows with other words or signs than one cell before, at each width where there are some. How often a sign is
+    repeated does not count, but at some widths all rows are there.
+    """
     before: list[list[str]] = []
     found: list[str] = []
     for width in widths:
         rows = list(drawn(width))
-        words = [_WORD.findall(plain(row)) for row in rows]
-        if words != before:
-            same = len(words) == len(before)
+        words = [[match[0].rstrip(match["sign"] or "") + (match["sign"] or "") for match in _WORD.finditer(plain(row))]
+                 for row in rows]  # fmt: skip
+        if words != before or width in _WHOLE:
+            same = len(words) == len(before) and width not in _WHOLE
             changed = [text(row) for at, row in enumerate(rows) if not same or words[at] != before[at]]
             found.append(f"{width}: " + "\n    ".join(changed))
         before = words
@@ -141,6 +145,23 @@ def test_charts_and_the_row_below_them(snapshot: Drawn) -> None:
         several=lambda width: [title(several, width, PLAIN)], one=lambda width: [title(one, width, PLAIN)],
         axis=lambda width: draw(one, width, 12, PLAIN)[0][-1:],
     )  # fmt: skip
+
+
+def test_the_labels_of_a_chart_by_its_height(snapshot: Drawn) -> None:
+    speed = line(*(100.0 * n for n in range(10)), each=2.0)
+    falling = line(*(10.0**-n for n in range(6)))
+    zero, log = (
+        Plot("speed", "", (Curve("", speed),), "zero"),
+        Plot("loss", "", (Curve("", falling),), logarithmic=True),
+    )
+    share = Plot("busy", "", (Curve("", line(0.1, 0.9)),), "share")
+    found = []
+    for plot, height in itertools.product((zero, log, share, Plot("none", "", ())), range(1, 15)):
+        rows, scale = draw(replace(plot, x_end=18.0), 40, height, PLAIN)
+        labels = [plain(row)[:7] for row in rows[1:]]
+        axis = plain(rows[-1]).split() if labels and not labels[-1].strip() else []
+        found.append(f"{plot.title}, {height} rows, to {scale.high:g}: {'|'.join(labels)} {' '.join(axis)}".rstrip())
+    assert "\n".join(found) == snapshot
 
 
 def test_the_head_of_a_run_its_start_and_its_result(snapshot: Drawn) -> None:

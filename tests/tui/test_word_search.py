@@ -49,6 +49,9 @@ def test_abbreviations_of_options_lead_to_them_and_their_letters_are_marked() ->
     assert options("bach_size")[0].item.key == "input.batch_size", "a letter is missing"
     assert letters("mxp", "mixed_precision") == (0, 2, 6)
     assert letters("mp", "MirroredPolicy") == (0, 8)
+    assert letters("b6", "bf16") == (0, 3), "a figure is a part of its word"
+    assert letters("ad", "a.b.d") == (0, 4)
+    assert letters("ac", "ab.bc") == (), "another word, and not its beginning"
     (hit,) = options("mxp")
     assert list(hit.marks("mixed_precision")) == [(0, 1), (2, 3), (6, 7)]
     assert list(marked("İ Batch, rebatch", ("batch",))) == [(2, 7)], "positions are those of the text"

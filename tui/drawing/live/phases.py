@@ -138,7 +138,9 @@ def _phase(
         return fit(row, width)
     before = f"  before: {usual}"
     room = min(_BAR, width - length(row) - 2 - len(before))
-    filled = round(min(1.0, so_far / usual.median if usual.median else 1.0) * max(0, room))
+    if room < 0:  # a part of a time reads as another time
+        return fit(row, width)
+    filled = round(min(1.0, so_far / usual.median if usual.median else 1.0) * room)
     row += [("  ", ""), (glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track")]
     return fit([*row, (before, "label")], width)
 
@@ -147,7 +149,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
     row: Row = [("    ", ""), (f"{doing(phase, ''):<{_NAME + _TIME}}", "track")]
     before = f"  before: {earlier.phases[phase]}"
     room = min(_BAR, width - length(row) - 2 - len(before))
-    return fit([*row, (" " * (room + 2), ""), (before, "track")], width)
+    return fit(row, width) if room < 0 else fit([*row, (" " * (room + 2), ""), (before, "track")], width)
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
