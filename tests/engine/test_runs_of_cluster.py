@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
+from gputui.tui.reading.run_list import entry_of
 from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support.tiny import Tiny, wait_for
@@ -58,6 +60,8 @@ def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
     assert cli.run(["runs", "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
+    before_they_met = replace(entry_of(chief), workers=())
+    assert entry_of(chief, before_they_met).workers == (other.id,)
     for last, expected in ((1, [(alone.id, [])]), (2, [(alone.id, []), (chief.id, [other.id])])):
         assert cli.run(["runs", "--json", "--last", str(last)]) == 0
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -146,7 +146,7 @@ def test_a_scale_stays_only_for_values_of_its_kind() -> None:
 
 def test_a_chart_keeps_the_scale_before_and_marks_the_best_epoch_over_a_resume() -> None:
     _, before = draw(LOSS, 40, 8, PLAIN)
-    lower = replace(LOSS, curves=(Curve("", line(10.0, 100.0, 600.0)),))
+    lower = replace(LOSS, curves=(Curve("", line(10.0, 100.0, 260.0)),))
     assert draw(lower, 40, 8, PLAIN, before)[1] is before
     assert draw(lower, 40, 8, PLAIN)[1].high < before.high, "its own would be another"
     marked = replace(LOSS, curves=(Curve("", line(10.0, 10.0, 10.0)),), joins=(5.0, 10.0), best=(10.0,))

@@ -295,6 +295,13 @@ def test_a_running_run_has_its_present_title_and_a_run_that_has_ended_no_time_le
     crashed = entry_of(gone)
     assert (crashed.state, crashed.figures["eta_seconds"], crashed.done) == ("crashed", None, None)
     assert crashed.figures["samples_per_second"] is not None, "its last progress"
+    with gone.file("events.jsonl").open("a") as events:
+        events.write('{"t":9.0,"type":"epoch","metrics":{"loss":0.5,"val_loss":0.5}}\n')
+    assert entry_of(gone).validation == ("val_loss", 0.5)
+    gone.file("result.json").write_text('{"outcome": "ok", "metrics": {"loss": 0.25, "val_loss": 0.25}}')
+    assert entry_of(gone).validation == ("val_loss", 0.25), "that of the whole training"
+    gone.file("result.json").write_text('{"outcome": "ok", "metrics": {}}')
+    assert entry_of(gone).validation == ("val_loss", 0.5)
 
 
 def test_a_description_begins_with_the_commit_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
