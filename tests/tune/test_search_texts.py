@@ -406,6 +406,14 @@ def test_the_largest_batch_that_was_trained() -> None:
         "host has free"
     )
     assert fitted(fits=None, limit_bytes=None) == ""
+    assert fitted(fits=None, points=[point | {"peak_bytes": None}]) == ""
+    small, other = {"batch_size": 8, "peak_bytes": 5 * GIB}, {"batch_size": 16, "peak_bytes": 2 * GIB}
+    assert fitted(fits=None, points=[point, small, other], largest_batch=0, limit_is_asked=True) == (
+        "no batch was found that leaves a tenth of the memory free: batch 8 takes 5.0 GiB of the 10.0 GiB that you "
+        "allow; even 1 is too large"
+    )
+    again = point | {"peak_bytes": 7 * GIB}
+    assert fitted(points=[point, again, small]).endswith(": 7.0 GiB of 10.0 GiB"), "the most that it has taken"
     line = {"base_bytes": GIB, "bytes_per_sample": GIB / 2, "points": [point | {"predicted_bytes": 3 * GIB}]}
     assert memory_sentences.in_words(searched({"memory": MEMORY | line})) == (
         "batch 100 should fit into 10.0 GiB; 1.0 GiB + 512 MiB a sample; predictions were off by 50.0 % at most"
