@@ -14,6 +14,7 @@ from gputui.engine.job import allocation, gpu_faults, visible_devices
 from gputui.engine.job.machine_gpus import Fault, Gpu, Instance, is_taken, shown_of
 from gputui.engine.job.visible_devices import Device, Shown
 from gputui.engine.telemetry.nvml.connection import NO_GPU
+from gputui.engine.telemetry.nvml.reasons import Code
 
 from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
@@ -126,6 +127,23 @@ def test_a_fault_of_the_driver_has_its_remedy(
     tree: Path, reason: str, code: int | None, confined: bool, fault: Fault
 ) -> None:
     assert gpu_faults.of_driver(reason, code, BUS, confined) == fault
+
+
+def test_a_driver_is_withheld_from_a_container_to_which_nobody_has_given_a_gpu(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variables, withheld in (
+        ({}, True), ({"CUDA_VISIBLE_DEVICES": ""}, True), ({"CUDA_VISIBLE_DEVICES": "0"}, False),
+        ({"GPU_DEVICE_ORDINAL": "1"}, False),
+    ):  # fmt: skip
+        for name in ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert gpu_faults.driver_withheld(Code.DRIVER_NOT_LOADED, True) is withheld, variables
+        assert not gpu_faults.driver_withheld(Code.DRIVER_NOT_LOADED, False)
+        assert not gpu_faults.driver_withheld(Code.NO_PERMISSION, True)
+        assert not gpu_faults.driver_withheld(None, True)
 
 
 @pytest.mark.parametrize(

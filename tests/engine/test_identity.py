@@ -114,6 +114,31 @@ def test_a_process_works_for_a_folder_by_its_command_line_or_its_open_file(tmp_p
     assert (Process.current().serves(tmp_path), found.serves(tmp_path), found.has_open(file)) == (False, False, False)
 
 
+def test_a_process_works_for_a_folder_only_as_one_of_the_programs_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    process, words = Process.current(), list[str]()
+    monkeypatch.setattr(Path, "read_bytes", lambda _path: b"".join(os.fsencode(word) + b"\0" for word in words))
+    ours = ("", ".trainer", ".proof", ".scaling", ".sweep", ".tune")
+    for module, works in (*((name, True) for name in ours), (".follow", False), (".engine", False), ("s", False)):
+        for folder, is_it in ((tmp_path, True), (tmp_path / "link", True), (tmp_path.parent, False)):
+            words[:] = ["/opt/python", "-P", "-m", f"gputui.engine{module}", str(folder)]
+            assert process.serves(tmp_path) is (works and is_it), words
+    for other in (["-m", "gputui.engine"], [str(tmp_path)], ["python", "-c", "gputui.engine", str(tmp_path)], [],
+                  ["python", "-m", "gputui.engine", str(tmp_path), "more"]):  # fmt: skip
+        words[:] = other
+        assert not process.serves(tmp_path), words
+
+
+def test_this_place_has_what_the_kernel_says_of_it() -> None:
+    here = Place.here()
+    assert (here.host, here.boot_id, here.pid_namespace) == (
+        os.uname().nodename, Path("/proc/sys/kernel/random/boot_id").read_text()[:36],
+        os.readlink("/proc/self/ns/pid"),
+    )  # fmt: skip
+
+
 def test_a_process_descends_from_all_above_it_and_what_cannot_be_seen_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = {9: 7, 7: 5, 5: 1, 4: 3, **{100 + number: 101 + number for number in range(40)}}
 
