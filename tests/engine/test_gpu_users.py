@@ -7,6 +7,7 @@ import pwd
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,15 @@ def test_what_the_system_hides_is_said_and_not_taken_for_an_ended_process(monkey
 
     monkeypatch.setattr(psutil, "Process", gone)  # as with hidepid=2
     assert described([{"pid": PID}], None)[0]["hidden"] == HIDDEN
+    for fault, hidden in (
+        (PermissionError(1, "x"), HIDDEN), (ProcessLookupError(3, "x"), NOT_HERE), (OverflowError(), NOT_HERE),
+    ):  # fmt: skip
+
+        def fails(_pid: int, fault: Exception = fault) -> int:
+            raise fault
+
+        monkeypatch.setattr(os, "getsid", fails)
+        assert described([{"pid": PID}], None)[0]["hidden"] == hidden, fault
 
 
 def test_of_a_process_whose_files_are_closed_the_user_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +68,16 @@ def test_in_a_container_a_number_may_be_that_of_another_process(monkeypatch: pyt
     monkeypatch.setattr(gpu_processes, "_namespace", lambda: "pid:[4026532001]")
     assert described([{"pid": PID}], None)[0]["hidden"] == NOT_HERE, "this one has not opened NVIDIA's driver"
     assert described([{"pid": PID}], PID)[0]["user"] == USER, "that of the training is known"
-    monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia0")
+    links = {"0": "/dev/null", "1": "/dev/nvidia0", "2": "socket:[7]"}
+    monkeypatch.setattr(os, "readlink", lambda path: links.get(Path(path).name, "/dev/tty"))
     assert described([{"pid": PID}], None)[0]["user"] == USER
+    links["1"] = "/dev/nvram"
+    assert described([{"pid": PID}], None)[0]["hidden"] == NOT_HERE
+    for namespace in ("", "pid:[4026531836]"):  # not known; that of the host
+        monkeypatch.setattr(gpu_processes, "_namespace", lambda name=namespace: name)
+        assert described([{"pid": PID}], None)[0]["user"] == USER
+    unknown: Any = SimpleNamespace(uids=lambda: SimpleNamespace(real=2**31 - 7))
+    assert gpu_processes.user_of(unknown) == "user 2147483641"
 
 
 @pytest.fixture
