@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.files import run_numbers
+from gputui.engine.leases.start_devices import Devices
 from gputui.engine.process import launch
-from gputui.engine.process.launch import Devices
 from gputui.engine.queue import entries, queue_settings, user_service
 from gputui.engine.queue.entries import Entry, Listing, ListingReader
 from gputui.engine.runs import Run, RunError, code_copy, code_files, control, event_reading, folders, results, trash
 from gputui.engine.runs.event_reading import Tail, read_events
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.liveness import Liveness
+from gputui.engine.runs.parsing import parse_block
 from gputui.engine.system import locks
 from gputui.engine.system.locks import ENGINE_LOCK
 
@@ -101,6 +102,11 @@ def test_folders_that_cannot_be_read_are_named_with_the_reason(home: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", fails(DISK))
         assert folders.survey() == folders.Survey([], {".": "Input/output error"})
+    file = run_numbers.file_of(made[0].path)
+    file.write_text(file.read_text().replace(f"{made[1].id}\n", f"\n{made[1].id}\n"))
+    assert [run.number for run in made] == [1, 3, 4], "each has the number of its line"
+    assert run_numbers.short_names(home / "runs") == {run.id: run.name for run in made}
+    file.write_text("".join(f"{run.id}\n" for run in made))
     (runs.runs_folder() / "r2").mkdir()
     with pytest.raises(RunError) as refusal:
         runs.find("r2")
@@ -216,11 +222,10 @@ def test_many_events_are_read_without_collecting_garbage_and_collecting_is_as_be
 ) -> None:
     path, seen = tmp_path / EVENTS_FILE, list[bool]()
     line = json.dumps({"t": 1.0, "type": "phase", "run": "r", "phase": "training", "detail": "x" * 1000})
-    parse = event_reading.parse_block
 
     def noted(block: bytes) -> Any:
         seen.append(gc.isenabled())
-        return parse(block)
+        return parse_block(block)
 
     monkeypatch.setattr(event_reading, "parse_block", noted)
     for count, enabled in ((2, True), (2000, False)):

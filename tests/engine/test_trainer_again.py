@@ -1,8 +1,10 @@
-"""Another trainer in the same run folder, what the engine cleans up after each, and all that it knows of its end."""
+"""The engine's watch over a trainer, another one in its place, what is cleaned up, and all that is known of its end."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, Event, MemoryAnswer, Started, Warn, XlaAnswer
-from gputui.engine.system import descendants
+from gputui.engine.system import descendants, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
@@ -253,3 +255,78 @@ def test_the_evidence_of_an_end_is_whole(made: Engine, monkeypatch: pytest.Monke
     engine.trainer.returncode = None
     held = engine._evidence(sampler)
     assert (held.returncode, held.held_pid, held.own) == (0, os.getpid(), True)
+
+
+def test_while_a_trainer_runs_its_status_folder_and_followers_are_looked_at_each_second(
+    made: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, now, did = made.engine, [100.0], list[tuple[float, str]]()
+    ticks: list[Iterator[int]] = [iter(range(1, 26))]
+    renamed = iter(["", "/new", ""])
+    waits = iter([[], [Warn(kind="follow", message="mlflow waits")], []])
+    activity: Any = SimpleNamespace(phase="importing", update=lambda: None, last_phase=lambda: "saving")
+
+    def note(what: str) -> None:
+        did.append((now[0] - 100.0, what))
+
+    def wait(seconds: float) -> int:
+        assert seconds == 0.1
+        now[0] += 0.125  # a multiple of which is exact
+        number = next(ticks[0], None)
+        if number is None:
+            engine.trainer.returncode = 0
+            return 0
+        if number == 5:
+            activity.phase = "training"
+        if number == 8:
+            engine._on_signal(15, None)
+        raise subprocess.TimeoutExpired("trainer", seconds)
+
+    process: Any = SimpleNamespace(pid=os.getpid(), returncode=None, poll=lambda: process.returncode, wait=wait)
+    engine.trainer = process
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 5.0)
+    monkeypatch.setattr(supervisor, "time", clock)
+    monkeypatch.setattr(supervisor, "Activity", lambda run, pid, beat: (run, pid, beat) and activity)
+    monkeypatch.setattr(engine, "_enforce", lambda _activity: None)
+    monkeypatch.setattr(descendants, "collect_dead", lambda pid: made.did.append(f"collects {pid == os.getpid()}"))
+    monkeypatch.setattr(engine, "folder", SimpleNamespace(renamed_to=lambda: next(renamed, ""), close=lambda: None))
+    monkeypatch.setattr(engine, "followers", SimpleNamespace(check=lambda: next(waits, []), pids=[]))
+    write_status = engine._write_status
+
+    def noted() -> None:
+        note(f"{engine.phase} {engine.stop_requests}")
+        write_status()
+
+    monkeypatch.setattr(engine, "_write_status", noted)
+    engine._watch()
+    assert did == [
+        (0.0, "importing 0"), (0.625, "training 0"), (1.0, "training 1"), (2.0, "training 1"), (3.0, "training 1")
+    ], "at once after a change, else each second"  # fmt: skip
+    assert made.did == ["collects True"] * 26
+    assert (engine.phase, engine.held) == ("saving", False)
+    assert engine.run.status["heartbeat"] == 5.0
+    told = [event for event in made.told() if isinstance(event, Warn)]
+    assert [(event.kind, event.message, event.hint) for event in told] == [
+        ("renamed", "the run folder was renamed to /new: the training goes on there",
+         f"until it ends {engine.run.path} leads there"),
+        ("follow", "mlflow waits", ""),
+    ]  # fmt: skip
+    process.returncode, engine.killed_at, ticks[0] = None, now[0] - 29.95, iter(range(30, 99))
+    engine._watch()
+    assert (engine.held, now[0] - 100.0) == (True, 3.375), "30 s after it was killed the kernel holds it"
+
+
+@pytest.mark.parametrize(("name", "more"), [(None, {}), ("SIGUSR1", {signal.SIGUSR1: "_on_stop_signal"})])
+def test_an_engine_takes_the_signals_that_ask_it_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None, more: dict[int, str]
+) -> None:
+    taken: dict[int, str] = {}
+    item = Engine(tmp_path, monkeypatch, *([f"stop_signal={name}"] if name else []))
+    monkeypatch.undo()
+    monkeypatch.setattr(signal, "signal", lambda number, handler: taken.update({number: handler.__name__}))
+    monkeypatch.setattr(stop_signals, "let_through", lambda: taken.update({0: "let through"}))
+    item.engine._take_signals()
+    by_any, by_person = "_on_signal", "_on_person"
+    signals = {signal.SIGTERM: by_any, signal.SIGINT: by_any, signal.SIGURG: by_person}
+    assert list(taken.items()) == [*signals.items(), *more.items(), (0, "let through")]
+    item.close()

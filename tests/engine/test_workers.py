@@ -108,6 +108,77 @@ def test_a_port_that_cannot_be_used_is_told_with_where_to_change_it(
     assert str(refusal.value) == text
 
 
+def test_a_cluster_that_looks_wrong_from_this_machine_is_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.1", "::1": "::1"}
+    bound: list[Any] = []
+    refused: dict[Any, int] = {("10.0.0.1", 3): errno.EADDRNOTAVAIL}
+
+    class Socket:
+        def __init__(self, family: int, *_: object) -> None:
+            self.family = family
+
+        def __enter__(self) -> Socket:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def setsockopt(self, *given: object) -> None:
+            bound.append(given)
+
+        def bind(self, address: Any) -> None:
+            bound.append((self.family, address))
+            if number := refused.get(address):
+                raise OSError(number, "refused")
+
+    def getaddrinfo(host: str, port: int | None, type: int) -> list[Any]:
+        if host not in here:
+            raise OSError(-2, "Name or service not known")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return [(family, type, 6, "", (here[host], port or 0))]
+
+    def remarks(workers: tuple[str, ...], index: int, source: str = "--cluster", kind: str = "multi_worker") -> Any:
+        cluster = Cluster(workers, index, source)
+        return [(each.level, each.message, each.change) for each in start_worker.test_cluster(
+            kind, replace(machine(1), cluster=cluster)
+        )]  # fmt: skip
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "socket", Socket)
+    monkeypatch.setattr(socket, "gethostname", lambda: "box")
+    assert remarks(("a:1", "b:1"), 0) == []
+    again = (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    assert bound == [again, (socket.AF_INET, ("", 1)), again, (socket.AF_INET, ("10.0.0.1", 1))]
+    bound.clear()
+    assert remarks(("[::1]:1", "b:1"), 0, "TF_CONFIG") == []
+    assert bound == [again, (socket.AF_INET6, ("", 1))], "of TF_CONFIG only this worker's port is tested"
+    waits = "the run waits until it is; if the name is wrong, stop the run, and give the right name or an address"
+    assert remarks(("a:1", "x:1", "y:1"), 0) == [("warning", "the host x is not known on this machine", waits)]
+    assert remarks(("a:1", "x:1"), 0, "TF_CONFIG") == []
+    assert remarks(("a:3", "b:1"), 0) == [
+        ("warning", "a is none of the addresses of box", "check that --worker 0 is this machine")
+    ]
+    refused["10.0.0.1", 3] = errno.EACCES
+    assert remarks(("a:3", "b:1"), 0) == [], "another fault says nothing of the address"
+    assert remarks(("a:1", "x:1"), 0, kind="mirrored") == []
+    assert start_worker.test_cluster("multi_worker", replace(machine(1), cluster=None)) == []
+    with pytest.raises(ClusterError) as refusal:
+        remarks(("b:2", "a:1", "c:1"), 0)
+    assert str(refusal.value) == (
+        "--cluster: worker 1 (a:1) and worker 2 (c:1) are one address, so that both cannot listen there; give each "
+        "worker its own port"
+    )
+
+    class Late:
+        def __init__(self, _call: object) -> None: ...
+
+        def result(self, seconds: float) -> bool:
+            assert seconds == 10.0
+            raise TimeoutError
+
+    monkeypatch.setattr(start_worker, "BackgroundCall", Late)
+    assert remarks(("a:1", "x:1"), 0) == [], "its name server does not answer"
+
+
 def test_a_cluster_is_named_and_its_hosts_are_known() -> None:
     cluster = Cluster(("a:1", "[::1]:2", "a:3"), 2, "Slurm job 7")
     assert (str(cluster), cluster.named(1), cluster.on_this_host, cluster.is_chief) == (
