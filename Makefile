@@ -17,10 +17,12 @@ demo: $(READY)
 
 # Four at a time, as most tests wait for something that starts, in the order of tests/conftest.py; those that measure
 # times come after, alone. A measurement that another program may disturb is taken again (the marker flaky); no other
-# test is. The stand-in for GPUs is compiled meanwhile; a test that needs it waits, and says what has failed.
+# test is. If one of the four dies, all end: with a new one in its place pytest-xdist may wait for ever. The stand-in for
+# GPUs is compiled meanwhile; a test that needs it waits, and says what has failed.
 test: $(READY)
 	$(BIN)/python -m tests.support.fakegpu.build 2>/dev/null & \
-		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm and not extras" --durations 20
+		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
+			-m "not alone and not slurm and not extras" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 
 # Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: some minutes, mostly the

@@ -222,7 +222,10 @@ def cpus() -> Devices:
         import tensorflow as tf
         from gputui.engine.trainer.setup import actual_settings, devices
 
+        from tests.support import steady_environment
+
         actual_settings.exclude_ours()
+        steady_environment.install()
         found = devices.configure(options("logical_devices=2"))
         tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # XLA reads its flags when it first compiles
     gc.freeze()  # looking through all that the suite has imported takes half a second, in whose training ever it falls
