@@ -138,7 +138,7 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     if isinstance(visible, str):
         yield from _too_few(options, machine)
         return
-    for name in visible:
+    for name in dict.fromkeys(visible):
         if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
             have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
             yield error(
@@ -188,7 +188,7 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
             message = f"{given}, but CUDA_VISIBLE_DEVICES does not hide the others"
             yield Finding("warning", (KEY,), message, f"set it to {own}" if own else "set it to none")
         return
-    for name in visible:
+    for name in dict.fromkeys(visible):
         if not given.allows(name, machine.devices):
             change = "name only GPUs of this job, or set it to all" if given.names else "set it to none"
             yield error(KEY, f"GPU {name} is not allocated to this job: {given}", change)

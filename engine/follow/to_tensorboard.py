@@ -33,7 +33,6 @@ class TensorBoard:
         """Begin the file again if it is shorter than noted, as after a crash of the machine."""
         self._about = about
         self.where = str(self._folder or about.folder / FOLDER)
-        Path(self.where).mkdir(parents=True, exist_ok=True)
         if not self.remote:
             return 0
         if not self.path.exists() or self.path.stat().st_size < self.remote["bytes"]:
@@ -43,6 +42,7 @@ class TensorBoard:
 
     def write(self, points: Sequence[Point]) -> None:
         assert self._about is not None
+        Path(self.where).mkdir(parents=True, exist_ok=True)
         if not self.remote:
             begin = points[0].t
             self.remote.update(file=file_name(begin, self._about.id), bytes=0, described=[])
@@ -64,9 +64,9 @@ class TensorBoard:
 
 
 def write_all(run: Run, folder: Path) -> Path | None:
-    """Write all figures of the run so far as one file in `folder`, which is made if needed.
+    """Write all figures of the run so far as one file in `folder`, which is made with it.
 
-    Returns the path of the file; None if the run has no figures. Raises OSError.
+    Returns the path of the file; None, and no folder is made, if the run has no figures. Raises OSError.
     """
     target, maker = TensorBoard({}, folder), PointMaker()
     target.open(about_run(run), "")

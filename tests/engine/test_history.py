@@ -98,6 +98,7 @@ def test_what_is_written_where_and_why_not(
     assert said(code=2) == ("", f"{run.name} has no figures: it ended before its first step\n")
     run.file("telemetry.jsonl").write_text("")
     assert said("--tensorboard", "-o", "new", code=2) == ("", f"{run.name} has no figures\n")
+    assert not (tmp_path / "new").exists()
 
 
 def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:
