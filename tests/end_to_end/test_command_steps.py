@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,7 +219,6 @@ def test_a_program_gets_its_gpus_and_its_exit_code_is_returned(leased: list[str]
     assert capfd.readouterr().err == "GPU 0 is in use\n--wait starts when that has changed\n"
     assert leased == []
     assert cli.run(["lease", "2", "--", "/bin/sh", "-c", script]) == 7
-    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "the terminal sends it to the program as well"
     found = capfd.readouterr()
     assert (found.out, found.err) == (
         "GPU-1,GPU-0 PCI_BUS_ID\n",
@@ -244,6 +245,33 @@ def test_a_signal_for_the_command_is_passed_on_to_the_program(name: str, leased:
     script = f"trap 'exit 9' {name}; for i in $(seq 500); do kill -{name} $PPID; sleep 0.01; done; exit 3"
     assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", script]) == 9
     assert capfd.readouterr().err.splitlines()[2:] == ["on GPU 1, 0", "GPU 1 is still in use"]
+
+
+@pytest.mark.usefixtures("leased")
+def test_ctrl_c_is_left_to_the_program_which_gets_it_from_the_terminal_too() -> None:
+    script = "trap 'exit 9' INT; for i in 1 2 3; do kill -INT $PPID; sleep 0.01; done; exit 3"
+    assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", script]) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_program_has_started_ends_it(
+    number: signal.Signals, leased: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+
+    def starts_late(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), number)
+        return popen(*args, **options)
+
+    monkeypatch.setattr("gputui.tui.commands.gpus.subprocess.Popen", starts_late)
+    assert cli.run(["lease", "--wait", "1", "sleep", "600"]) == 128 + number
+    assert leased[-1] == "given back ['lease']"
+
+
+def test_after_nohup_the_program_ignores_what_the_command_ignores(leased: list[str]) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", "kill -HUP $PPID $$; exit 5"]) == 5
+    assert leased[-1] == "given back ['lease']"
 
 
 # ---- stopping -------------------------------------------------------------------------------------

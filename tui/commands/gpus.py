@@ -170,12 +170,23 @@ def _run(command: Sequence[str], uuids: str) -> int:
 
     The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started.
     """
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # the signals that came before there was a program
+
+    def pass_on(number: int, _frame: object) -> None:
+        if process is None:
+            early.append(number)
+        elif number != signal.SIGINT:  # a terminal sends it to the program as well
+            process.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # the program would ignore it too, as after nohup
+            signal.signal(number, pass_on)
     try:
         process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     except OSError as fault:
         raise Refused(f"{command[0]}: {fault.strerror}") from None
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program as well
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    for number in early:
+        process.send_signal(number)
     code = process.wait()
     return code if code >= 0 else 128 - code
