@@ -186,7 +186,7 @@ def _run(command: Sequence[str], uuids: str) -> int:
         process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     except OSError as fault:
         raise Refused(f"{command[0]}: {fault.strerror}") from None
-    for number in early:
-        process.send_signal(number)
+    for missed in early:
+        process.send_signal(missed)
     code = process.wait()
     return code if code >= 0 else 128 - code
