@@ -253,7 +253,7 @@ def test_ctrl_c_is_left_to_the_program_which_gets_it_from_the_terminal_too() -> 
     assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", script]) == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_program_has_started_ends_it(
     number: signal.Signals, leased: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

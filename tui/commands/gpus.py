@@ -176,10 +176,11 @@ def _run(command: Sequence[str], uuids: str) -> int:
     def pass_on(number: int, _frame: object) -> None:
         if process is None:
             early.append(number)
-        elif number != signal.SIGINT:  # a terminal sends it to the program as well
+        else:
             process.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the program as well
+    for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # the program would ignore it too, as after nohup
             signal.signal(number, pass_on)
     try:
