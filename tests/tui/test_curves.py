@@ -207,6 +207,9 @@ def test_zoom_keeps_the_place_and_goes_on_with_a_run() -> None:
     assert window == (37.5, 87.5)
     assert zoomed(window, (0, 100), 60, 4) is None
     assert zoomed((0, 10), (0, 100), 0, 0.5) == (0, 5)
+    assert zoomed((20, 40), (0, 100), 90, 0.5) == (80, 90), "a cursor beside the visible part comes into it"
+    assert zoomed((20, 40), (0, 100), 10, 0.5) == (10, 20)
+    assert zoomed((80, 100), (0, 100), 90, 2) == (60, 100)
     least = least_length([line(*range(101)), NOTHING])
     assert least == 4  # points are 1 apart
     assert zoomed((0, 6), (0, 100), 0, 0.5, least) == (0, 4)
