@@ -96,7 +96,8 @@ def test_all_charts_on_one_axis_with_the_phases_that_can_be_seen_and_with_closer
     assert [[spell[2] for spell in plot.spells] for plot in close] == [["e", "s"]] * len(close)
     assert {plot.window for plot in close} == {(0.5, 1.5)}
     bests = {"a": BestEpoch(9, "loss", (7.0, 20.0)), "b": BestEpoch(3, "loss", (6.0, 10.0))}
-    assert charts.plots(replace(now, best=bests | {"c": BestEpoch(9, "mae", (7.0, 20.0))}))[1].how == ("best epoch 3, 9",)
+    bests["c"] = BestEpoch(9, "mae", (7.0, 20.0))
+    assert charts.plots(replace(now, best=bests))[1].how == ("best epoch 3, 9",)
     steps = charts.on_one_axis(now, Charts(x_axis="step"))
     assert {(plot.x_unit, plot.x_end, plot.spells) for plot in steps} == {("step", 20.0, ((15.0, 15.0, "s"),))}
     more = line(1.0, 2.0, 3.0, 4.0, begin=5.0, apart=0.5)
