@@ -324,13 +324,14 @@ def test_the_processes_on_gpus_as_a_tree_of_users(monkeypatch: pytest.MonkeyPatc
         return GpuProcess(pid, use=use, idle_seconds=idle, memory_used_bytes=used, idle_at_least=at_least, **more)
 
     gpus = [
-        Gpu(0, processes=(process(10, 0.5, 3.0, 2.0 * GIB), process(30, 0.1, 0.0, None, hidden="of another user"))),
+        Gpu(0, processes=(process(10, 0.5, 3.0, 2.0 * GIB, command="before"),
+                          process(30, 0.1, 0.0, None, hidden="of another user"))),
         Gpu(2, processes=(process(10, 0.25, 1.0, 1.0 * GIB, False), process(11, 0.0, 5.0, GIB),
                           process(12, None, 4.0, GIB, name="python"))),
         Gpu(1, processes=(process(10, 0.75, 1.0, None), process(11, None, None, None))),
         Gpu(3, missing="lost"), Gpu(4, reasons={"processes": "unsupported"}), Gpu(5, missing="lost"),
     ]  # fmt: skip
-    branches = [Branch(10, "ann", "train.py", 3.0, True), Branch(11, "ann", "", None, True, (True,), 4),
+    branches = [Branch(10, "ann", "train.py", 3.0, True), Branch(11, "ann", "", None, True, (True,), 2),
                 Branch(13, "bob", "idle.py", None, False)]  # fmt: skip
     asked: list[int] = []
 
@@ -345,7 +346,7 @@ def test_the_processes_on_gpus_as_a_tree_of_users(monkeypatch: pytest.MonkeyPatc
             for line in users.lines] == [
         ("user ann", "ann", (), (0, 1, 2), 4 * GIB, 2, 1),
         ("process 10", "train.py", (), (0, 2, 1), 3 * GIB, 0, 1),
-        ("process 11", "4 x not visible", (True,), (2, 1), GIB, 0, 4),
+        ("process 11", "2 x not visible", (True,), (2, 1), GIB, 0, 2),
         ("user bob", "bob", (), (), None, 0, 1), ("process 13", "idle.py", (), (), None, 0, 1),
         ("user not visible", "not visible", (), (0, 2), GIB, 2, 1),
         ("process 12", "python", (), (2,), GIB, 0, 1), ("process 30", "of another user", (), (0,), None, 0, 1),
@@ -354,6 +355,9 @@ def test_the_processes_on_gpus_as_a_tree_of_users(monkeypatch: pytest.MonkeyPatc
     assert [(by_pid[pid].use, by_pid[pid].idle_seconds, by_pid[pid].idle_at_least) for pid in (10, 11, 12)] == [
         (0.75, 1.0, False), (None, None, True), (None, None, True),
     ], "the greatest use and the shortest idle time, if all GPUs report them"  # fmt: skip
+    assert [(by_pid[pid].command, by_pid[pid].started) for pid in (10, 11, 13)] == [
+        ("train.py", 3.0), (None, None), ("idle.py", None),
+    ]  # fmt: skip
     assert users.unknown == "GPU 3,5: lost; GPU 4: not offered"
 
 

@@ -145,6 +145,7 @@ def test_a_comparison_as_a_table_and_as_csv() -> None:
         "outcome,,ok,oom,", "TensorFlow,,2.21,,", "compile.xla,,true,(null),", "input.cache,,none,memory,",
         "samples_per_second,samples/s,100.0,150.0,0.02", "samples_per_second,samples/s,,1.0,", "note,,a note,,",
     ]  # fmt: skip
+    assert comparison.as_json(alone).splitlines()[:2] == ["{", ' "baseline": "20261121-140507-a",']
     assert comparison.as_markdown(alone).splitlines() == [
         "|  | r1 | b |", "| --- | ---: | ---: |", "| title | cnn | cnn: xla |", "| outcome | ok | oom |",
         "| throughput | 100 samples/s | 150 samples/s +50.0 % |", "", "- differences are from the first run",

@@ -146,6 +146,14 @@ async def test_the_time_of_a_resume_moves_its_line_among_the_epochs() -> None:
         assert shown(view) == ["epoch 1/9   1.5 s", RESUMED, "end"], "the time of the resume is not known yet"
         view.show(now.log, now.log_arrived, now.snapshot.epochs, (40.0,))
         assert shown(view) == [RESUMED, "end", "epoch 1/9   1.5 s"]
+        epochs = now.snapshot.epochs
+        view.show(("a", "b"), (10.0, 60.0), epochs)
+        assert shown(view) == ["a", "epoch 1/9   1.5 s", "b"], "each at its time"
+        view.show(("a", "b", "c"), (10.0, 60.0, 70.0))
+        assert shown(view) == ["a", "epoch 1/9   1.5 s", "b", "c"], "the epochs stay"
+        view.show(("a", "b", "c"), (10.0, 60.0, 70.0), ())
+        assert shown(view) == ["a", "b", "c"]
+        view.show(("end",), (), epochs)
         assert view.check_action("context", ()) is False, "there is no search"
         view.seek("end")
         assert view.check_action("context", ()) is True

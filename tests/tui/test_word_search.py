@@ -55,6 +55,9 @@ def test_abbreviations_of_options_lead_to_them_and_their_letters_are_marked() ->
     (hit,) = options("mxp")
     assert list(hit.marks("mixed_precision")) == [(0, 1), (2, 3), (6, 7)]
     assert list(marked("İ Batch, rebatch", ("batch",))) == [(2, 7)], "positions are those of the text"
+    assert list(marked("loss_amp", ("amp", "lp"), by_letters=True)) == [(5, 8)], "no letters: l and p are in two words"
+    assert list(marked("loss_amp", ("amp", "la"), by_letters=True)) == [(5, 8), (0, 1), (5, 6)]
+    assert list(marked("loss_amp", ("la",))) == []
 
 
 def test_the_title_of_a_run_counts_more_than_its_note(home: Path) -> None:
