@@ -11,16 +11,18 @@ from typing import Any
 
 from gputui.engine.trials.record import Comparison, Record
 from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.drawing import compared_speeds, diagnosis, host, proof, proof_comparisons, sweep, tune
+from gputui.tui.drawing import compared_speeds, diagnosis, host, interval_bar, proof, proof_comparisons, sweep, tune
+from gputui.tui.drawing.interval_bar import Interval
 from gputui.tui.drawing.live import chart_foot, head, phases
 from gputui.tui.drawing.live.layout import Demand, share_out
+from gputui.tui.drawing.log_rows import epoch_text
 from gputui.tui.drawing.plot.canvas import draw, title
 from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import Row, length, plain
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual
 from gputui.tui.reading.run.series import Pace
-from gputui.tui.reading.run.snapshot import Message, Snapshot, Span, Spell
+from gputui.tui.reading.run.snapshot import Epoch, Message, Snapshot, Span, Spell
 from gputui.tui.widgets.gpu_cards import card
 
 from tests.support import recorded_search
@@ -201,6 +203,33 @@ def test_tables_of_a_diagnosis_of_compared_speeds_and_of_a_sweep(snapshot: Drawn
         speeds=lambda width: compared_speeds.rows(speeds, ["r0", "xla", "two", "last"], width, PLAIN),
         sweep=lambda width: sweep.over_options(whole, width, PLAIN)[:5],
     )
+
+
+def test_bars_of_gains_below_their_scale(snapshot: Drawn) -> None:
+    groups = {
+        "both sides": (Interval(0.12, 0.04, 0.2), Interval(-0.05, -0.1, -0.01), Interval(0.015, -0.06, 0.055), None),
+        "touching zero": (Interval(0.1, 0.0, 0.2), Interval(-0.1, -0.2, 0.0), Interval(0.001, 0.0005, 0.0015)),
+        "gains": (Interval(2.5, 2.4, 2.6), Interval(0.3, 0.3, 0.3), Interval(0.0, 0.0, 0.0)),
+        "losses": (Interval(-0.5, -0.9, -0.1), Interval(-0.02, -0.03, -0.01)),
+        "nothing": (Interval(0.0, 0.0, 0.0),),
+    }  # fmt: skip
+    found = []
+    for (name, intervals), width in itertools.product(groups.items(), (5, 6, 9, 14, 22, 40)):
+        scale = interval_bar.scale_of(intervals)
+        found.append(f"{name}, {width}: {interval_bar.head(scale, width + 2)}".rstrip())
+        found += [f"    {plain(interval_bar.bar(each, scale, width, PLAIN))}".rstrip() for each in intervals]
+    assert "\n".join(found) == snapshot
+
+
+def test_the_line_of_an_epoch(snapshot: Drawn) -> None:
+    metrics = {"loss": 0.5, "accuracy": 0.75, "val_loss": 0.625, "val_accuracy": None}
+    one, last = Epoch(9.0, 1, 100, 61.0, metrics), Epoch(9.0, 3, None, 0.25, {})
+    kept(
+        snapshot,
+        first=lambda width: [[(epoch_text(one, width), "")]],
+        without_number=lambda width: [[(epoch_text(last, width), "")]],
+    )
+    assert epoch_text(one).endswith("val_accuracy -"), "all of it without a width"
 
 
 def test_the_parts_of_the_live_view_by_the_height_of_the_screen(snapshot: Drawn) -> None:
