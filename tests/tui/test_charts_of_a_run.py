@@ -122,11 +122,14 @@ def test_a_run_without_a_line_is_named_in_a_comparison_without_a_value() -> None
 
 def test_the_first_eight_runs_are_compared_by_every_figure_that_one_of_them_has() -> None:
     runs = [charts.Named(f"r{n}", f"{n}", n, replace(NOW, lines={"loss": LINES["loss"]}, metrics=())) for n in range(9)]
-    runs[1] = replace(runs[1], now=replace(runs[1].now, lines={"val_mae": LINES["mae"]}, metrics=("mae",)))
+    runs[1] = replace(
+        runs[1], now=replace(runs[1].now, lines={"val_mae": LINES["mae"]}, metrics=("mae",), windowed=False)
+    )
     runs[8] = replace(runs[8], now=NOW)
     plots = charts.compared_plots(runs, Charts())
     assert [plot.key for plot in plots] == ["loss", "val mae"], "those of the ninth are not among them"
     assert [[curve.short.removesuffix(" last") for curve in plot.curves] for plot in plots] == [[*"01234567"]] * 2
+    assert [curve.label for curve in plots[0].curves][:3] == ["r0 last", "r1", "r2 last"]
 
 
 # ---- how they are drawn -----------------------------------------------------------------------------------------

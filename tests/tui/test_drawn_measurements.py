@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from gputui.tui.drawing import diagnosis, gpu_details, host, proof, proof_compar
 from gputui.tui.drawing import tune_leaderboard as leaderboard
 from gputui.tui.drawing.rows import Row, gauge, plain
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
+from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.snapshot import Snapshot
 
 from tests.support import recorded_search
@@ -203,6 +205,23 @@ def test_a_candidate_with_its_newest_trials_and_its_last_end(snapshot: Drawn) ->
             cells = leaderboard.cells(candidate, data, columns, PLAIN)
             parts.append(" | ".join(plain(cell.row) if cell.row else cell.text for cell in cells))
     assert "\n".join(parts) == snapshot
+
+
+def test_the_running_trial_of_a_search_in_one_line() -> None:
+    def line(now: Snapshot | None, width: int = 60) -> str:
+        return plain(tune.trial_line("07-b\x1b", now, width))
+
+    assert line(None) == "trial   none is running"
+    begins = Snapshot(phase="compiling", phase_detail="XLA", phase_seconds=61.0)
+    assert line(begins) == "trial   07-b?  compiling the first step 1:01"
+    losses = {"loss": Line(array("d", [1.0, 2.0]), array("d", [0.5, 0.25]), last=0.25)}
+    going = Snapshot(progress={"samples_per_second": 1234.5, "step_ms_p50": 12.34}, lines=losses)
+    assert [line(going, width) for width in (55, 54, 41, 40, 30, 29, 23)] == [
+        "trial   07-b?  1,234 samples/s  loss 0.25  step 12.3 ms", "trial   07-b?  1,234 samples/s  loss 0.25",
+        "trial   07-b?  1,234 samples/s  loss 0.25", "trial   07-b?  1,234 samples/s", "trial   07-b?  1,234 samples/s",
+        "trial   07-b?  loss 0.25", "trial   07-b?",
+    ]  # fmt: skip
+    assert line(Snapshot(progress={"samples_per_second": 5.0})) == "trial   07-b?  5 samples/s  loss -  step -"
 
 
 # ---- diagnoses ---------------------------------------------------------------------------------------------------
