@@ -14,7 +14,8 @@ from gputui.engine.tune.report.search_results import brought, ranked
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import diagnosis, gpu_details, host, proof, proof_comparisons, rate, sweep, tune
 from gputui.tui.drawing import tune_leaderboard as leaderboard
-from gputui.tui.drawing.rows import Row, gauge, plain
+from gputui.tui.drawing.live import head
+from gputui.tui.drawing.rows import Row, gauge, length, plain
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.snapshot import Snapshot
@@ -222,6 +223,16 @@ def test_the_running_trial_of_a_search_in_one_line() -> None:
         "trial   07-b?  loss 0.25", "trial   07-b?",
     ]  # fmt: skip
     assert line(Snapshot(progress={"samples_per_second": 5.0})) == "trial   07-b?  5 samples/s  loss -  step -"
+
+
+def test_no_row_of_a_head_is_wider_than_its_screen_however_much_there_is_to_say() -> None:
+    long = {"doing": "pair of trials, " * 20, "preset_name": "name" * 30, "ended_because": "it was stopped, " * 20}
+    for state in ("running", "stopped", "failed"):
+        for low in (False, True):
+            rows = tune.head(search(**running() | long | {"state": state, "sweep": None}), 9.0, 60, PLAIN, low)
+            rows += proof.head(record(**long, state=state), PROOF["started_t"] + 9.0, 60, PLAIN, low)
+            assert max(map(length, rows)) <= 60, (state, low)
+    assert head.wrapped("one two three four", 3) == ["one two", "three four"], "at least ten characters"
 
 
 # ---- diagnoses ---------------------------------------------------------------------------------------------------
