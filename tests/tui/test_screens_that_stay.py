@@ -70,7 +70,7 @@ class Stack:
         self._screen_stack.pop()
 
 
-def made() -> tuple[Stack, KeptScreens]:
+def made() -> tuple[Stack, Any]:
     stack: Any = Stack()
     return stack, KeptScreens(stack)
 

@@ -223,7 +223,7 @@ def test_bars_of_gains_below_their_scale(snapshot: Drawn) -> None:
 
 def test_the_line_of_an_epoch(snapshot: Drawn) -> None:
     metrics = {"loss": 0.5, "accuracy": 0.75, "val_loss": 0.625, "val_accuracy": None}
-    one, last = Epoch(9.0, 1, 100, 61.0, metrics), Epoch(9.0, 3, None, 0.25, {})
+    one, last = Epoch(9.0, 1, 100, 61.0, metrics), Epoch(9.0, 3, 0, 0.25, {})
     kept(
         snapshot,
         first=lambda width: [[(epoch_text(one, width), "")]],
