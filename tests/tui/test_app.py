@@ -362,8 +362,13 @@ def test_a_picture_is_saved_in_the_current_folder(tmp_path: Path, monkeypatch: p
     clock = SimpleNamespace(strftime=lambda form: form.replace("%Y%m%d-%H%M%S", "now"))
     monkeypatch.setattr(application, "time", clock)
     monkeypatch.setattr(Opening, "export_screenshot", lambda app: "<svg/>")
+    timers: list[Any] = []
+    monkeypatch.setattr(Opening, "set_timer", lambda app, *given: timers.append(given))
     app, path = Opening(), tmp_path / "gputui-now.svg"
-    app._picture()
+    app.picture()
+    ((seconds, take),) = timers
+    assert (seconds > 0, app.did) == (True, []), "the palette closes first"
+    take()
     assert (path.read_text(), app.did) == ("<svg/>", [(str(path), "Saved")])
     path.unlink()
     path.mkdir()

@@ -31,6 +31,12 @@ FOUND = [
 ]  # fmt: skip
 
 
+class App(BaseApp):
+    """The application whose form names a Python."""
+
+    training_python = "/opt/python"  # type: ignore[assignment]
+
+
 class Examination:
     """Finds at once."""
 
@@ -38,7 +44,7 @@ class Examination:
     ended = 0
 
     def __init__(self, deep: bool, python: str | None) -> None:
-        assert python is None
+        assert python == App.training_python
         self.made.append(deep)
 
     def findings(self) -> list[Finding]:
@@ -59,7 +65,7 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr(Examination, "ended", 0)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app = BaseApp()
+    app = App()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -94,7 +100,7 @@ async def test_long_findings_are_wrapped_at_any_width(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr(Examination, "findings", lambda self: [Finding("warning", "driver", "it is missing", long)])
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app = BaseApp()
+    app = App()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -121,7 +127,7 @@ async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Slow)
-    app = BaseApp()
+    app = App()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)

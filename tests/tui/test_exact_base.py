@@ -43,6 +43,15 @@ def test_plain_characters_are_ascii_and_the_glyphs_are_those_of_the_application(
     texts = [text for name in PLAIN.__dataclass_fields__ if isinstance(text := getattr(PLAIN, name), str)]
     assert all(text.isascii() for text in (*texts, *PLAIN.points, *PLAIN.legend))
     assert glyphs_of(SimpleNamespace(glyphs=PLAIN)) is PLAIN
+    signs = {
+        "page_back": "‹<", "page_on": "›>", "up": "▲^", "down": "▼v", "hint": ("→", "->"), "to": ("→", "->"),
+        "folded": ("▸", "[+]"), "unfolded": ("▾", "[-]"), "whisker_left": "├[", "whisker_right": "┤]",
+        "here": ("▌▐", "[]"), "ok": ("✓", "ok"), "failed": "✗X", "stopped": "■=", "running": "▶>",
+        "corners": ("╭╮╰╯", "++++"),
+    }  # fmt: skip
+    assert {name: (getattr(RICH, name), getattr(PLAIN, name)) for name in signs} == {
+        name: tuple(both) for name, both in signs.items()
+    }
     assert [is_poor({"TERM": name}) for name in ("dumb", "vt100-am", "screen", "")] == [True, True, False, False]
 
 

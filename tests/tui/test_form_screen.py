@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,13 @@ from gputui.engine.interpreter import interpreter
 from gputui.engine.job.machine_gpus import Machine
 from gputui.engine.runs import RunError
 from gputui.tui.form.form_state import FormState, Moment
+from gputui.tui.form.search_limits import LimitTexts
 from gputui.tui.screens import starting, undoing
 from gputui.tui.screens.form import screen as form_screen
 from gputui.tui.screens.form.changes import TITLES, TextScreen
 from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.proof import actions, sweep_dialog
+from gputui.tui.screens.tune import limits_dialog
 from textual.widgets import Static, TextArea
 
 from tests.support.answering import Answering
@@ -240,6 +244,58 @@ def test_nothing_is_measured_while_the_form_has_errors(form: Form, app: Answerin
     asyncio.run(getattr(Form, f"action_{action}").__wrapped__(form))
     assert app.told == [f"Not started: {form.refusal} (error)"]
     assert form.did == [EPOCHS], "the first option with a remark"
+
+
+def test_a_measurement_has_the_values_of_the_form_and_its_next_dialog_what_the_last_one_had(
+    starting_form: Starting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form, given = starting_form, list[Any]()
+    form.state.set(EPOCHS, "9")
+    form.machine = TWO_GPUS
+
+    def fast(preset: Any, here: Any) -> list[str]:
+        given.append((preset, here))
+        return ["mixed_bfloat16"]
+
+    async def scaling(_app: Any, preset: Any, source: Any) -> None:
+        given.append((preset, source))
+
+    async def tune(_app: Any, state: Any, texts: Any) -> Any:
+        given.append((state, deepcopy(texts)))
+        texts.minutes = "7"
+        return texts
+
+    async def sweep(_app: Any, state: Any, texts: Any) -> Any:
+        given.append((state, texts))
+        return "its texts"
+
+    monkeypatch.setattr(actions, "measure_scaling", scaling)
+    monkeypatch.setattr(limits_dialog, "fast_policies", fast)
+    monkeypatch.setattr(limits_dialog, "tune", tune)
+    monkeypatch.setattr(sweep_dialog, "sweep", sweep)
+    for action in ("scaling", "tune", "tune", "sweep", "sweep"):
+        form.did.clear()
+        asyncio.run(getattr(Form, f"action_{action}").__wrapped__(form))
+        assert form.did == ["accepted"], "the value that is being typed counts"
+    state, preset = form.state, form.state.preset
+    assert preset.options.train.epochs == 9
+    both = {"float32", "mixed_bfloat16"}
+    first = LimitTexts(precisions=both, suitable=both)
+    assert given == [
+        (preset, state.path), (preset, TWO_GPUS), (state, first), (preset, TWO_GPUS),
+        (state, replace(first, minutes="7")), (state, None), (state, "its texts"),
+    ]  # fmt: skip
+
+
+def test_the_keys_of_remarks_go_from_option_to_option_also_if_one_has_two(form: Form) -> None:
+    form._findings = tuple(finding("warning", "slow", key) for key in (BATCH, BATCH, EPOCHS, BATCH))
+    for last, by, to in (
+        ("device.visible", 1, BATCH), ("device.visible", -1, EPOCHS), (BATCH, 1, EPOCHS), (EPOCHS, 1, BATCH),
+        (BATCH, -1, EPOCHS), (EPOCHS, -1, BATCH),
+    ):  # fmt: skip
+        form.options.last_key = last
+        form.action_next_remark(by)
+        assert form.did.pop() == to, (last, by)
 
 
 @pytest.mark.parametrize(

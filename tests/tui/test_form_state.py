@@ -422,6 +422,14 @@ def test_a_form_whose_file_was_written_elsewhere_is_compared_with_it_and_would_l
     assert (state.opened.description, state.modified) == ("one", False), "it cannot be read"
 
 
+def test_a_preset_that_was_made_without_its_file_is_that_of_the_path() -> None:
+    made = FormState(QUICKSTART, presets.defaults([]))
+    assert (made.preset.file, made.opened.file) == (QUICKSTART, QUICKSTART), "to which its paths are relative"
+    assert FormState(None, presets.defaults([])).preset.file is None
+    made.set("train.epochs", "9")
+    assert (made.preset.file, made.preset.options.train.epochs) == (QUICKSTART, 9)
+
+
 def _written(state: FormState, path: Path) -> Path:
     path.write_text(state.preset.to_yaml())
     return path

@@ -34,7 +34,7 @@ from textual.widgets import Input, Label
 
 from tests.support.answering import Answering
 from tests.support.form_pilot import TWO_GPUS
-from tests.support.tiny import Tiny, wait_for
+from tests.support.tiny import Tiny, text_of, wait_for
 
 
 @pytest.fixture
@@ -221,9 +221,13 @@ async def test_while_a_measurement_is_started_nothing_else_is_and_a_failed_start
         assert (dialog.waits, len(launched)) == (True, 2)
 
 
-async def test_up_and_down_go_through_the_fields_and_words_and_from_the_last_to_the_first(
-    state: FormState, starts: Starts
+async def test_the_dialogs_have_a_line_for_each_limit_through_which_up_and_down_go_in_a_circle(
+    state: FormState, starts: Starts, monkeypatch: pytest.MonkeyPatch, snapshot: Any
 ) -> None:
+    monkeypatch.setattr(limits_dialog, "buys", lambda plan, limits: "this is what it buys")
+    monkeypatch.setattr(sweep_dialog, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_sentences, "cost", lambda settings, seconds: "this is what it buys")
+    written = []
     async with Tiny(Screen).run_test(size=(80, 40)) as pilot:
         for dialog, names in (
             (TuneDialog(state, LimitTexts()), ["minutes", "only", "precisions", "largest_batch", "memory_gb", "leave",
@@ -233,6 +237,8 @@ async def test_up_and_down_go_through_the_fields_and_words_and_from_the_last_to_
                 "proof_seeds", "parallel"]),
         ):  # fmt: skip
             await opened(pilot, dialog)
+            await wait_for(pilot, "this is what it buys")
+            written.append("\n".join(line.rstrip() for line in text_of(pilot.app).split("\n") if line.strip()))
             found = []
             for _ in range(len(names) + 1):
                 found.append(dialog.focused.id if dialog.focused else None)
@@ -242,6 +248,7 @@ async def test_up_and_down_go_through_the_fields_and_words_and_from_the_last_to_
             assert dialog.focused is not None
             assert dialog.focused.id == names[-1]
             pilot.app.pop_screen()
+    assert "\n".join(written) == snapshot
 
 
 # ---- what the next dialog opens with --------------------------------------------------------------------

@@ -62,9 +62,14 @@ class Opening(Tiny):
 
 @asynccontextmanager
 async def opened(
-    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int] = (120, 40), listings: Any = None
-) -> AsyncIterator[tuple[Pilot[None], PresetsScreen]]:
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int] = (120, 40), listings: Any = None,
+    late: tuple[Group, threading.Event] | None = None,
+) -> AsyncIterator[tuple[Pilot[None], PresetsScreen]]:  # fmt: skip
+    """The screen with the listings, which it waits for; `late` is a group that is listed only after an event."""
+
     def read(group: Group, folder: Path | None = None) -> Listing:
+        if late is not None and late[0] == group:
+            late[1].wait(60)
         if folder == SLOW:
             answers.wait(60)
             answered.set()
@@ -72,7 +77,7 @@ async def opened(
         return (listings or LISTINGS).get(group, Listing())
 
     monkeypatch.setattr(preset_files, "read", read)
-    monkeypatch.setattr(presets_screen, "ARRIVE_SECONDS", 60.0)
+    monkeypatch.setattr(presets_screen, "ARRIVE_SECONDS", 60.0 if late is None else 0.0)
     screen = PresetsScreen()
     async with Opening(lambda: screen).run_test(size=size, notifications=True) as pilot:
         await wait_for(pilot, lambda: screen.is_mounted and screen.listed)
@@ -130,10 +135,33 @@ async def test_without_presets_in_the_folder_the_cursor_is_on_the_preset_of_the_
         assert tiny(pilot).opened == [("form", presets.SHIPPED / "quickstart.yaml")]
 
 
+async def test_the_preset_of_the_form_gets_the_cursor_when_its_part_of_the_list_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listings = {**LISTINGS, "here": Listing(LISTINGS["here"].files[:2])}
+    for pressed, at in (([], "quickstart"), (["down"], "night.yaml")):
+        arrives = threading.Event()
+        async with opened(monkeypatch, listings=listings, late=("shipped", arrives)) as (pilot, screen):
+
+            def under_cursor(screen: PresetsScreen = screen) -> list[str]:
+                return [line.split()[0].strip(">") or line.split()[1] for line in lines(screen) if line[0] == ">"]
+
+            await wait_for(pilot, lambda screen=screen: len(screen.listings) == 3)  # type: ignore[misc]
+            await pilot.pause()
+            assert under_cursor() == ["wrong.yaml"]
+            await pilot.press(*pressed)
+            arrives.set()
+            await wait_for(pilot, lambda screen=screen: len(screen.listings) == 4)  # type: ignore[misc]
+            await pilot.pause()
+            assert under_cursor() == [at]
+            await pilot.press("down")
+            assert under_cursor() == ["wrong.yaml" if at == "quickstart" else "fast.yaml"], "it was placed once"
+
+
 async def test_a_typed_path_lists_its_folder_is_completed_and_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(monkeypatch) as (pilot, screen):
         field = screen.query_one("#open", Input)
-        field.value = "/made/up/here/n"
+        field.value = " /made/up/here/n "  # as it was copied
         await wait_for(pilot, lambda: len(screen.listed) == 2)
         await pilot.pause()
         assert lines(screen) == [">  night.yaml", "   nightly/", "   cannot be read whole"]

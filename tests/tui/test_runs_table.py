@@ -249,6 +249,13 @@ async def test_columns_are_shown_hidden_carried_and_taken() -> None:
     )
     app = Tiny(Screen)
     async with app.run_test(size=(80, 30)) as pilot:
+        app.push_screen(ColumnsScreen(["loss", "run"]))
+        shown = (await wait_for(pilot, "space shows or hides")).split("\n")
+        within = [" ".join(line.strip(" │").split()) for line in shown if line.strip().startswith("│")]
+        assert [line.split()[:2] for line in within[:2]] == [["✓", "loss"], ["✓", "run"]]
+        keys = "space shows or hides, < > move, d is the usual choice, enter takes it, esc leaves"
+        assert " ".join(within[-2:]) == keys
+        app.pop_screen()
         for pressed, result, at in cases:
             chosen: list[Any] = []
             screen = ColumnsScreen(["run", "state"])

@@ -71,6 +71,12 @@ def test_names_and_keys_are_given_once() -> None:
     keys = [key for entry in catalogue.SCREENS for key in entry.keys.split(",") if key]
     assert len(set(names)) == len(names)
     assert len(set(keys)) == len(keys)
+    places = {entry.name: entry.place for entry in catalogue.SCREENS if entry.place}
+    below = {
+        "runs": "proofs compare proof tune scaling sweep", "gpus": "processes", "live": "diagnosis",
+        "form": "changes presets text",
+    }  # fmt: skip
+    assert places == {name: place for place, screens in below.items() for name in screens.split()}
     shown = [(binding.action, binding.show) for binding in catalogue.key_bindings()]
     footer, header = ("form", "live", "runs"), ("gpus", "doctor")
     assert shown == [(f"show('{name}')", name in footer) for name in (*footer, *header)]

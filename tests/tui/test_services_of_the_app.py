@@ -100,9 +100,10 @@ async def test_keys_and_themes_have_the_names_that_the_terminal_can_show() -> No
     for glyphs, enter in ((RICH, "⏎"), (PLAIN, "enter")):
         async with Tiny(Empty, glyphs).run_test(size=(80, 12)) as pilot:
             names = [
-                pilot.app.get_key_display(Binding(key, "x")) for key in ("enter", "escape", "ctrl+r", "f3", "slash")
+                pilot.app.get_key_display(Binding(key, "x"))
+                for key in ("enter", "escape", "ctrl+r", "f3", "slash", "pagedown", "pageup", "delete", "space")
             ]
-            assert names == [enter, "esc", "ctrl+r", "F3", "/"]
+            assert names == [enter, "esc", "ctrl+r", "F3", "/", "pgdn", "pgup", "del", "space"]
             assert set(OWN_THEMES) < set(pilot.app.available_themes)
             assert tiny(pilot).key("stop") == "x"
             pilot.app.set_keymap({"stop": "ctrl+x,y"})
@@ -142,12 +143,23 @@ def test_a_binding_may_leave_out_a_key_and_has_the_words_of_its_verb() -> None:
 
 def test_keys_that_cannot_be_given_to_a_verb_are_named_and_the_others_are_used() -> None:
     keymap, problems = keys.remapped(
-        {"remedy": "b", "stop": "up", "copy": "tab", "pin": "ctrl+b, ctrl+b", "log": "C, L"}
+        {
+            "remedy": "b",
+            "stop": "up",
+            "copy": "tab",
+            "pin": "ctrl+b, ctrl+b",
+            "log": "C, L",
+            "note": "n,shift+tab",
+            "tags": "ctrl+c",
+        }
     )
     assert keymap == {"pin": "ctrl+b"}
     assert problems == [
         "keys: remedy: these keys cannot be changed",
-        "keys: copy: tab moves the focus or copies the selection, and cannot be used",
+        *(
+            f"keys: {verb}: {key} moves the focus or copies the selection, and cannot be used"
+            for verb, key in (("copy", "tab"), ("note", "shift+tab"), ("tags", "ctrl+c"))
+        ),
         "keys: stop: up is the key of up (the row before); x stays",
         "keys: log: C is the key of columns (choose the columns); l stays",
     ]

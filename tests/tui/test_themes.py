@@ -162,6 +162,25 @@ async def reads_well(pilot: Pilot[Any], where: str) -> None:
     await pilot.pause()
 
 
+def test_colours_mean_the_same_in_every_theme() -> None:
+    """The heavier the load, the nearer to red; what is chosen is green; the present tab stands out from the cursor."""
+
+    def redness(colour: str) -> int:
+        parsed = Color.parse(colour)
+        return parsed.r - parsed.g
+
+    for theme in THEMES:
+        colours = own_colours(theme) | theme.variables
+        assert theme.accent == theme.success, theme.name
+        if theme is not MONOCHROME:
+            assert redness(str(theme.success)) < redness(colours["moderate"]) < redness(colours["heavy"]), theme.name
+            assert redness(str(theme.success)) < redness(str(theme.warning)) < redness(str(theme.error)), theme.name
+        picked, here = (Color.parse(colours[name]) for name in ("picked", "here"))
+        if theme is MONOCHROME:
+            assert picked.rgb < here.rgb
+        assert picked.a <= here.a
+
+
 def test_the_ratio_is_that_of_wcag() -> None:
     assert round(contrast(Color.parse("#777777"), Color.parse("#ffffff")), 2) == 4.48
     assert contrast(Color.parse("black"), Color.parse("white")) == 21

@@ -20,8 +20,8 @@ class Glyphs:
 
     `braille` is True if curves are drawn with braille. `used`, `own`, `free` and `peak` make a gauge. `legend` has one
     mark for each curve, `points` one for each compared run. `grid_*` and `fill`, the area below a curve, are faint.
-    `here` are the two marks around the name of the present screen in the header. `corners` are the corners of an edge,
-    clockwise from the upper left.
+    `here` are the two marks around the name of the present screen in the header. `corners` are the two upper
+    corners of an edge, then the lower ones.
     """
 
     braille: bool
