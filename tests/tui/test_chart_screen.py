@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 
+from gputui.engine.runs import Run
 from gputui.tui.base.settings import Charts
 from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.rows import Row
@@ -16,6 +18,7 @@ from textual.pilot import Pilot
 from textual.reactive import var
 from textual.screen import Screen
 
+from tests.support.answering import Shown
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -142,6 +145,32 @@ async def test_the_cursor_the_visible_part_and_the_values_below_the_chart() -> N
         await pilot.press("0")
         assert view.window is None
         assert not screen.chart.plot.how
+        await pilot.press("right_square_bracket", "G")
+        assert (screen.key, view.cursor) == ("busy", 2.0), "on its newest point, not at the end of the axis"
+
+
+stopped: list[Run] = []
+
+
+class Training(Shown):
+    """The view of a run, which may be running."""
+
+    def __init__(self, run: Run, running: bool) -> None:
+        super().__init__(run)
+        self.can_stop = running
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "stop" or self.can_stop
+
+    def action_stop(self) -> None:  # type: ignore[override]
+        stopped.append(self.meant[0])
+
+
+def test_a_chart_that_is_opened_again_is_the_one_that_was_asked_for() -> None:
+    screen = ChartScreen(Source(), "loss")
+    for key, shown in (("speed", "speed"), ("", "speed"), ("busy", "busy")):
+        screen.opened_again(ChartScreen(Source(), key))
+        assert screen.key == shown
 
 
 async def test_only_the_chart_of_a_running_run_stops_it() -> None:
@@ -154,6 +183,12 @@ async def test_only_the_chart_of_a_running_run_stops_it() -> None:
         await wait_for(pilot, "1/3")
         assert screen.check_action("stop", ()) is False
         assert screen.check_action("axis", ()) is True
+        for running in (False, True):
+            run = Run(Path("/runs/x"))
+            view = ChartScreen(Training(run, running), "loss")
+            assert view.check_action("stop", ()) is running
+            view.action_stop()
+        assert stopped == [run, run], "the run decides whether it can be stopped"
         await pilot.press("x")
         assert not isinstance(app.screen, Ask)
         assert app.screen.query_one(BigChart)

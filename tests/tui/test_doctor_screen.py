@@ -34,7 +34,7 @@ FOUND = [
 class App(BaseApp):
     """The application whose form names a Python."""
 
-    training_python = "/opt/python"  # type: ignore[assignment]
+    training_python = "/opt/python"
 
 
 class Examination:

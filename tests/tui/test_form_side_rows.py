@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.tui.drawing.rows import Row, plain
 from gputui.tui.form.file_text import FileText, file_text
 from gputui.tui.form.form_state import FormState
+from gputui.tui.screens.form import side as side_module
 from gputui.tui.screens.form.side import FormSide
+from textual.geometry import Size
+
+from tests.support.answering import Answering
 
 OPTIONS = {
     "train.epochs": "3", "train.seed": "5", "train.learning_rate": "0.001", "input.batch_size": "32",
@@ -90,6 +97,61 @@ def test_changed_lines_are_counted_and_an_option_that_the_file_lacks_is_named(st
     )
     side._file = None
     assert shown(side, 20) == []
+
+
+def test_each_part_of_the_side_is_shown_from_a_size_of_the_terminal_on(
+    state: FormState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Answering()
+    monkeypatch.setattr(Side, "app", app)
+    side = Side(state)
+    for columns, rows, parts, width in (
+        (159, 40, "", "1fr"), (160, 14, "-broad", "1fr"), (160, 13, "", "1fr"), (171, 40, "-broad", "1fr"),
+        (172, 30, "-broad -file", "54"), (172, 29, "-broad", "54"), (173, 13, "", "55"),
+        (200, 60, "-broad -file", "82"),
+    ):  # fmt: skip
+        side.fit(Size(columns, rows))
+        assert (set(side.classes), str(side.styles.width)) == (set(parts.split()), width), (columns, rows)
+    app.settings.change("form.file_view", False)
+    side.fit(Size(200, 60))
+    assert set(side.classes) == {"-broad"}
+    app.settings.flush()
+
+
+def test_the_runs_and_the_file_of_a_preset_that_is_no_longer_in_the_form_are_not_shown(
+    state: FormState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[Any, Any]] = []
+    shown: list[Any] = []
+    monkeypatch.setattr(side_module, "in_background", lambda _of, read, take: taken.append((read, take)))
+    monkeypatch.setattr(Side, "app", Answering())
+    monkeypatch.setattr(Side, "_show_experience", lambda side: shown.append(side._experience))
+    monkeypatch.setattr(Side, "_show_file", lambda side: shown.append(side._file))
+    side, first = Side(state), state.preset
+    side.fit(Size(200, 60))
+    side.read()
+    side.read()
+    assert len(taken) == 3, "the file is read once, the runs until they have been read"
+    (_, take_runs), (read_file, take_file), _ = taken
+    file = read_file()
+    take_file(file)
+    assert (shown, file) == ([file], file_text(first, state.path, state.opened_text))
+    mine = SimpleNamespace(preset="mine")
+    take_runs(mine)
+    assert shown.pop() is mine
+    other = FormState.open(presets.SHIPPED / "quickstart.yaml")
+    taken.clear()
+    side.load(other)
+    shown.clear()
+    take_runs(mine)
+    take_file(FileText(problem="late"))
+    assert shown == [], "they are of the former preset"
+    assert len(taken) == 2
+    taken[0][1](SimpleNamespace(preset="quickstart"))
+    taken[1][1](FileText())
+    assert [type(each) for each in shown] == [SimpleNamespace, FileText]
+    side.read()
+    assert len(taken) == 2, "all of it has been read"
 
 
 def test_long_lines_go_on_in_indented_rows_which_belong_to_their_option(tmp_path: Path) -> None:

@@ -318,6 +318,7 @@ def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
     assert together.rank == max(one.rank for one in together.matches) > min(one.rank for one in together.matches)
     assert together.elsewhere == max(together.matches, key=lambda one: one.rank)
     assert (suggestion(" Bach Size "), suggestion("learning rat")) == ("batch_size", "learning_rate")
+    assert suggestion("lr_schedul") == "lr_schedule", "another name of an option"
     assert [list(marked(text, ("batch",))) for text in ("The Batch rebatch", "rebatch")] == [[(4, 9)], [(2, 7)]]
     assert around("one two three four five six seven eight", ("six",), 20) == "…four five six seve…"
     assert around("one two three four", ("one",), 12) == "one two thr…"
@@ -332,6 +333,8 @@ def test_values_are_written_as_yaml_reads_them() -> None:
         ([True], "[true]"), ({}, "{}"), ({"a": 1}, "{a: 1}"), (["a", None], "[a, null]"), ("x: y", "x: y"),
     ):  # fmt: skip
         assert to_text(value) == text
+    words = [f"name-{number}" for number in range(40)]
+    assert to_text(words) == f"[{', '.join(words)}]", "a field has one line"
     assert to_value(INFO["workload.data"], " digits ") == "digits"
     assert to_value(INFO["train.epochs"], " 3 ") == 3
 

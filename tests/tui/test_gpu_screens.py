@@ -14,9 +14,11 @@ from gputui.engine.telemetry import chips
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs
 from gputui.tui.base.settings import Charts
 from gputui.tui.drawing import charts
+from gputui.tui.drawing.live.layout import arrange_whole
+from gputui.tui.drawing.plot.scales import soon
 from gputui.tui.reading.machine import Line, Users
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
-from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.snapshot import Message, Snapshot
 from gputui.tui.screens.gpus import screen as gpus_screen
 from gputui.tui.screens.gpus.screen import GpusScreen, ProcessesScreen
 from gputui.tui.widgets.gpu_cards import GpuCards
@@ -135,6 +137,29 @@ async def gpus(pilot: Pilot[None], machine: type[Machine], *given: Snapshot) -> 
     return screen
 
 
+async def test_beside_a_run_the_host_is_not_alone(machine: type[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone: list[Any] = []
+    for name in ("host", "host_line"):
+
+        def note(*given: Any, name: str = name) -> Any:
+            alone.append((name, given[-1]))
+            return [] if name == "host_line" else [[]]
+
+        monkeypatch.setattr(gpus_screen, name, note)
+    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, GpusScreen))
+        for run in (None, Run(Path("/runs/cnn"))):
+            machine.run = run
+            for gpus_now, name in ((GPUS, "host_line"), ((), "host")):
+                reason = "" if gpus_now else "none"
+                screen = await gpus(
+                    pilot, machine, Snapshot(host=HOST, gpus=gpus_now, gpu_seconds=1.0, no_gpu_reason=reason)
+                )
+                assert alone[-1] == (name, run is None)
+                screen.foot(80)
+                assert alone[-1] == ("host_line", run is None), "below its charts, too"
+
+
 async def test_the_title_says_which_gpus_there_are_and_how_often_they_are_read(machine: type[Machine]) -> None:
     h100 = "H100 80GB"
     two = (Gpu(0, name="NVIDIA H100 80GB"), Gpu(1, name="NVIDIA H100 80GB"), Gpu(2, name="Tesla T4"), Gpu(3))
@@ -174,6 +199,36 @@ async def test_without_gpus_the_reason_and_what_follows_from_it_stand_there(
         assert screen.query_one("#devices").display
         assert [screen.query_one(name).size.height for name in ("#devices", "#host")] == [21, 1]
         assert not screen.query_one("#messages").display
+
+
+async def test_the_cards_have_the_room_that_messages_the_host_and_their_edges_leave(
+    machine: type[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    shown: list[Any] = []
+    show = GpuCards.show
+
+    def arrange_and_note(*given: Any) -> Any:
+        asked.append(given)
+        return arrange_whole(*given)
+
+    def show_and_note(cards: GpuCards, *given: Any) -> None:
+        shown.append(given)
+        show(cards, *given)
+
+    monkeypatch.setattr(gpus_screen, "arrange_whole", arrange_and_note)
+    monkeypatch.setattr(GpuCards, "show", show_and_note)
+    slow = (Message("slow", "the driver is slow"),)
+    async with Tiny(GpusScreen).run_test(size=(97, 32)) as pilot:
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, GpusScreen))
+        for (width, height), warnings, around in (
+            ((97, 32), (), 0), ((98, 31), (), 0), ((98, 32), (), 2), ((98, 32), slow, 2),
+        ):  # fmt: skip
+            await pilot.resize_terminal(width, height)
+            await gpus(pilot, machine, Snapshot(host=HOST, gpus=GPUS, gpu_seconds=1.0, elapsed=71.0, warnings=warnings))
+            assert asked[-1] == (width - 2 - around, height - 2 - len(warnings) - 1 - around, 3)
+            assert shown[-1] == (GPUS, soon(71.0), arrange_whole(*asked[-1]), bool(around))
+    assert soon(71.0) > 71.0, "the axis goes on"
 
 
 async def test_gpus_that_were_shown_stay_until_the_driver_has_answered_again(machine: type[Machine]) -> None:

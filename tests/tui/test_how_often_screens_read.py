@@ -11,6 +11,7 @@ import pytest
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.engine.trials.record import UNREAD
+from gputui.tui.drawing import charts
 from gputui.tui.reading.machine import Users
 from gputui.tui.reading.proofs import SearchReading
 from gputui.tui.reading.run.snapshot import Snapshot
@@ -120,7 +121,7 @@ def test_curves_are_shown_when_all_runs_are_read_and_read_every_second_until_all
             return self.run.id == "b" and self.polls == 1
 
     monkeypatch.setattr(compared_curves, "RunReader", Reader)
-    monkeypatch.setattr(compared_curves.drawn_charts, "MOST_COMPARED", 2)
+    monkeypatch.setattr(charts, "MOST_COMPARED", 2)
     made = [Run(Path("/runs") / name) for name in "abc"]
     screen, leaving, seen = CompareScreen(made), Leaving(9), list[Any]()
     assert screen.catching_up

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import pytest
 from gputui.engine.runs import Run, titles
+from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing.live import phases
+from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
 from gputui.tui.reading.earlier_starts import EarlierStarts
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run.reader import Picture
-from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.snapshot import Message, Snapshot
 from gputui.tui.screens.live import screen as live_screen
 from gputui.tui.screens.live import view as live_view
 from gputui.tui.screens.live.screen import LiveScreen
@@ -215,6 +217,30 @@ def test_title_tags_note_and_description_stand_in_the_head_and_the_title_over_a_
     monkeypatch.setattr(Run, "number", property(lambda run: None))
     view.pictures(1)
     assert view.screen.about == str(titles.title_of(run))
+
+
+def test_why_a_run_waits_its_messages_and_its_workers_share_the_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = Read(monkeypatch, run, Reader())
+    monkeypatch.setattr(LiveScreen, "glyphs", PLAIN)
+    warnings = tuple(Message(f"w{number}", f"warning {number}") for number in range(3))
+    workers = {"workers": [{"index": 1, "address": "b:1\x1b", "missing": "no news for 9 s"}]}
+    now = Snapshot(phase="training", started={"step": 0}, warnings=warnings, workers=workers)
+    view.screen.set_reactive(cast("Any", LiveScreen).latest, Picture(now))
+    queued = ["place 2: needs a GPU"]
+    many = ["! warning 2                             3 warnings: m shows all"]
+    each = [f"! warning {number}" for number in range(3)]
+    worker = ["worker 1 (b:1?): no news for 9 s"]
+    for waiting, height, lines in (
+        (None, 1, many), (None, 2, ["! warning 1", *many]), (None, 3, each), (None, 4, [*each, *worker]),
+        (Waiting("r1", 2, why="needs a GPU"), 2, [*queued, *many]),
+        (Waiting("r1", 2, why="needs a GPU"), 4, [*queued, *each]),
+        (Waiting("r1", 2, why="needs a GPU"), 5, [*queued, *each, *worker]),
+    ):  # fmt: skip
+        view.screen.waiting = waiting
+        assert [plain(row).rstrip() for row in view.screen._messages(63, height)] == lines, height
+    view.screen.set_reactive(cast("Any", LiveScreen).latest, Picture(Snapshot(phase="starting")))
+    rows = [plain(row).strip() for row in view.screen._messages(63, 9)]
+    assert rows[1].split() == ["place", "2", "of", "1"], "it has never begun: each item has a row"
 
 
 # ---- keys -----------------------------------------------------------------------------------------------

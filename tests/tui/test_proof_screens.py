@@ -327,7 +327,8 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
         await pilot.press("home", "d")
         assert told(pilot) == "the proof goes on; stop it before deleting it"
         await pilot.press("enter")
-        assert [proof.id for _, proof in tiny(pilot).opened] == ["going"]
+        await pilot.press("down", "enter")
+        assert [proof.id for _, proof in tiny(pilot).opened] == ["going", "done"]
         await pilot.resize_terminal(95, 16)
         await pilot.pause()
         assert "size" not in lines_of(pilot.app).split("\n")[1].split()

@@ -266,8 +266,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("diagnosis", "changes", "all_of_them"), [(DIAGNOSIS, "3 changes", "9 min"), ({}, "", ""), (HEALTHY, "", "")]
-)
+    ("diagnosis", "changes", "all_of_them"),
+    [
+        (DIAGNOSIS, "3 changes", "9 min"), ({}, "", ""), (HEALTHY, "", ""),
+        ({"remedies": [{"advice": "look after the disk"}]}, "", ""),
+    ],
+)  # fmt: skip
 def test_before_a_proof_the_user_is_told_what_is_measured_and_how_long_it_takes(
     home: Path, quick: Any, monkeypatch: pytest.MonkeyPatch, diagnosis: Any, changes: str, all_of_them: str
 ) -> None:

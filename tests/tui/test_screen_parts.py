@@ -78,6 +78,40 @@ async def test_a_screen_that_was_hidden_for_more_than_a_second_is_old_until_it_h
             now[0] += 100.0
 
 
+async def test_new_readings_begin_when_the_former_have_ended_and_the_last_end_with_the_screen() -> None:
+    class Covered(Reading):
+        """Reads on while another screen lies over it."""
+
+        FOLLOWS_COVERED = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.ended = 0
+
+        def readings(self, leaving: threading.Event) -> Iterator[int]:
+            yield from super().readings(leaving)
+            self.ended += 1
+
+    screen = Covered()
+    async with Tiny(Screen).run_test(size=(60, 10)) as pilot:
+        await pilot.app.push_screen(screen)
+        await wait_for(pilot, lambda: screen.latest == 1)
+        screen.goes_on.clear()
+        screen.read_again()
+        await wait_for(pilot, lambda: screen.begun == 2)
+        screen.read_again()
+        await pilot.pause(0.05)
+        assert (screen.begun, screen.ended) == (2, 1), "the driver has not answered yet"
+        screen.goes_on.set()
+        await wait_for(pilot, lambda: screen.latest == 3)
+        await pilot.app.push_screen(Screen())
+        await pilot.pause(0.05)
+        assert (screen.begun, screen.ended) == (3, 2)
+        pilot.app.pop_screen()
+        pilot.app.pop_screen()
+        await wait_for(pilot, lambda: screen.ended == 3, 50)
+
+
 class Headed(Screen[None]):
     def __init__(self, title: bool) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from gputui.tui.base.settings import declared
 from gputui.tui.base.themes import THEMES
 from gputui.tui.screens.dialogs import AskText
 from gputui.tui.screens.settings import AskSetting, SettingsRows, SettingsScreen, parsed
+from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
@@ -104,6 +105,9 @@ async def test_a_default_comes_back_and_each_change_can_be_taken_back() -> None:
         await pilot.press("enter")
         shown = await wait_for(pilot, f"* log.wrap             {'off' if before else 'on'}")
         assert "* log.fold" not in shown
+        prompts = {str(option.id): option.prompt for option in screen.query_one(SettingsRows).options}
+        bold = {key for key, text in prompts.items() if isinstance(text, Content) and _is_bold(text, 23)}
+        assert bold == {"log.wrap"}, "the value that is not the default"
         assert not screen.keys_without_use
         at(pilot, "log.fold")
         await pilot.press("enter")
@@ -155,6 +159,10 @@ async def test_a_default_comes_back_and_each_change_can_be_taken_back() -> None:
             kept = value(pilot, key)
             await pilot.press("d")
             assert (value(pilot, key), len(screen.acts_here.newest_first)) == (kept, 0)
+
+
+def _is_bold(text: Content, at: int) -> bool:
+    return any(span.style == "bold" for span in text.spans if span.start <= at < span.end)
 
 
 @pytest.mark.parametrize(

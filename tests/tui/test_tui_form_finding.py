@@ -13,6 +13,7 @@ from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.changes import LEAST, shared
+from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_row import OptionRow
 from textual.widgets import Static
 
@@ -165,6 +166,11 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
             await go(pilot, begin)
             await pilot.press(key)
             assert screen.options.last_key == at[to], (begin, key)
+        for key in ("m", "tab"):
+            await pilot.press(key)
+            assert screen.query_one(Findings).has_focus
+            await pilot.press(key)
+            assert screen.options.rows[at[1]].has_focus, "back where it was"
         await pilot.press("u")
         await wait_for(pilot, lambda: not screen.state.modified)
         pilot.app.clear_notifications()
