@@ -111,6 +111,8 @@ def _parsed(path: Path, shown: str) -> ast.Module:
         raise EntryFault(f"{shown} is nested too deeply for Python to read it", "give another file") from None
     except SyntaxError as fault:
         line = f": {fault.text.strip()[:120]}" if fault.text and fault.text.strip() else ""
+        if not fault.lineno:  # a null byte, or an unknown encoding
+            raise EntryFault(f"{shown}: {fault.msg}", "correct the file") from None
         raise EntryFault(f"{shown}:{fault.lineno}: {fault.msg}{line}", "correct the line") from None
     except ValueError as fault:
         raise EntryFault(f"{shown} is not valid Python: {fault}", "give another file") from None

@@ -15,7 +15,7 @@ from gputui.engine.files import run_numbers, writing
 from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
-from gputui.engine.runs import Run, RunError, all_runs, titles
+from gputui.engine.runs import Run, RunError, all_runs, part_of_sweep, titles
 from gputui.engine.runs.titles import record
 from gputui.engine.system import locks
 from gputui.tui import cli
@@ -157,6 +157,26 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert f"{three[0].id}); give more of the id" in said(capsys, "note", three[0].id[:4], code=WRONG)[1]
     assert said(capsys, "runs", "--tag", "none") == ("No run matches; gputui runs without filters lists all.\n", "")
     assert "'a,b' cannot be a tag: " in said(capsys, "runs", "--tag", "a,b", code=WRONG)[1]
+
+
+def test_the_row_of_a_sweep_is_the_same_however_few_rows_are_asked_for(
+    three: list[Run], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for hour, (sweep, names) in enumerate((("20260921-090000-vit", "ab"), ("20260921-090000-cnn", "cdef")), 20):
+        for name in names:
+            run = recorded.write(home, name=f"20260921-{hour}0000-trial-{name}", gpus=0, seconds=20)
+            run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(sweep, None, {}, 1))
+            os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * hour,) * 2)
+            run.file("kept").write_bytes(b"x" * 2**20)
+    for last, states in ((1, ["4"]), (2, ["4", "2"]), (3, ["4", "2", "mlp"]), (4, ["4", "2", "mlp", "vit"])):
+        head, *rows = said(capsys, "runs", "--last", str(last))[0].splitlines()
+        assert head.split()[0] == "name"
+        assert len(rows) == last
+        for row, state in zip(rows, states, strict=True):
+            assert (f"sweep {state} of {state}," if state.isdigit() else three[0].id[:8]) in row, (last, row)
+            assert not state.isdigit() or re.search(rf" {state}\.\d MiB ", row), "the size of all its trials"
+    assert len(said(capsys, "runs", "--json", "--last", "2")[0].splitlines()) == 2, "programs get each run"
+    assert len(said(capsys, "runs", "--state", "done")[0].splitlines()) == 1 + 6 + 1, "filters look at each run"
 
 
 def test_without_runs_the_command_that_makes_one_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,6 +353,36 @@ def test_the_end_of_a_long_log_has_its_epochs_at_their_times(
     assert [line.partition("  ")[0] for line in whole[-5:]] == shown
     assert len([line for line in whole if line == "x" * 99]) == 700
     assert said(capsys, "logs", run.id, "-n", "690")[0].splitlines() == whole[-690:], "of more than a block"
+
+
+def test_the_end_of_a_log_of_long_lines_begins_with_a_whole_line(
+    three: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{number:03} {'x' * 2995}" for number in range(100)]
+    three[0].file("engine.log").write_text("\n".join(lines) + "\n")
+    shown = said(capsys, "logs", three[0].id, "-n", "60")[0].splitlines()
+    assert shown == lines[-len(shown) :]
+    assert len(shown) == 2**16 // 3000, "of the last 64 KiB"
+    assert said(capsys, "logs", three[0].id, "-n", "1")[0].splitlines() == lines[-1:]
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2"), ("-n", "1")], ids=" ".join)
+def test_a_line_that_is_half_written_is_followed_to_its_end(
+    words: tuple[str, ...], three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, more = three[2].file("engine.log"), iter(["o\nthr", "ee\r", "\nfo\tur", ""])
+    log.write_text("one\ntw")
+    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", lambda _: None)
+
+    def is_active(run: Run) -> bool:
+        with run.file("engine.log").open("a", newline="") as stream:
+            stream.write(text := next(more))
+        return bool(text)
+
+    monkeypatch.setattr(Run, "is_active", property(is_active))
+    shown = said(capsys, "logs", three[2].id, "-f", *words, code=1)[0]
+    assert shown == ("one\n" + "two\nthree\nfo      ur")
+    assert list(more) == []
 
 
 def test_a_run_that_is_just_resumed_has_its_earlier_epochs_before_that_line(

@@ -101,6 +101,24 @@ def test_code_for_a_newer_python_is_left_to_that_python(tmp_path: Path) -> None:
         examine("train.py:build", tmp_path)
 
 
+UNREADABLE = {  # the content of a file, what is said of it, and what to do
+    b"x = 1\0\n": ("source code string cannot contain null bytes", "correct the file"),
+    b"# coding: nope\n": ("unknown encoding: nope", "correct the file"),
+    b"x = " + b"-" * 20_000 + b"1\n": ("is nested too deeply for Python to read it", "give another file"),
+    b"if x:\n  pass\n" + b"elif y:\n  pass\n" * 1500: ("is nested too deeply to be checked", "give another file"),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE, ids=[words for words, _ in UNREADABLE.values()])
+def test_a_file_that_cannot_be_read_as_python_is_named_without_a_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(content)
+    what, change = UNREADABLE[content]
+    with pytest.raises(EntryFault) as fault:
+        examine("train.py:build", tmp_path)
+    gap = " " if what.startswith("is ") else ": "
+    assert (fault.value.message, fault.value.change) == (f"train.py{gap}{what}", change)
+
+
 @pytest.mark.parametrize(("minor", "is_refused"), [(-1, True), (0, True), (1, False)])
 def test_what_is_no_python_for_this_one_is_refused_unless_a_newer_one_trains(
     minor: int, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

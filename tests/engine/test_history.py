@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.files import run_numbers
 from gputui.engine.options.validation import preset_schema
 from gputui.engine.runs import Run, RunError, folders, history, liveness
 from gputui.engine.runs.event_reading import read_events
@@ -89,6 +90,9 @@ def test_what_is_written_where_and_why_not(
     text, err = said("--tensorboard")
     (file,) = (tmp_path / run.id).iterdir()
     assert (text, err) == (f"{run.id}/{file.name} written; tensorboard --logdir {run.id} shows it\n", "")
+    run_numbers.file_of(run.path).write_text(f"{run.id}\n")
+    assert said("r1", "--tensorboard", code=2)[1].startswith(f"{run.id} exists"), "the folder has the whole id"
+    run_numbers.file_of(run.path).unlink()
     run.file("events.jsonl").write_text(f"{json.dumps(EVENTS[0])}\nno JSON\n")
     damage = f"{run.name}: line 2 of events.jsonl is damaged, left out"
     assert said(code=2) == ("", f"{damage}\n{run.name} has no figures\n")

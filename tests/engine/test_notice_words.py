@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.notify import notice, sending, targets
+from gputui.engine.notify import notice, of_runs, sending, targets
 from gputui.engine.notify.notice import Notice
 from gputui.engine.notify.targets import TargetFault, Targets
 from gputui.engine.runs import Run, titles
-from gputui.engine.runs.events import EVENTS_FILE, EpochEnd
+from gputui.engine.runs.events import EVENTS_FILE, EpochEnd, Event, Warn
 from gputui.engine.runs.parsing import EventWriter
 
 RUN = Notice(
@@ -43,7 +43,15 @@ def test_a_command_gets_the_texts_and_numbers_as_variables() -> None:
     assert "GPUTUI_NOTICE_METRICS" not in variables
     picked = {name: variables[f"GPUTUI_NOTICE_{name}"] for name in ("FAILED", "SECONDS", "BEST", "BEST_EPOCH", "TITLE")}
     assert picked == {"FAILED": "0", "SECONDS": "2.5", "BEST": "", "BEST_EPOCH": "3", "TITLE": "x" * 1000}
-    assert RUN.variables()["GPUTUI_NOTICE_FAILED"] == "1"
+    assert RUN.variables() == {
+        f"GPUTUI_NOTICE_{name}": text
+        for name, text in {
+            "KIND": "run", "OUTCOME": "oom", "FAILED": "1", "ID": "2026-one", "NAME": "r7", "TITLE": "one: xla",
+            "SECONDS": "3725.0", "BEST_METRIC": "val_loss", "BEST": "0.125", "BEST_EPOCH": "3", "RESULT": "",
+            "ERROR": "out of memory\x07", "FOLDER": "/runs/one", "HOST": "box", "SUBJECT": RUN.subject,
+            "TEXT": RUN.words,
+        }.items()
+    }  # fmt: skip
     assert json.loads(RUN.as_json()) == RUN.as_dict()
 
 
@@ -69,6 +77,19 @@ def test_what_is_posted_has_its_form_and_the_address_its_variables() -> None:
         "slack": (json.dumps({"text": RUN.words}), "application/json"),
     }
     assert sending.address("$HOST/${TOKEN}/x", {"HOST": "https://a", "TOKEN": "t"}) == "https://a/t/x"
+    assert sending.address("https://a/$", {}) == "https://a/$"
+    for url, missing in (("$A/${B}", "B"), ("$A/${B}/$C", "B"), ("${C}/$A/$B", "C"), ("$A_B", "A_B")):
+        with pytest.raises(Exception, match=rf"^the variable {missing} is not set where the run was started$"):
+            sending.address(url, {"A": "https://a"})
+    with pytest.raises(Exception, match=r"^the address does not begin with https:// or http://$"):
+        sending.address("${A}", {"A": "ftp://a"})
+
+
+def test_each_way_that_failed_is_a_warning_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Event] = []
+    monkeypatch.setattr(sending, "send_to", lambda find, make: ["no command", "no address"])
+    of_runs.send(Run(runs.create("one", "schema: 1\n").path), told.append)
+    assert told == [Warn(kind="notice", message="no command"), Warn(kind="notice", message="no address")]
 
 
 def test_a_failure_to_find_the_targets_is_one_line() -> None:

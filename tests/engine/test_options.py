@@ -89,6 +89,32 @@ def test_the_catalogue_knows_types_from_the_annotations() -> None:
     assert not known["input.prefetch"].about.gpu_only
 
 
+def test_what_each_option_declares_besides_the_tables_of_the_documents(snapshot: Any) -> None:
+    lines = []
+    for info in OPTIONS:
+        about = info.about
+        kinds = {"bool": info.is_bool, "number": info.is_number, "only words": info.only_choices}
+        parts = {
+            "words": info.choices, "takes": tuple(kind for kind, holds in kinds.items() if holds), "own": about.own,
+            "part": about.part, "examples": about.examples, "learning": about.learning, "unit": about.unit,
+            "not exported": about.not_exported, "other names": about.other_names, "not offered": about.not_offered,
+        }  # fmt: skip
+        lines += [info.key, *(f"    {name}: {part}" for name, part in parts.items() if part)]
+    lines += [f"{name} is private" for name, group in GROUPS.items() if group.private]
+    assert "\n".join(lines) == snapshot
+
+
+def test_options_share_no_list_or_mapping_of_their_defaults() -> None:
+    first, second = Options(), Options()
+    kept = [
+        (info.key, *(getattr(getattr(options, info.group), info.name) for options in (first, second)))
+        for info in OPTIONS
+    ]
+    mutable = [key for key, one, _ in kept if isinstance(one, list | dict)]
+    assert {"workload.shape", "workload.args", "run.follow"} >= set(mutable) >= {"workload.shape", "workload.args"}
+    assert [key for key, one, other in kept if key in mutable and one is other] == []
+
+
 def test_a_range_that_is_told_is_the_range_that_holds() -> None:
     for info in OPTIONS:
         for side, beyond in (("from", -1), ("to", 1)):

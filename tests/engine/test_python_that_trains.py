@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import checks
 from gputui.engine.checks import Finding
-from gputui.engine.interpreter import interpreter, supported_versions
+from gputui.engine.interpreter import installed, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 
 from tests.support.environments import VERSIONS, stand_in
@@ -94,3 +94,34 @@ def test_the_remedies_for_a_run_that_is_resumed_name_its_own_preset(
     assert changes(sys.executable) == [("error", f"{ways}, or {install}")]
     (own,) = checks.of_packages(None)
     assert own.change == f"set run.python (or GPUTUI_PYTHON) to the Python of an environment that has it, or {install}"
+
+
+def test_how_another_tensorflow_was_built_is_read_from_its_files(tmp_path: Path) -> None:
+    names = '["sm_60", "sm_89", "compute_90", "other"]'
+    build = 'collections.OrderedDict([("cuda_version", "12.5.1"), ("is_cuda_build", True), ("{}", {})])'
+    whole = f"import collections\nbuild_info = {build.format('cuda_compute_capabilities', names)}\n"
+    for number, (text, info, targets, newest) in enumerate((
+        (whole, {"cuda_version": "12.5.1", "is_cuda_build": True,
+                 "cuda_compute_capabilities": ["sm_60", "sm_89", "compute_90", "other"]}, [(6, 0), (8, 9)], (9, 0)),
+        (whole.replace("compute_90", "sm_120"), None, [(6, 0), (8, 9), (12, 0)], (12, 0)),
+        ("build_info = collections.OrderedDict([(a, b)])\n", {}, [], None),
+        ("build_info = collections.OrderedDict([('a' 1)])\n", {}, [], None), ("build_info = {}\n", {}, [], None),
+        (None, {}, [], None),
+    )):  # fmt: skip
+        folder = tmp_path / str(number)
+        python = str(stand_in(folder / "python", packages=VERSIONS | {"pip": "25.0"}))
+        file = folder / "tensorflow" / "python" / "platform" / "build_info.py"
+        file.parent.mkdir(parents=True)
+        if text is not None:
+            file.write_text(text)
+        with installed.of(python):
+            assert info is None or installed.build_info() == info
+            assert (installed.capabilities(), installed.newest_target()) == (targets, newest)
+            assert installed.cuda_version() == ((12, 5) if newest else None)
+            assert installed.site("tensorflow/python") == folder / "tensorflow" / "python"
+            assert installed.site("tensorflow/other") is None
+            assert installed.install("numpy") == f"{python} -m pip install 'numpy'"
+    with installed.of(str(tmp_path / "gone")):
+        assert (installed.build_info(), installed.has_tensorflow(), installed.site("tensorflow")) == ({}, False, None)
+        assert (installed.tensorflow_version(), installed.keras_version(), installed.cudnn()) == (None, None, None)
+    assert (installed.install("keras"), installed.install("a>=1")) == ("pip install keras", "pip install 'a>=1'")
