@@ -151,7 +151,7 @@ def test_a_cache_is_a_folder_that_is_there_or_will_be_made(cache: str, level: st
 
 
 def test_findings_of_a_preset_come_in_their_order_and_those_of_a_screen_refuse_several_machines() -> None:
-    preset = presets.defaults(["strategy.kind=multi_worker", "epochs=200"])
+    preset = presets.defaults(["strategy.kind=multi_worker", "epochs=200", "on_oom=halve"])
     levels = ["error", "warning", "note"]
     found = checks.of_preset(preset, NONE)
     assert [each.level for each in found[:-1]] == sorted((each.level for each in found[:-1]), key=levels.index)
@@ -161,6 +161,7 @@ def test_findings_of_a_preset_come_in_their_order_and_those_of_a_screen_refuse_s
         ("error", "a training on several machines is started by its command, not from a screen")
     ]  # fmt: skip
     assert [each for each in found if each.options != ("strategy.kind",)] == on_screen[1:]
+    assert ("run.on_oom", "strategy.kind") in {each.options for each in on_screen}, "what is wrong besides stays"
     single = presets.defaults(["epochs=200"])
     assert checks.on_screen(single, NONE) == checks.of_preset(single, NONE)
     assert str(found[-1]) == (

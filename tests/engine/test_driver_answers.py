@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pynvml
 import pytest
 from gputui.engine.doctor import nvml_query
@@ -19,6 +22,8 @@ from gputui.engine.telemetry.gpu_totals import GpuTotals
 from gputui.engine.telemetry.nvml import connection, reasons
 from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable, Reason
 from gputui.engine.telemetry.nvml.xid_errors import DriverError, DriverErrors
+
+from tests.support.front_door import until
 
 
 def error(code: int) -> Exception:
@@ -285,7 +290,8 @@ def test_details_of_a_gpu_are_read_from_the_drivers_forms(monkeypatch: pytest.Mo
     assert nvml_query.details(0).get("licensed") is None
 
 
-def test_a_python_that_does_not_start_or_end_is_known() -> None:
+def test_a_python_that_does_not_start_or_end_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("X", "that of this process")
     missing = Child("", {}, python="/nowhere/python")
     output = missing.output(time.monotonic() + 60)
     assert output is not None
@@ -293,9 +299,18 @@ def test_a_python_that_does_not_start_or_end_is_known() -> None:
     said = Child("import os, sys; print(os.environ['X']); sys.stderr.write('w'); sys.exit(3)", {"X": "y"}, "-S")
     assert said.output(time.monotonic() + 60) == Output(3, "y\n", "w")
     assert said.seconds > 0
-    hangs = Child("import time; time.sleep(600)", {}, "-S", python=sys.executable)
-    assert hangs.output(time.monotonic()) is None
-    assert hangs.seconds > 0
+    file = tmp_path / "pid"
+    deaf = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(file)!r}, 'w').write(str(os.getpid()))"
+    hangs = Child(f"import os, signal, time; {deaf}; time.sleep(600)", {}, "-S", python=sys.executable)
+    until(lambda: file.exists() and file.read_text() != "")
+    process = psutil.Process(int(file.read_text()))
+    try:
+        assert hangs.output(time.monotonic()) is None
+        assert hangs.seconds > 0
+        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, seconds=30)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 # ---- processes and totals ------------------------------------------------------------------------

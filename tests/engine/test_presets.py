@@ -96,7 +96,8 @@ def test_own_code_takes_the_place_of_a_bases_model_and_data(tmp_path: Path) -> N
         assert preset.options.workload.entry is None
     assert presets.resolve(str(base), ["entry=null"]).options.workload.model == "mlp"
     base.write_text("workload: {entry: null, model: mlp}\n")
-    assert presets.resolve(str(base)).options.workload.model == "mlp"
+    child.write_text("extends: base.yaml\nworkload: {entry: null}\n")
+    assert [presets.resolve(str(path)).options.workload.model for path in (base, child)] == ["mlp", "mlp"]
 
 
 def test_a_typed_path_takes_the_place_of_one_that_counts_from_its_file(
@@ -256,6 +257,12 @@ def _default(key: str) -> object:
 
 def test_the_last_of_two_settings_wins() -> None:
     assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
+
+
+@pytest.mark.parametrize(("version", "shown"), [("true", "True"), ("2", "2"), ("'1'", "'1'"), ("[1]", "[1]")])
+def test_a_version_that_is_not_read_is_named(version: str, shown: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", f"train: {{epochs: 2}}\nschema_version: {version}\n")
+    assert problem(path) == f"{path}:2: schema_version: this gputui reads version 1, not {shown}"
 
 
 # ---- what is said when it is wrong ------------------------------------------------------------

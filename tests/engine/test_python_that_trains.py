@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from gputui.engine import checks
 from gputui.engine.checks import Finding
-from gputui.engine.interpreter import installed, interpreter, supported_versions
+from gputui.engine.interpreter import installed, installed_query, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 
-from tests.support.environments import VERSIONS, stand_in
+from tests.support.environments import VERSIONS, script, stand_in
 
 KEY = ("run.python",)
 OLD, NEW = {"tensorflow": "2.17.1", "pip": "25.0"}, {"tensorflow": "2.99.0", "keras": "3.99.0"}
@@ -125,3 +127,43 @@ def test_how_another_tensorflow_was_built_is_read_from_its_files(tmp_path: Path)
         assert (installed.build_info(), installed.has_tensorflow(), installed.site("tensorflow")) == ({}, False, None)
         assert (installed.tensorflow_version(), installed.keras_version(), installed.cudnn()) == (None, None, None)
     assert (installed.install("keras"), installed.install("a>=1")) == ("pip install keras", "pip install 'a>=1'")
+
+
+def test_pip_is_named_alone_where_the_shell_finds_that_of_gputuis_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_, other = tmp_path / "bin", tmp_path / "other"
+    for folder in (bin_, other):
+        script(folder / "pip", "true")
+    monkeypatch.setattr(sys, "executable", str(bin_ / "python"))
+    own = Interpreter(sys.executable, (3, 12, 1), {"keras-nightly": "3"}, {}, ())
+    elsewhere = replace(own, python="/b/my env/bin/python")
+    with_pip = {"pip": "25"}
+    for path, packages, of_own in (
+        (f"{bin_}:{other}", {}, "pip install"), (f"{other}:{bin_}", {}, f"uv pip install --python {sys.executable}"),
+        (f"{other}:{bin_}", with_pip, f"{sys.executable} -m pip install"), (str(bin_), with_pip, "pip install"),
+    ):  # fmt: skip
+        monkeypatch.setenv("PATH", path)
+        assert replace(own, packages=packages).install("numpy") == f"{of_own} 'numpy'", path
+    for packages, command in ((with_pip, "'/b/my env/bin/python' -m pip install"),
+                              ({}, "uv pip install --python '/b/my env/bin/python'")):  # fmt: skip
+        assert replace(elsewhere, packages=packages).install("numpy") == f"{command} 'numpy'"
+    monkeypatch.setenv("PATH", str(bin_))
+    assert own.install("keras>=3.10") == "pip uninstall -y keras-nightly && pip install 'keras>=3.10'"
+    assert own.install("numpy") == "pip install 'numpy'"
+
+
+def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = script(tmp_path / "python", f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    told: list[str] = []
+    monkeypatch.setattr(installed_query, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(interpreter, "notice", told.append)
+    (finding,) = checks.of_packages(str(python))
+    assert (finding.level, finding.message) == ("error", f"{python} does not answer within 0.5 s")
+    assert told == [str(python)]
+    pid = tmp_path / "pid"
+    assert not pid.exists() or not pid.read_text().strip() or not psutil.pid_exists(int(pid.read_text()))
+    assert interpreter.slow() is None
