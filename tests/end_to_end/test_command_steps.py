@@ -238,6 +238,22 @@ def test_a_program_waits_for_its_gpus_and_a_signal_that_ends_it_is_told(leased: 
     assert capfd.readouterr().err == "3 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all\n"
 
 
+def test_gpus_are_given_back_if_the_program_cannot_be_started(
+    leased: list[str], tmp_path: Path, capfd: Printed
+) -> None:
+    program = tmp_path / "train"
+    program.write_bytes(b"\0 no program")
+    program.chmod(0o755)
+    assert cli.run(["lease", "--wait", "1", str(program)]) == 2
+    assert capfd.readouterr().err.splitlines()[2:] == [
+        "on GPU 1, 0", "GPU 1 is still in use", f"{program}: Exec format error",
+    ]  # fmt: skip
+    assert leased[1:] == ["leased free:1 for train", "given back ['lease']"]
+    program.chmod(0o644)
+    assert cli.run(["lease", "1", str(program)]) == 2
+    assert capfd.readouterr().err == f"there is no program {program}\n"
+
+
 @pytest.mark.parametrize("name", ["HUP", "TERM"])
 def test_a_signal_for_the_command_is_passed_on_to_the_program(name: str, leased: list[str], capfd: Printed) -> None:
     number = signal.Signals[f"SIG{name}"]

@@ -91,8 +91,12 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
 ) -> None:
     no_runner(monkeypatch)
     named, any_one, held = waiting(visible=[1]), waiting(visible="free:1"), waiting(visible=[0])
-    add(held, named, any_one)
+    of_slurm = waiting(visible=[0])
+    add(of_slurm, held, named, any_one)
     entry_changes.hold(held.id)
+    queued_first = entries.read(of_slurm.id)
+    assert queued_first is not None
+    entries.write(replace(queued_first, slurm_job="7"))
     boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(2)]
     monkeypatch.setattr(free_gpus, "read", lambda: boxes)
     assert cli.run(("gpus", "--json")) == 0
