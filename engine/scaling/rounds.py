@@ -101,10 +101,10 @@ class Rounds:
                 raise Stopped
             if trial.outcome in FINAL:
                 break
-        why = proof_sentences.outcome(trial)
+        point.decision, point.why = "failed", proof_sentences.outcome(trial)
         if point is self.scaling.points[0]:
-            raise BaselineFailed(f"{self._what(point)} could not be measured, with which all are compared: {why}")
-        point.decision, point.why = "failed", why
+            what = self._what(point)
+            raise BaselineFailed(f"{what} could not be measured, with which all are compared: {point.why}")
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
         """Return the trial of a point in the round `number`; `attempt` is 1, or 2 for its repetition. Raises Stopped.

@@ -22,17 +22,8 @@ from gputui.engine.trials import record as records
 from gputui.engine.trials.change_texts import changes as in_words
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 
+from tests.support.courses import Clock, rounded
 from tests.support.proving import Figures, Planted, proving
-
-
-class Clock:
-    """Seconds, which only trials move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -93,15 +84,7 @@ def _of_record(written: dict[str, Any]) -> Iterator[str]:
 
 
 def _line(values: dict[str, Any], *left_out: str) -> str:
-    return json.dumps(_rounded({key: value for key, value in values.items() if key not in left_out}))
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items() if each not in (None, "", [], {})}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return json.dumps(rounded({key: value for key, value in values.items() if key not in left_out}))
 
 
 def input_helps(options: Options, before: int) -> Planted:

@@ -25,23 +25,11 @@ from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
+from tests.support.courses import Clock, rounded
 from tests.support.swept import Timed, request_of
 
 RATES = "learning_rate=1e-3,2e-3,3e-3"
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
-
-
-class Clock:
-    """Seconds, which only trainings move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return 1_790_000_000.0 + self.now
 
 
 @pytest.fixture
@@ -130,21 +118,13 @@ def _of_record(written: dict[str, Any]) -> Iterator[str]:
     sweep = written["sweep"]
     for trial in sweep["trials"]:
         known = {name: value for name, value in trial.items() if value not in (None, "", 0, [])}
-        yield f"trial: {json.dumps(_rounded(known))}"
+        yield f"trial: {json.dumps(rounded(known, 10, ()))}"
     known = {name: value for name, value in sweep.items() if name not in ("trials", "settings")}
-    yield f"sweep: {json.dumps(_rounded(known))}"
+    yield f"sweep: {json.dumps(rounded(known, 10, ()))}"
     kept = {name: written[name] for name in ("changes_kept", "ended_because", "budget_seconds", "seconds", "doing")}
-    yield f"record: {json.dumps(_rounded(kept))}"
+    yield f"record: {json.dumps(rounded(kept, 10, ()))}"
     before, after = ((written[name] or "").splitlines() for name in ("preset_before", "preset_after"))
     yield f"rate in the preset: {[text for text in after if 'learning_rate:' in text and text not in before]}"
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 def drawn(count: int, sampler: str = "random", **more: Any) -> Request:

@@ -115,6 +115,37 @@ def test_the_time_that_is_left() -> None:
     assert search_sentences.left_in_words(None, 600.0) == ""
 
 
+@pytest.mark.parametrize(
+    ("losses", "limits", "decisions", "text"),
+    [
+        ([], {}, [], "not proven in pairs"),
+        (["no worse", "not judged"], {}, [], "not proven in pairs"),
+        (["no worse", "worse"], {}, [], "not chosen"),
+        (["worse"], {"allow_worse_loss": True}, [], "not proven in pairs"),
+        (["worse"], {"allow_worse_loss": True}, ["rejected"], "not chosen"),
+        ([], {}, ["rejected"], "not chosen"),
+        ([], {}, ["failed"], "not chosen"),
+        ([], {}, ["rejected", "undecided"], "not proven in pairs"),
+        ([], {}, ["undecided", "rejected"], "not chosen"),
+        ([], {}, ["stopped"], "not proven in pairs"),
+    ],
+)
+def test_what_has_become_of_the_best_settings_of_a_search_that_has_kept_nothing(
+    losses: list[str], limits: dict[str, Any], decisions: list[str], text: str
+) -> None:
+    best = {"tried": XLA, "settings": XLA, "decision": "kept", "why": "+50.0 %"}
+    search = {"best": XLA, "candidates": [best], "limits": limits,
+              "losses": [{"settings": XLA, "decision": each} for each in losses]}  # fmt: skip
+    record = searched(search, comparisons=[{"changes": XLA, "decision": each} for each in decisions])
+    assert search_sentences.unproven(record) == text
+    kept = searched(search, changes_kept=XLA)
+    assert search_sentences.outcome(typed(Candidate, best), kept) == "kept"
+    if losses or decisions:
+        assert search_sentences.outcome(typed(Candidate, best), searched(search, changes_kept=BATCH)) == (
+            search_sentences.unproven(searched(search, changes_kept=BATCH))
+        )
+
+
 # ---- losses ---------------------------------------------------------------------------------------
 
 CHECK: dict[str, Any] = {"settings": BATCH, "of": "validation", "samples": 8085, "passes": 5, "loss_a": 0.5,
@@ -412,6 +443,7 @@ def test_the_largest_batch_that_was_trained() -> None:
         "no batch was found that leaves a tenth of the memory free: batch 8 takes 5.0 GiB of the 10.0 GiB that you "
         "allow; even 1 is too large"
     )
+    assert fitted(fits=None, largest_batch=None).endswith(" that the host has free"), "whether 1 fits is not known"
     again = point | {"peak_bytes": 7 * GIB}
     assert fitted(points=[point, again, small]).endswith(": 7.0 GiB of 10.0 GiB"), "the most that it has taken"
     line = {"base_bytes": GIB, "bytes_per_sample": GIB / 2, "points": [point | {"predicted_bytes": 3 * GIB}]}

@@ -24,21 +24,12 @@ from gputui.engine.trials.search_record import Limits
 from gputui.engine.trials.trial import Trial
 from gputui.engine.tune import tune_request
 
+from tests.support.courses import Clock, rounded
 from tests.support.proving import Figures, Planted, searching_in_time
 
 MIB = 2**20
 # Options that each trial sets by itself, and that are told in other words or never.
 BY_ITSELF = ("run.", "notify.", "train.seed", "train.epochs", "train.steps_per_epoch")
-
-
-class Clock:
-    """Seconds, which only trials move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -57,19 +48,13 @@ def asked(*settings: str, **limits: Any) -> Request:
     return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
 
 
-def rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items() if each not in (None, "", [], {}, False)}
-    if isinstance(value, list):
-        return [rounded(each) for each in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
 def line(values: dict[str, Any], *left_out: str) -> str:
     """The values in a line, without those that are empty; trials by their names and outcomes."""
     trials = [f"{each['run']} {each['outcome']}{'!' if each['disturbed'] else ''}" for each in values.get("trials", ())]
     shown = {key: value for key, value in values.items() if key not in (*left_out, "trials")}
-    return json.dumps(rounded(plain(shown) | ({"trials": ", ".join(trials)} if trials else {})))
+    return json.dumps(
+        rounded(plain(shown) | ({"trials": ", ".join(trials)} if trials else {}), empty=(None, "", [], {}, False))
+    )
 
 
 def short(changes: Mapping[str, Any]) -> str:
