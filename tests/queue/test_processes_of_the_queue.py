@@ -12,8 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gputui.engine import checks, presets
+from gputui.engine.checks import Finding
 from gputui.engine.files.places import proofs_folder
 from gputui.engine.leases import start_devices
+from gputui.engine.presets import Preset
+from gputui.engine.process import launch
 from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
@@ -31,7 +35,7 @@ from gputui.engine.queue import (
 from gputui.engine.queue.entries import Entry
 from gputui.engine.queue.free_devices import CPU, DeviceReader
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner
-from gputui.engine.runs import ASKED_BY_PERSON, RunError
+from gputui.engine.runs import ASKED_BY_PERSON, Run, RunError
 from gputui.engine.system import locks
 
 from tests.support.queued import add, no_runner, waiting
@@ -281,3 +285,44 @@ def test_a_job_of_slurm_whose_measurement_runs_already_starts_nothing(
     words = f"{measurement.id} is running, or another gputui is using it"
     assert (capsys.readouterr().out, measurement.record.error) == (f"{words}\n", words)
     assert entries.all_entries() == ()
+
+
+# ---- a run in a job of Slurm ---------------------------------------------------------------------
+
+
+def test_a_run_in_a_job_of_slurm_is_launched_with_all_devices_of_the_job_unless_its_options_conflict(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[Any] = []
+
+    def begin(run: Run, preset: Preset, among: object) -> str:
+        begun.append((run.id, preset.options.train.epochs, among))
+        return "an engine"
+
+    def ends(entry: Entry, process: object, _stops: object) -> None:
+        begun.append((entry.state, process))
+        entry.folder.file("result.json").write_text('{"outcome": "stopped"}')
+
+    def found(preset: Preset, _machine: object) -> list[Finding]:
+        levels = ("warning",) if preset.options.train.epochs == 7 else ("warning", "error", "error")
+        return [Finding(level, ("train.epochs",), f"{level} {place}", "set it") for place, level in enumerate(levels)]
+
+    monkeypatch.setattr(launch, "begin", begin)
+    monkeypatch.setattr(checks, "of_preset", found)
+    monkeypatch.setattr(slurm_job, "_wait", ends)
+    monkeypatch.setattr(slurm_job, "Requests", lambda: SimpleNamespace(is_by_slurm=False))
+    made = [launch.create_queued(presets.resolve("quickstart", ["visible=none", f"epochs={n}"])) for n in (7, 8)]
+    for run, code in zip(made, (0, REFUSED), strict=True):
+        entry = entries.add(run)
+        with entries.locked():
+            entries.write(replace(entry, slurm_job="", code="new"))
+        assert slurm_job.carry_out(run.id, "7") == code
+        assert entries.all_entries() == ()
+    assert begun == [(made[0].id, 7, None), ("running", "an engine")]
+    words = str(Finding("error", ("train.epochs",), "error 1", "set it"))
+    assert capsys.readouterr().out.splitlines() == [
+        f"{made[0].id} trains in job 7 on {os.uname().nodename}", f"{made[0].id} has ended: stopped", words
+    ]  # fmt: skip
+    result = made[1].result
+    assert result is not None
+    assert (result["outcome"], result["error"]) == ("error", {"kind": "queue", "message": words, "hint": ""})
