@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +17,26 @@ from gputui.engine import presets, runs
 from gputui.engine.files import writing
 from gputui.engine.leases import free_gpus
 from gputui.engine.notify import of_runs
-from gputui.engine.process import launch, resuming, supervisor
+from gputui.engine.process import launch, live_diagnosis, resuming, supervisor
 from gputui.engine.process.ending import NOTHING_SAVED, Evidence, classify, out_of_memory, with_hint
 from gputui.engine.process.known_failures import RESUME
+from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run, RunError, checkpoint_files, results
 from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import TELEMETRY_FILE, Fault, Finished, Warn
+from gputui.engine.runs.events import (
+    TELEMETRY_FILE,
+    Diagnosis,
+    Event,
+    Fault,
+    Finished,
+    MemoryAnswer,
+    Progress,
+    Warn,
+    XlaAnswer,
+)
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.results import Report
 from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system import descendants
@@ -344,3 +357,90 @@ def test_a_run_with_the_same_name_and_options_is_taken_whatever_its_code_and_an_
     newer.file("preset.yaml").write_text("broken: [")
     assert resuming.of_preset(preset, waits.append) == run
     assert (waits, len(runs.all_runs())) == ([], 2)
+
+
+def test_a_run_whose_options_the_engine_has_changed_is_the_one_that_was_asked_for(home: Path) -> None:
+    preset = presets.resolve("quickstart", ["epochs=3", "batch_size=64"])
+    run = launch.create(launch.settle(preset, Path.cwd()))
+    run.file("result.json").write_text('{"outcome": "oom"}')
+    kept = presets.resolve(str(run.file("preset.yaml")))
+    clock = RunClock.launched()
+    writer = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
+    for number, (before, after) in enumerate(((64, 32), (32, 16)), 1):
+        writer.emit(MemoryAnswer(
+            answer="halve", number=number, option="input.batch_size", before=before, after=after,
+            ran_out_after_step=7, resumes_at_step=None, message="",
+        ))  # fmt: skip
+    writer.emit(XlaAnswer(
+        option="compile.xla", before=kept.options.compile.xla, after=False, resumes_at_step=None, error="", message=""
+    ))  # fmt: skip
+    writer.close()
+    options = replace(
+        kept.options, input=replace(kept.options.input, batch_size=16), compile=replace(kept.options.compile, xla=False)
+    )
+    run.file("preset.yaml").write_text(replace(kept, options=options).to_yaml())
+    assert resuming.of_preset(preset, lambda _text: None) == run
+    other = presets.resolve("quickstart", ["epochs=3", "batch_size=16"])
+    assert resuming.of_preset(other, lambda _text: None) is None, "that was not asked for"
+
+
+def test_why_a_run_that_goes_on_or_waits_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended()
+    for state in ("starting", "running", "stopping", "waiting"):
+        monkeypatch.setattr(Run, "state", property(lambda _, state=state: state))
+        assert resuming.why_not(run) == f"{run.name} is {state}"
+
+
+# ---- the diagnosis while a run goes on -----------------------------------------------------------
+
+
+class Waits:
+    """The event that ends a thread: its waits act and pass no time."""
+
+    def __init__(self, *acts: Callable[[], None]) -> None:
+        self._acts = list(acts)
+
+    def wait(self, seconds: float) -> bool:
+        assert seconds == live_diagnosis.INTERVAL_SECONDS
+        if not self._acts:
+            return True
+        self._acts.pop(0)()
+        return False
+
+
+def test_a_diagnosis_is_made_of_what_has_happened_since_the_launch_and_once_more_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "preset.yaml").write_text(presets.defaults([]).to_yaml())
+    run, told, made = Run(tmp_path), list[Event](), list[int]()
+    writer = EventWriter(run.file("events.jsonl"), "r", RunClock(5.0, RunClock.launched().mark))
+
+    def diagnose(_measurements: object) -> Diagnosis:
+        made.append(len(made) + 1)
+        if len(made) == 5:
+            raise ValueError("broken")
+        return Diagnosis(verdict="healthy", sentence=str(len(made)), confidence=0.5, steps=9)
+
+    progress = Progress(
+        epoch=1, epochs=1, step=1, steps=9, samples_per_second=3.0, step_ms_p50=1.0, step_ms_p95=None, input_wait=0.0,
+        loss=None, metrics={}, eta_seconds=None,
+    )  # fmt: skip
+
+    def happens(t: float) -> Callable[[], None]:
+        return lambda: writer.emit(progress, t)
+
+    monkeypatch.setattr(live_diagnosis, "diagnose", diagnose)
+    monkeypatch.setattr(live_diagnosis.time, "monotonic", lambda: 1.0)  # type: ignore[attr-defined]
+    thread = LiveDiagnosis(run, told.append, RunClock(100.0, 0.0))
+    nothing: Callable[[], None] = lambda: None  # noqa: E731
+    thread._done = Waits(  # type: ignore[assignment]
+        nothing, happens(50.0), happens(101.0), nothing, happens(102.0), happens(103.0)
+    )
+    thread.run()
+    assert [event.sentence for event in told if isinstance(event, Diagnosis)] == ["1", "4"], "too soon but at the end"
+    assert made == [1, 2, 3, 4], "not for what was before the launch, and not without news"
+    thread._done = Waits(happens(104.0), nothing)  # type: ignore[assignment]
+    thread.run()
+    assert "ValueError: broken" in capsys.readouterr().err
+    assert len(told) == 2, "the run goes on"
+    writer.close()

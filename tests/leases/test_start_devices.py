@@ -278,13 +278,15 @@ def test_a_search_and_a_measurement_of_scaling_lease_every_visible_gpu(
 ) -> None:
     asked: list[bool] = []
 
-    def leased(_options: Options, _what: str, *, among: object, all_visible: bool) -> Any:
+    def lease_devices(
+        _options: Options, what: str, _tell: object, *, among: object = "any", all_visible: bool = False
+    ) -> Any:
         asked.append(all_visible)
-        raise NotFree(f"no GPU of {among} is free")
+        raise NotFree(f"no GPU of {among} is free for {what}")
 
-    monkeypatch.setattr(folder, "leased", leased)
+    monkeypatch.setattr(start_devices, "lease_devices", lease_devices)
     for kind in ("tune", "scaling", "ab", "loop", "rate"):
         proof = folder.create(request.of_opened(kind, presets.resolve("quickstart"), None))
-        with pytest.raises(ProofError, match="no GPU of None is free"):
+        with pytest.raises(ProofError, match=r"^no GPU of None is free for quickstart$"):
             folder.start(proof)
     assert asked == [True, True, False, False, False]
