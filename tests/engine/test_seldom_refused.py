@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.files import run_numbers
+from gputui.engine.files.appending import LineFile
 from gputui.engine.leases.start_devices import Devices
 from gputui.engine.process import launch
 from gputui.engine.queue import entries, queue_settings, user_service
@@ -260,6 +261,39 @@ def test_a_file_that_cannot_be_read_any_more_is_told_with_its_first_damaged_line
     os.close(reader)
     os.close(writer)
     assert (taken.result, list(taken.lines), taken.lost_events) == ({"outcome": "ok"}, lines[:3], 7), "of 16 KiB"
+
+
+def test_lines_that_have_waited_are_written_in_blocks_whole_and_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write, blocks = tmp_path / "lines", os.write, list[int]()
+    path.write_text("of a killed process")
+    room = [0]
+
+    def limited(descriptor: int, block: Any) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, block[: room[0]])
+        room[0] -= written
+        blocks.append(len(block))
+        return written
+
+    monkeypatch.setattr(os, "write", limited)
+    file = LineFile(path)
+    lines = ["a" * 30_000, "b" * 30_000, "c" * 70_000, "d", "e" * 65_535]
+    for line in lines:
+        assert file.append(line) is None
+    assert (file.lines, file.waiting, file.missing) == (lines, 5, 5)
+    room[0] = 40_000
+    assert (file.flush(), file.waiting, file.reason) == (None, 4, "No space left on device")
+    assert path.read_text() == f"of a killed process\n{lines[0]}\n", "of a line no part stays"
+    blocks.clear()
+    room[0] = 10**6
+    gap = file.flush()
+    assert gap is not None
+    assert (gap.late, gap.lost, blocks) == (5, 0, [30_001, 70_001, 2, 65_536])
+    file.close()
+    assert path.read_text().split("\n")[1:] == [*lines, ""]
 
 
 # ---- the queue -----------------------------------------------------------------------------------
