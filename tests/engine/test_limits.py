@@ -125,6 +125,55 @@ def test_rates_are_those_since_the_last_reading_without_the_loopback(monkeypatch
     assert [unasked.read().network_rx_bytes_per_second for _ in range(2)] == [None, None]
 
 
+class OfThisHost:
+    """Stands for psutil.Process: engine and trainer have figures of their own, which grow with each question."""
+
+    def __init__(self, pid: int = 0) -> None:
+        if pid == 9:
+            raise psutil.NoSuchProcess(pid)
+        self.pid, self.asked = pid, 0
+
+    def memory_info(self) -> SimpleNamespace:
+        return SimpleNamespace(rss=1000 + self.pid)
+
+    def cpu_percent(self) -> float:
+        self.asked += 1
+        return 10.0 * self.asked + self.pid
+
+    def io_counters(self) -> SimpleNamespace:
+        return SimpleNamespace(read_bytes=5000 * self.asked, read_chars=10**9 * self.asked)
+
+
+def test_a_reading_of_the_host_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    memory = SimpleNamespace(total=4000, available=1500)
+    nics = {"eth0": SimpleNamespace(bytes_recv=300, bytes_sent=100)}
+    for name, answer in (
+        ("Process", OfThisHost), ("cpu_percent", lambda: 62.5), ("cpu_count", lambda: 4),
+        ("cpu_times_percent", lambda: SimpleNamespace(iowait=12.345, idle=50.0)),
+        ("net_io_counters", lambda pernic: nics),
+    ):  # fmt: skip
+        monkeypatch.setattr(psutil, name, answer)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resource_limits, "memory", lambda: memory)
+    monkeypatch.setattr(host, "_descendants", lambda pid: [3] if pid == 5 else [])
+    read = Host(5, network=True)
+    first = read.read()
+    assert first == HostReading(
+        cpu=0.625, others_cpu=round(0.625 - (0.2 + 0.25 + 0.13) / 4, 3), io_wait=0.123, memory_used_bytes=2500,
+        memory_total_bytes=4000, engine_bytes=1000, engine_cpu=0.2, trainer_bytes=1005, trainer_cpu=0.25,
+        trainer_read_bytes_per_second=None, network_rx_bytes_per_second=None, network_tx_bytes_per_second=None,
+    )  # fmt: skip
+    now[0] += 2.0
+    nics["eth0"] = SimpleNamespace(bytes_recv=700, bytes_sent=200)
+    later = read.read()
+    assert (later.engine_cpu, later.trainer_cpu, later.trainer_read_bytes_per_second) == (0.3, 0.35, 2500)
+    assert (later.network_rx_bytes_per_second, later.network_tx_bytes_per_second) == (200, 50)
+    gone = Host(9).read()
+    assert (gone.trainer_bytes, gone.trainer_cpu, gone.trainer_read_bytes_per_second, gone.others_cpu) == (None,) * 4
+    assert (gone.engine_bytes, gone.network_rx_bytes_per_second) == (1000, None)
+
+
 def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)

@@ -123,9 +123,10 @@ def test_a_follower_that_has_died_is_started_again_three_times(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(written.run, monkeypatch, "mlflow")
-    for number in range(3):
+    states: tuple[State, ...] = ("following", "waiting", "starting")
+    for number, state in enumerate(states):
         engine.returncodes["mlflow"] = -9
-        assert engine.look("mlflow", "following", is_alive=False) == [
+        assert engine.look("mlflow", state, is_alive=False) == [
             "the follower for mlflow has ended, and is started again"
         ]
         assert (engine.started, engine.followers.pids) == (["mlflow"] * (number + 2), [number + 2])
