@@ -132,12 +132,9 @@ class Supervisor:
 
     def _attend(self) -> None:
         """Take readings and supervise the present trainer until it has ended and the result is written."""
-        sampler = Sampler(
-            self.events,
-            self.trainer.pid,
-            self.run_options["sample_seconds"],
-            pcie=self.run_options.get("pcie", False),
-        )
+        seconds, pcie = self.run_options["sample_seconds"], self.run_options.get("pcie", False)
+        network = run_cluster.of_run(self.run) is not None
+        sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network)
         sampler.start()
         try:
             self._watch()

@@ -24,6 +24,7 @@ from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, Event, MemoryAnswer, Started, Warn, XlaAnswer
+from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system import descendants, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
@@ -216,7 +217,7 @@ def test_the_readings_end_with_the_trainer_and_what_it_has_left_is_ended(
         return
     engine._attend()
     assert made.did == ["reads", "watches", "finds", "stops", "leaves", "removes"], "the GPUs are read until then"
-    assert asked == [((os.getpid(), 0.5), {"pcie": True}), (os.getpid(), [11, 12])]
+    assert asked == [((os.getpid(), 0.5), {"pcie": True, "network": False}), (os.getpid(), [11, 12])]
     assert engine.lost_gpus == ["GPU 1"]
     (warning,) = made.told()
     assert isinstance(warning, Warn)
