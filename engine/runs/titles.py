@@ -87,14 +87,11 @@ def title_of(run: Run) -> Title:
     return replace(title, changes=(*title.changes, *_place(run)))
 
 
-def with_name(run: Run, title: str = "") -> str:
+def with_name(run: Run) -> str:
     """Return the short name and the title of a run, such as `r42 fast: batch_size=256`; only the title if the run has
     no number.
-
-    `title` is the title if the caller has it already.
     """
-    title = title or str(title_of(run))
-    return title if run.number is None else f"{run.name} {title}"
+    return title(run) if run.number is None else f"{run.name} {title(run)}"
 
 
 def _place(run: Run) -> Iterator[str]:

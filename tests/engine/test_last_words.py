@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -360,7 +361,7 @@ def test_a_run_with_the_same_name_and_options_is_taken_whatever_its_code_and_an_
 
 
 def test_a_run_whose_options_the_engine_has_changed_is_the_one_that_was_asked_for(home: Path) -> None:
-    preset = presets.resolve("quickstart", ["epochs=3", "batch_size=64"])
+    preset = presets.resolve("quickstart", ["epochs=3", "batch_size=64", "compile.xla=auto"])
     run = launch.create(launch.settle(preset, Path.cwd()))
     run.file("result.json").write_text('{"outcome": "oom"}')
     kept = presets.resolve(str(run.file("preset.yaml")))
@@ -372,7 +373,7 @@ def test_a_run_whose_options_the_engine_has_changed_is_the_one_that_was_asked_fo
             ran_out_after_step=7, resumes_at_step=None, message="",
         ))  # fmt: skip
     writer.emit(XlaAnswer(
-        option="compile.xla", before=kept.options.compile.xla, after=False, resumes_at_step=None, error="", message=""
+        option="compile.xla", before="auto", after=False, resumes_at_step=None, error="", message=""
     ))  # fmt: skip
     writer.close()
     options = replace(
@@ -385,9 +386,10 @@ def test_a_run_whose_options_the_engine_has_changed_is_the_one_that_was_asked_fo
 
 
 def test_why_a_run_that_goes_on_or_waits_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ended()
+    run, states = ended(), list[str]()
+    monkeypatch.setattr(Run, "state", property(lambda _: states[-1]))
     for state in ("starting", "running", "stopping", "waiting"):
-        monkeypatch.setattr(Run, "state", property(lambda _, state=state: state))
+        states.append(state)
         assert resuming.why_not(run) == f"{run.name} is {state}"
 
 
@@ -427,12 +429,14 @@ def test_a_diagnosis_is_made_of_what_has_happened_since_the_launch_and_once_more
     )  # fmt: skip
 
     def happens(t: float) -> Callable[[], None]:
-        return lambda: writer.emit(progress, t)
+        return partial(writer.emit, progress, t)
 
     monkeypatch.setattr(live_diagnosis, "diagnose", diagnose)
-    monkeypatch.setattr(live_diagnosis.time, "monotonic", lambda: 1.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr("gputui.engine.process.live_diagnosis.time.monotonic", lambda: 1.0)
     thread = LiveDiagnosis(run, told.append, RunClock(100.0, 0.0))
-    nothing: Callable[[], None] = lambda: None  # noqa: E731
+
+    def nothing() -> None: ...
+
     thread._done = Waits(  # type: ignore[assignment]
         nothing, happens(50.0), happens(101.0), nothing, happens(102.0), happens(103.0)
     )

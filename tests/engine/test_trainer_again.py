@@ -223,6 +223,9 @@ def test_the_readings_end_with_the_trainer_and_what_it_has_left_is_ended(
     assert isinstance(warning, Warn)
     assert (warning.kind, warning.hint) == ("left_behind", descendants.HINT)
     assert warning.message == ("1 process that was started in this run outlived it and had to be ended: loader (pid 7)")
+    engine.run.file("cluster.json").write_text(Cluster(("a:1", "b:1"), 1, "Slurm").as_file())
+    engine._attend()
+    assert asked[2] == ((os.getpid(), 0.5), {"pcie": True, "network": True}), "if several machines train"
 
 
 def test_the_evidence_of_an_end_is_whole(made: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
