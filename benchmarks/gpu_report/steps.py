@@ -363,8 +363,9 @@ def proof(lab: Lab) -> str:
     minutes = lab.size.proof_minutes
     only = ("--only", "precision", *(() if lab.quick else ("--only", "xla")), "--minutes", f"{minutes:g}")
     settings = lab.image_model(**strategies()["single"])
-    search = lab.answer("tune", "--preset", "quickstart", *given(settings), *only, "--seconds", "2", "--anyway",
-                    limit_seconds=60 * minutes + 120)  # fmt: skip
+    seconds = min(2.0, lab.size.seconds)  # of a trial
+    search = lab.answer("tune", "--preset", "quickstart", *given(settings), *only, "--seconds", f"{seconds:g}",
+                    "--anyway", limit_seconds=60 * minutes + 120)  # fmt: skip
     head = ("what", "change", "samples/s", "gain", "decision", "SM MHz", "W", "slowed by power", "by heat", "disturbed")
     rows = [
         _measured(each["reason"] or each["stage"], each["settings"], each) for each in search["search"]["candidates"]
