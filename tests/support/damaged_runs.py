@@ -74,7 +74,7 @@ def home_of_two(home: Path) -> Path:
             home,
             name=name,
             gpus=2,
-            seconds=40,
+            seconds=16,
             input_stages={"stages": stages, "buffer_fill": 0.1},
             diagnosis=diagnosis,
             warnings=(("memory", "little is left"),),
