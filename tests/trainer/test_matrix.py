@@ -32,24 +32,32 @@ def refused(*settings: str) -> str:
     return next((str(finding) for finding in findings if finding.level == "error"), "")
 
 
+ALL = tuple(itertools.product(range(len(STRATEGIES)), range(len(PRECISIONS)), range(len(XLA)), range(len(TOGETHER))))
+# Half of them train: each two values of two options meet in several.
+TRAINED = [places for places in ALL if sum(places) % 2 == 0]
+
+
+def combination(places: tuple[int, int, int, int]) -> tuple[str, ...]:
+    strategy, precision, xla, together = places
+    kind = f"strategy.kind={STRATEGIES[strategy]}"
+    return (kind, f"policy={PRECISIONS[precision]}", f"xla={XLA[xla]}", f"steps_per_execution={TOGETHER[together]}")
+
+
+def test_no_combination_is_refused() -> None:
+    assert [found for places in ALL if (found := refused(*SMALL, *combination(places)))] == []
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "precision", "xla", "together"), itertools.product(STRATEGIES, PRECISIONS, XLA, TOGETHER)
-)
-def test_each_combination_learns_or_is_refused(
-    strategy: str, precision: str, xla: str, together: int, build: Build
-) -> None:
+@pytest.mark.parametrize("settings", map(combination, TRAINED), ids="-".join)
+def test_each_combination_learns(settings: tuple[str, ...], build: Build) -> None:
     # 13 steps are not divisible by 3: the last execution of the epoch is a smaller one.
-    settings = (f"strategy.kind={strategy}", f"policy={precision}", f"xla={xla}", f"steps_per_execution={together}")
-    wanted = (*SMALL, *settings, "epochs=2", "steps_per_epoch=13")
-    assert not refused(*wanted)
-    training = build(*wanted).train()
+    training = build(*SMALL, *settings, "epochs=2", "steps_per_epoch=13").train()
     first, last = training.losses()
     assert math.isfinite(first)
     assert last < 0.9 * first
     assert training.loop.step == 26
     assert training.events("progress")[-1]["skipped_steps"] in (None, 0)
-    replicas = 2 if strategy == "mirrored" else 1
+    replicas = 2 if "strategy.kind=mirrored" in settings else 1
     assert training.loop.built.model.distribute_strategy.num_replicas_in_sync == replicas
 
 
