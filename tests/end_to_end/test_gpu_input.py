@@ -63,9 +63,8 @@ def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_tr
 
 def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) -> None:
     assert len(told["micro_batches"]) == 4
-    for name, (whole, *peaks) in told["micro_batches"].items():
-        for parts, peak in enumerate(peaks, 2):
-            assert peak < 1.3 * whole / parts, (name, parts, whole, peak)
+    for name, (whole, peak) in told["micro_batches"].items():
+        assert peak < 1.3 * whole / 4, (name, whole, peak)
 
 
 def test_what_cudnn_takes_to_choose_its_algorithms_is_no_part_of_the_peak(told: dict[str, Any]) -> None:

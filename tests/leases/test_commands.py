@@ -14,7 +14,7 @@ from gputui.engine.leases import memory_needs
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
-from tests.support.front_door import COMMAND
+from tests.support.front_door import COMMAND, until
 from tests.support.idle import idle
 
 pytest_plugins = ("tests.support.fakegpu.fixture", "tests.support.fakenvml.fixture")
@@ -109,7 +109,6 @@ def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path
     newest = runs.all_runs()[0]
     assert json.loads(newest.file("options.json").read_text())["device"]["visible"] == chosen[-1]
     answer(box, "stop", runs.all_runs()[1].id)
-    while runs.all_runs()[1].is_active:
-        pass
+    until(lambda: not runs.all_runs()[1].is_active)
     _, output, _ = answer(box, "gpus", "--json")
     assert [json.loads(line)["free"] for line in output.splitlines()] == [True, True]

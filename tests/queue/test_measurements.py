@@ -32,6 +32,16 @@ from tests.support.queued import Said, Trainings, add, no_runner, states, waitin
 
 Begun = list[tuple[str, list[str]]]
 CHANGE = ("--preset", "quickstart", "--set", "steps_per_execution=4")
+# Of a training that cannot begin with the change: the measurement has its decision after two trials.
+CODE = """
+import keras, numpy as np
+def build(context):
+    if context.args["broken"]:
+        raise ValueError("broken")
+    x = np.ones((64, 4), "float32")
+    return {"model": keras.Sequential([keras.layers.Dense(1)]), "loss": "mse", "train": (x, x[:, :1])}
+"""
+PRESET = "workload: {entry: 'train.py:build', args: {broken: false}}\ninput: {batch_size: 4}\ntrain: {seed: 1}\n"
 
 
 def queued(after: str | None = None) -> Proof:
@@ -42,10 +52,13 @@ def queued(after: str | None = None) -> Proof:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
-def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(home: Path) -> None:
+def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "mine.yaml").write_text(PRESET)
+    change = ("--preset", str(tmp_path / "mine.yaml"), "--set", "args={broken: true}")
     gputui("queue", "pause")
     run = gputui("--preset", "quickstart", "--set", "epochs=1", "--queue").stdout.strip()
-    done = gputui("ab", *CHANGE, "--seconds", "0.2", "--queue", "--after", run)
+    done = gputui("ab", *change, "--seconds", "0.2", "--queue", "--after", run)
     assert done.returncode == 0, done.stderr
     proof = folder.find(done.stdout.strip())
     assert done.stderr == "place 2 in the queue, needs the CPU: the queue is paused; gputui queue start goes on\n"
@@ -56,7 +69,9 @@ def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal
     gputui("queue", "start")
     until(lambda: proof.state == "running")
     until(lambda: proof.state == "done")
-    assert proof.record.comparisons[0].decision in ("faster", "slower", "no difference", "undecided")
+    (comparison,) = proof.record.comparisons
+    assert comparison.decision == "failed"
+    assert [(trial.side, trial.outcome) for trial in comparison.trials] == [("a", "ok"), ("b", "error")]
     assert proof.record.started_t >= jobs.job_of(run).end_of().at - 1, "the wait is no part of it"
     until(lambda: not entries.all_entries())
     until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))

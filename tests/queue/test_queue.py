@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pwd
@@ -30,6 +31,13 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
+LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
+
+
+@functools.cache
+def losses_left_alone() -> dict[str, float]:
+    """The last metrics of a training with the settings LEARNING that nothing interrupts."""
+    return dict(trained(*LEARNING).of("epoch")[-1]["metrics"])
 
 
 def queued(*more: str) -> Run:
@@ -79,22 +87,19 @@ def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_alone() -> None:
-    more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "give_way=true", "workload.samples=2048")
-    run = queued(*(word for setting in more for word in ("--set", setting)))
+    run = queued(*(word for setting in (*LEARNING, "give_way=true") for word in ("--set", setting)))
     until(lambda: happened(run, "progress"))
     entry_changes.ask_to_yield(run.id)
     until(lambda: run.state == "ok" or len(happened(run, "started")) > 1)
     assert len(list(run.path.glob("result-*.json"))) == 1, "it was too short to give way"
     until(lambda: run.state == "ok")
-    alone = trained(*more)
-    assert last_losses(run) == alone.of("epoch")[-1]["metrics"]
+    assert last_losses(run) == losses_left_alone()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopped() -> None:
-    more = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
-    words = [word for setting in more for word in ("--set", setting)]
+    words = [word for setting in LEARNING for word in ("--set", setting)]
     run = runs.find(gputui("--preset", "quickstart", *words, "--detach").stdout.strip())
     until(lambda: happened(run, "epoch"))
     gputui("stop", run.id)
@@ -111,7 +116,7 @@ def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopp
     first, second = happened(run, "started")
     assert second["t"] > first["t"]
     assert len(happened(run, "epoch")) == 6, "it went on from its checkpoint"
-    assert last_losses(run) == trained(*more).of("epoch")[-1]["metrics"]
+    assert last_losses(run) == losses_left_alone()
 
 
 def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
