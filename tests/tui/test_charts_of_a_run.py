@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.tui.base.glyphs import PLAIN
+from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs
 from gputui.tui.base.settings import Charts
 from gputui.tui.drawing import charts
 from gputui.tui.drawing.live import chart_foot, head
@@ -193,8 +193,8 @@ def test_a_logarithm_needs_all_readings_of_a_point_to_be_above_zero() -> None:
     assert (list(drawable(kept).y), drawable(kept).breaks) == ([10.0, 1.0], frozenset({1}))
 
 
-def picture(plot: Plot, height: int) -> str:
-    return "\n".join(plain(row).rstrip() for row in draw(plot, 27, height, PLAIN)[0])
+def picture(plot: Plot, height: int, glyphs: Glyphs = PLAIN) -> str:
+    return "\n".join(plain(row).rstrip() for row in draw(plot, 27, height, glyphs)[0])
 
 
 def test_the_area_lies_below_the_smoothed_line_and_letters_stand_where_no_curve_is(snapshot: Any) -> None:
@@ -205,6 +205,23 @@ def test_the_area_lies_below_the_smoothed_line_and_letters_stand_where_no_curve_
         picture(as_drawn(replace(spiky, bounds="free"), Charts(logarithmic=True)), 6),
         *(picture(replace(falling, spells=((begin, end, "e"),)), 7) for begin, end in ((0.0, 0.2), (1.0, 2.0), (0, 2))),
     ]  # fmt: skip
+    assert "\n----\n".join(pictures) == snapshot
+
+
+def test_curves_beside_their_scale_and_with_many_readings_in_a_column(snapshot: Any) -> None:
+    share = replace(
+        LOSS, bounds="share", curves=(Curve("", line(0.5, 1.5, 0.5, -0.5, 0.5, 0.5, apart=5.0)),), x_end=25.0
+    )
+    extremes: Any = {"low": array("d", [1.0, 1.0, 0.0, 3.0]), "high": array("d", [1.0, 3.0, 4.0, 5.0])}
+    band = replace(
+        LOSS, bounds="zero", curves=(Curve("", line(1.0, 2.0, 3.0, 4.0, apart=8.0, **extremes)),), x_end=24.0
+    )
+    waves = [5.0 + 4.0 * math.sin(number / 9) * (number % 5) / 5 for number in range(300)]
+    dense = replace(LOSS, curves=(Curve("", line(*waves, apart=0.1)),), x_end=30.0, final=True)
+    cut = replace(dense, window=(7.25, 11.5))
+    ends = replace(LOSS, curves=(Curve("", line(0.0, 9.0, 0.0, apart=12.0)),), x_end=24.0, final=True)
+    pictures = [picture(plot, height, glyphs) for plot in (share, band, dense, cut, ends) for glyphs in (PLAIN, RICH)
+                for height in (4, 9)]  # fmt: skip
     assert "\n----\n".join(pictures) == snapshot
 
 
