@@ -55,7 +55,8 @@ def ended(number: int, changes: Mapping[str, Any], preset: str = "quickstart", *
 def test_what_earlier_runs_and_proofs_say_is_that_of_the_preset_and_is_read_once(home: Path) -> None:
     here, comparisons = Place.here().host, recorded_proof.PROOF["comparisons"]
     for hour, (host, kept) in enumerate(((None, 0), (here, 1), ("elsewhere", 3))):
-        fields = {"host": host, "comparisons": comparisons[kept : kept + 1], "preset_name": "cnn"}
+        not_over = comparisons[0] | {"decision": "running"}
+        fields = {"host": host, "comparisons": [comparisons[kept], not_over], "preset_name": "cnn"}
         recorded_proof.write_proof(home, f"20260921-1{hour}0000-cnn", started_t=100.0 + hour, **fields)
     measured = {"loss": 0.5, "val_loss": 0.25, "val_accuracy": 0.75}
     one = ended(1, {BATCH: 128}, metrics=measured)
@@ -173,6 +174,8 @@ def test_a_new_entry_is_told_its_place_and_the_nearest_reason_to_wait(monkeypatc
     assert told(of_slurm) == "place 1 in the queue, needs GPU 0: it starts as soon as that is free"
     assert told(*running, of_slurm) == "place 1 in the queue, needs GPU 0: r2 was started before it"
     assert told(*running, *before) == "place 4 in the queue, needs GPU 0: w2 is before it"
+    waits_in_slurm = Queued("s2", 2.5, slurm_job="8")
+    assert told(waits_in_slurm, before[0]) == "place 2 in the queue, needs GPU 0: w1 is before it"
     assert told(*running, before[2]) == "place 2 in the queue, needs GPU 0: r2 was started before it"
     assert told(*running, *before, after="w1") == "place 4 in the queue, needs GPU 0: it waits for <w1> to end"
     listed.clear()

@@ -154,12 +154,13 @@ async def test_what_enter_would_start_is_offered_only_until_the_focus_moves_on()
         assert screen.query_one("#start", Button).disabled
         tabs = screen.query_one(ScreenTabs)
         texts = []
-        for count, width in ((0, 80), (12, 80), (3, 80), (0, 80), (0, 40)):
+        for count, width in ((0, 80), (12, 80), (3, 80), (4, 80), (0, 80), (0, 40)):
             await pilot.resize_terminal(width, 12)
             tabs.show(count)
             await pilot.pause()
             texts.append((tabs.render_line(0).text, tabs.size.width))
         assert texts == [(" F4 Runs [F5 GPUs]", 18), (" F4 Runs >12 [F5 GPUs]", 22), (" F4 Runs >3 [F5 GPUs]", 21),
+                         (" F4 Runs >4 [F5 GPUs]", 21),
                          (" F4 Runs [F5 GPUs]", 18), (" Runs [GPUs]", 12)]  # fmt: skip
         assert shown() == "cannot start  batch"
         bar.show([], options, None, 48)
