@@ -157,3 +157,12 @@ async def test_the_time_of_a_resume_moves_its_line_among_the_epochs() -> None:
         assert view.check_action("context", ()) is False, "there is no search"
         view.seek("end")
         assert view.check_action("context", ()) is True
+        view.show(("Begin, begin", "a", "İ begin", "beginning"), (), ())
+        view.seek("BEGIN")
+        await pilot.pause()
+        marked = [
+            [part.text for part in view.render_line(y) if part.style and part.style.reverse]
+            for y in range(len(view.rows))
+        ]
+        assert shown(view) == ["Begin, begin", "İ begin", "beginning"]
+        assert marked == [["Begin", "begin"], [], ["begin"]], "none where small letters have other places"
