@@ -29,8 +29,9 @@ class Place:
         self.ancestors_with_self = [self]
         self.painted: list[Callable[[], None]] = []
 
-    def call_after_refresh(self, done: Callable[..., None], *given: Any) -> None:
-        self.painted.append(lambda: done(*given))
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **_: Any) -> bool:
+        self.painted.append(lambda: callback(*args))
+        return True
 
 
 class Dialog(Place, ModalScreen[None]):
@@ -197,7 +198,7 @@ async def test_keys_without_effect_are_named_together_soon_after_the_first(monke
         number = len(waits)
         return SimpleNamespace(cancel=lambda: cancelled.append(number))
 
-    monkeypatch.setattr(typeahead.asyncio, "get_running_loop", lambda: SimpleNamespace(call_later=call_later))
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(call_later=call_later))
     for at in (100.0, 101.0, 101.4, 103.0):
         early.clock[0] = at
         early.typed.refuse(typed("x", at))

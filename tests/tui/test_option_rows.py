@@ -19,8 +19,8 @@ from tests.support.tiny import Tiny
 BATCH, XLA, POLICY = "input.batch_size", "compile.xla", "precision.policy"
 ORDER, AUGMENT, SEED = "input.deterministic_order", "input.augment", "train.seed"
 STEPS = "compile.steps_per_execution"
-PYTHON = "run.python"
-KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS, PYTHON)
+PYTHON, MODEL = "run.python", "workload.model"
+KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS, PYTHON, MODEL)
 
 
 class Rows(Screen[None]):
@@ -188,6 +188,14 @@ async def test_a_row_says_how_its_value_differs_and_what_is_wrong_with_it() -> N
         order.focus()
         await pilot.press("space")
         assert drawn(order)[0].split()[-2:] == ["default", "on" if order.info.default else "off"]
+        model = screen.row(MODEL)
+        other = next(word for word in model.info.fixed_values if word != model.info.default)
+        for key, text in ((MODEL, other), ("workload.entry", "train.py:build")):
+            screen.state.set(key, text)
+        assert drawn(model)[0].endswith("  your code"), "no default, as the option does nothing"
+        assert drawn(batch) == [" + batch_size            48 samples             or your code  default 64"]
+        screen.state.set("workload.entry", "")
+        assert drawn(model)[0].endswith(f"  default {model.info.default}")
         await pilot.resize_terminal(50, 20)
         await pilot.pause()
         assert drawn(batch) == [" + batch_size          48 samples       default 64"]
