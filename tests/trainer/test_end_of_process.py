@@ -190,10 +190,14 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 def theirs(*_): pass
 signal.signal(signal.SIGTERM, theirs)
+pipe = os.pipe()
+os.set_blocking(pipe[1], False)
+before = signal.set_wakeup_fd(pipe[1])
 child = os.fork()
 if child == 0:
-    os._exit(0 if signal.getsignal(signal.SIGTERM) is theirs else 1)
+    os._exit(0 if signal.getsignal(signal.SIGTERM) is theirs and signal.set_wakeup_fd(-1) == pipe[1] else 1)
 assert os.waitpid(child, 0)[1] == 0
+assert signal.set_wakeup_fd(before) == pipe[1]
 signal.signal(signal.SIGTERM, switch.on_signal)
 assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 assert signal.getsignal(signal.SIGTERM) == switch.on_signal
@@ -209,8 +213,9 @@ HOW = {
     "SIGINT": ("os.kill(os.getpid(), signal.SIGINT); print(heard(), switch.engine_gone)", "stopped False"),
     "together": ("os.write(switch.writer, bytes([signal.SIGUSR1, signal.SIGINT])); print(heard(), switch.engine_gone)",
                  "stopped False"),
-    "closed": ("stopping.HEARING_SECONDS = 0.1; os.close(switch.writer - 1); os.write(switch.writer, b'0')\n"
-               "next(each for each in threading.enumerate() if each.name == 'signals').join(60)\n"
+    "closed": ("stopping.HEARING_SECONDS = 0.1\n"
+               "hears = next(each for each in threading.enumerate() if each.name == 'signals')\n"
+               "os.close(switch.writer - 1); os.write(switch.writer, b'0'); hears.join(60)\n"
                "print(heard(), switch.engine_gone)", "False"),
     "timeout": (r"os.write(engine, b'timeout\n'); print(heard(), switch.engine_gone)", "timeout False"),
     "stop": (r"os.write(engine, b'stop\n'); print(heard(), switch.engine_gone)", "stopped False"),

@@ -284,6 +284,8 @@ def test_a_cache_is_of_the_code_beside_it(tmp_path: Path, report: Any) -> None:
     (tmp_path / "note.txt").write_text("x")
     first = stamp()
     (tmp_path / "note.txt").write_text("y")
+    (tmp_path / ".#train.py").symlink_to("me@host.123")  # with which an editor locks a file
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
     assert stamp() == first
     (tmp_path / "beside.py").write_text("x = 2")
     second = stamp()

@@ -220,6 +220,20 @@ def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
         ]
 
 
+def test_a_file_has_its_name_when_its_content_is_on_the_disk(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Any] = []
+    name = "00003-train.tfrecord"
+    monkeypatch.setattr(
+        shard_file, "sync", lambda path: synced.append((path.name.strip("."), (request_.folder / name).exists()))
+    )
+    work.obey({"shard": SHARD}, Numbers().samples, request_, lambda _: None)
+    (draft, before), (folder, after) = synced
+    assert draft.startswith(name)
+    assert (before, folder, after) == (False, request_.folder.name, True)
+
+
 def refused(call: Callable[[], Any]) -> tuple[str, str]:
     with pytest.raises(DataError) as fault:
         call()

@@ -206,6 +206,9 @@ def test_the_shares_of_a_training_are_those_since_the_first_reading() -> None:
     def moment(spent: Spent) -> Moment:
         return Moment(epoch=1, step=round(spent.measured), spent=spent, metrics={})
 
+    early = Speed()
+    for spent in (Spent(2.0, 1.0, 1.5), Spent(4.0, 2.0, 3.0)):
+        assert early.progress(moment(spent)).input_wait is None, "the warm-up is not over"
     speed = Speed()
     speed.begin_measuring(Spent(0.0))
     readings = Spent(4.0), Spent(10.0, 3.0, 9.0), Spent(20.0, 5.0, 18.0), Spent(30.0, 8.0, 27.0)

@@ -103,6 +103,37 @@ def test_kernels_are_kept_in_four_gib_unless_the_caller_says_otherwise_and_what_
     }  # fmt: skip
 
 
+def test_what_is_overridden_is_warned_of_once_for_each_option_and_only_where_it_concerns_the_training() -> None:
+    said: list[tuple[str, ...]] = []
+    report: Any = SimpleNamespace(warn=lambda *words: said.append(words))
+    overridden = (
+        ("train.deterministic", "A does nothing"), ("device.allocator", "B does nothing"),
+        ("train.deterministic", "C does nothing"),
+    )  # fmt: skip
+    given = {"TF_ENABLE_ONEDNN_OPTS": "0", "NCCL_P2P_DISABLE": "1"}
+    made = Prepared(given, overridden, "", XlaCache(reason="the disk is full", warns=True))
+    why = {
+        key: ("environment", text, f"unset the variable, or set {key}", key)
+        for key, text in (
+            ("train.deterministic", "A does nothing; C does nothing"), ("device.allocator", "B does nothing"),
+        )
+    }  # fmt: skip
+    key = "compile.xla_cache"
+    cache = ("environment", f"{key} does nothing here: the disk is full", f"set {key}=false", key)
+    of_gpus = [why["train.deterministic"], why["device.allocator"], cache]
+    for kind, devices, expected, harmful in (
+        ("GPU", 2, of_gpus, ["NCCL_P2P_DISABLE"]), ("GPU", 1, of_gpus, []),
+        ("CPU", 1, [why["train.deterministic"], cache], ["TF_ENABLE_ONEDNN_OPTS"]),
+    ):  # fmt: skip
+        said.clear()
+        made.warn(report, kind, devices)
+        assert said[: len(expected)] == expected, (kind, devices)
+        assert [(words[0], words[3]) for words in said[len(expected) :]] == [("environment", name) for name in harmful]
+    said.clear()
+    environment.NOTHING.warn(report, "GPU", 1)
+    assert said == []
+
+
 @pytest.mark.parametrize(
     ("before", "added", "after"),
     [
