@@ -140,6 +140,15 @@ def test_commit_and_changes_of_python_files_are_recorded_without_other_files(min
     assert "+def build(context): return 2" in run.file("source.diff").read_text()
     assert "SECRET" not in run.file("source.diff").read_text()
     assert before == {path: path.stat().st_mtime_ns for path in (mine / ".git").rglob("*")}
+    git(mine, "checkout", "-q", "--detach")
+    detached = git_state.read(mine)
+    assert detached is not None
+    assert (detached.commit, detached.branch, detached.dirty) == (commit, None, True)
+    empty = mine.parent / "empty"
+    empty.mkdir()
+    assert git_state.read(empty) is None, "it is no repository"
+    git(empty, "init", "-q")
+    assert git_state.read(empty) is None, "there is no commit yet"
 
 
 def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(

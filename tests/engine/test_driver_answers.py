@@ -367,3 +367,18 @@ def test_without_counters_the_reasons_in_the_readings_count() -> None:
         "gpu_busy_mean": None, "gpu_power_mean_w": None, "sm_clock_mean_mhz": None, "slowed_by_power": 0.5,
         "slowed_by_heat": 0.5,
     }  # fmt: skip
+
+
+def test_what_is_said_of_each_error_that_a_training_is_likely_to_meet() -> None:
+    said = {
+        13: "an exception in a program's kernel", 31: "a memory page fault by a program",
+        32: "invalid data from a program", 43: "a program's work was stopped", 48: "an uncorrectable memory error",
+        62: "the chip's controller has stopped", 63: "a memory row was remapped",
+        64: "a memory row could not be remapped", 74: "an NVLink error", 79: "it has fallen off the bus",
+        92: "many memory errors were corrected", 94: "a memory error that ended one program",
+        95: "a memory error that ends all programs", 119: "the chip's system processor does not answer",
+        120: "the chip's system processor has failed", 145: "an NVLink error", 149: "an NVLink error",
+    }  # fmt: skip
+    found = [DriverError(0, number) for number in range(200)]
+    assert {error.number: error.about for error in found if error.about} == said
+    assert [error.number for error in found if error.is_of_a_program] == [13, 31, 32, 43]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gputui import engine
 from gputui.engine import checks, presets
 from gputui.engine.doctor import libraries
 from gputui.engine.interpreter import installed, installed_query, interpreter
@@ -302,3 +305,27 @@ def test_a_module_runs_in_another_interpreter_with_nothing_else_of_gputuis_envir
     ).stdout.split()  # fmt: skip
     assert told[0] == sys.executable
     assert [path.name for path in script.parent.iterdir() if path.is_dir() and path.name != "__pycache__"] == ["gputui"]
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_a_module_runs_with_its_words_in_an_interpreter_that_has_no_gputui(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_path: bool
+) -> None:
+    """PYTHONSAFEPATH keeps the folder of the started file off the path."""
+    bootstrap = Path(engine.__file__).parent / "bootstrap"
+    (tmp_path / "told.py").write_text(
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        f"Path({str(tmp_path / 'said')!r}).write_text(json.dumps([__name__, sys.argv[1:], sys.path]))\n"
+    )
+    before = [str(bootstrap)] * is_on_path + [str(tmp_path), *sys.path]
+    monkeypatch.setattr(sys, "path", list(before))
+    monkeypatch.setattr(sys, "argv", ["run_module.py", "-m", "told", "-m", "one two"])
+    runpy.run_path(str(bootstrap / "run_module.py"), run_name="not started")
+    assert not (tmp_path / "said").exists()
+    runpy.run_path(str(bootstrap / "run_module.py"), run_name="__main__")
+    name, words, path = json.loads((tmp_path / "said").read_text())
+    assert (name, words) == ("__main__", ["-m", "one two"])
+    assert path == (before if is_on_path else [str(bootstrap), *before])
+    package = runpy.run_path(str(bootstrap / "gputui/__init__.py"))
+    assert package["__path__"] == [str(Path(engine.__file__).parents[1])], "so that it is found from there"

@@ -20,7 +20,19 @@ from gputui.engine.leases.start_devices import Devices
 from gputui.engine.process import launch
 from gputui.engine.queue import entries, queue_settings, user_service
 from gputui.engine.queue.entries import Entry, Listing, ListingReader
-from gputui.engine.runs import Run, RunError, code_copy, code_files, control, event_reading, folders, results, trash
+from gputui.engine.runs import (
+    Run,
+    RunError,
+    code_copy,
+    code_files,
+    control,
+    event_reading,
+    folders,
+    parsing,
+    quick_json,
+    results,
+    trash,
+)
 from gputui.engine.runs.event_reading import Tail, read_events
 from gputui.engine.runs.events import EVENTS_FILE
 from gputui.engine.runs.liveness import Liveness
@@ -238,6 +250,24 @@ def test_many_events_are_read_without_collecting_garbage_and_collecting_is_as_be
         assert (seen[-1], gc.isenabled()) == (False, False), "whoever has switched it off"
     finally:
         gc.enable()
+
+
+def test_large_files_are_read_by_a_quicker_parser_with_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    phase = {"t": 1.0, "type": "phase", "run": "r", "phase": "training", "detail": "x" * 1000}
+    lines = [json.dumps(phase | {"t": float(number)}).encode() for number in range(1000)]
+    odd = [b"", b"{", b"[1]", json.dumps(phase | {"t": 5}).encode(), json.dumps(phase | {"phase": 7}).encode(),
+           b'{"t":1.5,"type":"phase","run":"r","phase":"ended","detail":NaN}', b'{"t":NaN,"type":"phase"}',
+           b'{"type":"new","t":2.0,"run":"r","more":[1,{"a":null}]}', b'{"t":1.0}', lines[0][:-1]]  # fmt: skip
+    block = b"\n".join([*lines, *odd, b"incomplete"])
+    monkeypatch.setattr(parsing, "quick_reader", None)
+    usual = [(event and vars(event), line) for event, line in parse_block(block)]
+    quick_json.use()
+    assert parsing.quick_reader is not None
+    assert [(event and vars(event), line) for event, line in parse_block(block)] == usual
+    assert [line for _, line in usual] == [*lines, *odd]
+    assert [event is not None for event, _ in usual[1000:]] == [
+        False, False, False, True, False, False, False, True, False, False
+    ]  # fmt: skip
 
 
 def test_a_file_that_cannot_be_read_any_more_is_told_with_its_first_damaged_line(
