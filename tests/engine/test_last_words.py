@@ -226,6 +226,26 @@ def test_an_end_has_one_message_and_one_hint(seen: dict[str, Any], kind: str, me
     assert with_hint(end, is_saved=False).hint == (NOTHING_SAVED if hint == RESUME else hint)
 
 
+@pytest.mark.parametrize(
+    ("processes", "space", "kind", "message"),
+    [
+        (None, None, "process_limit", "no more processes and threads can be started"),
+        (99, None, "process_limit", "no more processes and threads can be started: the limit is 99"),
+        (99, 4_000_000_000, "process_limit", "no more processes and threads can be started: the limit is 99"),
+        (99, 3_999_999_999, "address_space",
+         "out of memory: the address space is limited to 3.7 GiB (ulimit -v); no thread can be started"),
+        (None, 4_000_000_000, "address_space",
+         "out of memory: the address space is limited to 3.7 GiB (ulimit -v); no thread can be started"),
+    ],
+)  # fmt: skip
+def test_a_thread_that_cannot_be_started_has_no_room_or_no_number(
+    processes: int | None, space: int | None, kind: str, message: str
+) -> None:
+    limits = Ceilings(processes=processes, address_space_bytes=space)
+    end = classify(Evidence(1, ("RuntimeError: can't start new thread",), 8, phase="training", ceilings=limits))
+    assert (end.outcome, end.kind, end.message) == ("error" if kind == "process_limit" else "oom", kind, message)
+
+
 # ---- the whole work of an engine -----------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from gputui.engine.process.known_failures import MEMORY, RESUMED, XLA
 from gputui.engine.process.recovery import Answer
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, results
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import TELEMETRY_FILE, Event, MemoryAnswer, Started, Warn, XlaAnswer
 from gputui.engine.runs.run_cluster import Cluster
@@ -334,3 +334,43 @@ def test_an_engine_takes_the_signals_that_ask_it_to_stop(
     signals = {signal.SIGTERM: by_any, signal.SIGINT: by_any, signal.SIGURG: by_person}
     assert list(taken.items()) == [*signals.items(), *more.items(), (0, "let through")]
     item.close()
+
+
+def test_each_warning_of_an_engine_says_what_to_do_and_about_which_option(
+    made: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, pid = made.engine, os.getpid()
+    monkeypatch.setattr(results, "take", lambda _pipe: results.Report())
+    monkeypatch.setattr(results, "append", lambda *_: 2)
+    monkeypatch.setattr(free_gpus, "give_back", lambda _leases: ["GPU 1: 5.0 GiB are still in use"])
+    monkeypatch.setattr(engine, "_attend", lambda: None)
+    monkeypatch.setattr(engine, "lock", Lock(-1, works=False))
+    engine.followers = SimpleNamespace(  # type: ignore[assignment]
+        start=lambda: [Warn(kind="follow", message="refused", hint="see", option="run.follow")], pids=[]
+    )
+    engine.run.file("result.json").write_text('{"outcome": "oom"}')
+    monkeypatch.setattr(recovery, "oom_answer", lambda *_: "it is too small")
+    engine.ended_by = "SIGUSR1"
+    engine._warn_stop_signal()
+    engine._warn_suspended(SimpleNamespace(suspended_seconds=99.0))  # type: ignore[arg-type]
+    engine.held = True
+    engine._leave_result(SimpleNamespace())  # type: ignore[arg-type]
+    engine.held = False
+    assert engine.supervise() == 0
+    told = [event for event in made.told() if isinstance(event, Warn)]
+    assert [(each.kind, each.message, each.hint, each.option) for each in told] == [
+        ("stop_signal", "SIGUSR1 has arrived, which run.stop_signal names: the run ends", "", "run.stop_signal"),
+        ("suspended", "the training is suspended: its process was stopped by SIGSTOP or by a debugger",
+         f"continue it with kill -CONT {pid}; a suspended training does not count as a hang", ""),
+        ("disk", "the last 2 events of the training are missing: they could not be written to disk when it ended", "",
+         ""),
+        ("held", f"the trainer (pid {pid}) was killed but does not end: the kernel cannot interrupt its call of the "
+         "driver", "usually a GPU does not respond: reset it as root (nvidia-smi --gpu-reset) or reboot; until then it "
+         "stays in use. A network disk that does not respond has the same effect", ""),
+        ("no_locks", "the file system of the run folder has no locks: only its processes show whether the run is alive",
+         "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk", ""),
+        ("follow", "refused", "see", "run.follow"),
+        ("out_of_memory", "run.on_oom=halve ends here: it is too small", "", "run.on_oom"),
+        ("stuck_gpu", "GPU 1: 5.0 GiB are still in use",
+         "nvidia-smi shows which process holds it; until it ends gputui starts nothing there", ""),
+    ]  # fmt: skip
