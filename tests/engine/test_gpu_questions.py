@@ -393,9 +393,10 @@ def test_readings_get_rarer_where_the_driver_is_slow_and_it_is_told_once() -> No
     assert notes == [], "it has not lasted"
     for _ in range(3):
         reading._pace(1.5, 8)
-    (warning,) = notes
-    assert isinstance(warning, Warn)
-    assert "takes 1.5 s for one reading of 8 GPU(s): they are read every 3.0 s instead of 1 s" in warning.message
+    assert notes == [Warn(
+        kind="telemetry_slow", hint="training does not wait for it",
+        message="the NVIDIA driver takes 1.5 s for one reading of 8 GPU(s): they are read every 3.0 s instead of 1 s",
+    )]  # fmt: skip
 
 
 def test_lost_gpus_and_errors_of_the_hardware_are_told_once_each() -> None:
@@ -412,15 +413,21 @@ def test_lost_gpus_and_errors_of_the_hardware_are_told_once_each() -> None:
     for _ in range(3):  # the disk refuses the first
         reading._report_lost([{"index": 0, "uuid": "GPU-a"}, lost])
     reading._report_lost([lost | {"lost_since": 9.0}])
-    assert [getattr(event, "message", "") for event in notes] == ["GPU 1 (unknown): gone"] * 2
+    hint = "dmesg shows more (look for Xid); the readings of the other GPUs go on"
+    assert notes == [Warn(kind="gpu_lost", message="GPU 1 (unknown): gone", hint=hint)] * 2
     notes.clear()
     hardware, program = DriverError(1, 79), DriverError(1, 31)
     for _ in range(2):
         reading._report_errors([hardware, program, DriverError(None, 48)], [lost])
-    assert [getattr(event, "message", "") for event in notes] == [
-        "GPU 1 (unknown): the NVIDIA driver has reported Xid 79, it has fallen off the bus",
-        "a GPU: the NVIDIA driver has reported Xid 48, an uncorrectable memory error",
-    ]
+    hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
+    reading._report_errors([DriverError(0, 9)], [{"index": 0, "name": "T4"}])
+    assert notes == [
+        Warn(kind="gpu_xid", message=message, hint=hint) for message in (
+            "GPU 1 (unknown): the NVIDIA driver has reported Xid 79, it has fallen off the bus",
+            "a GPU: the NVIDIA driver has reported Xid 48, an uncorrectable memory error",
+            "GPU 0 (T4): the NVIDIA driver has reported Xid 9",
+        )
+    ]  # fmt: skip
     since = reading.errors_since(0.0, ["GPU-b"])
     assert (
         since

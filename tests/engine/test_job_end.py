@@ -11,7 +11,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.job import slurm
 from gputui.engine.process.time_limits import TimeLimit
-from gputui.engine.runs.events import Event
+from gputui.engine.runs.events import Event, Warn
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 
@@ -83,7 +83,11 @@ def test_a_limit_that_is_not_known_is_a_warning_of_the_run(tmp_path: Path, monke
     limit = TimeLimit("auto", RunClock.launched(), told.append)
     (warning,) = until(lambda: told)
     why = "squeue does not report it: INVALID"
-    assert f"the job's time limit is not known, and the run has none ({why})" in str(warning)
+    assert warning == Warn(
+        kind="job_limit", option="run.max_minutes",
+        hint="set run.max_minutes to a little less than the job's time limit",
+        message=f"run.max_minutes=auto: the job's time limit is not known, and the run has none ({why})",
+    )  # fmt: skip
     assert not limit.is_over
 
 
@@ -95,15 +99,35 @@ def test_a_limit_in_minutes_counts_from_the_start_of_the_run(monkeypatch: pytest
         assert (limit.is_over, none.is_over) == (is_over, False), elapsed
 
 
+def asked() -> None:
+    """Wait until it is known how long the job has."""
+    for thread in threading.enumerate():
+        if thread.name == "job's end":
+            thread.join()
+
+
+def test_outside_of_a_job_auto_is_no_limit_and_minutes_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    told: list[Event] = []
+    limit = TimeLimit("auto", RunClock.launched(), told.append)
+    asked()
+    words = "gputui: run.max_minutes=auto: there is no job with a time limit, and the run has none\n"
+    assert (capsys.readouterr().out, told, limit.is_over) == (words, [], False)
+    for minutes, option in ((2.5, "run.max_minutes=2.5"), (3, "run.max_minutes=3"), (None, "run.max_minutes=0")):
+        of_minutes = TimeLimit(minutes, RunClock.launched(), told.append)
+        assert (of_minutes.is_of_job, of_minutes.option) == (False, option)
+
+
 def test_the_limit_counts_from_now_and_not_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv(slurm.VARIABLE, str(int(time.time()) + 600))
     elapsed = 3600.0
     monkeypatch.setattr(RunClock, "elapsed", lambda _: elapsed)
     limit = TimeLimit("auto", RunClock.launched(), lambda _: None)
-    for thread in threading.enumerate():
-        if thread.name == "job's end":
-            thread.join()
+    asked()
+    assert (limit.is_of_job, limit.option) == (True, "run.max_minutes=auto")
     for seconds, is_over in ((0, False), (400, False), (541, True)):
         elapsed = 3600.0 + seconds
         assert limit.is_over is is_over, seconds
