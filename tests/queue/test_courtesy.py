@@ -63,7 +63,7 @@ def test_free_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
 
 
 def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
-    others: list[Ticket], monkeypatch: pytest.MonkeyPatch
+    others: list[Ticket], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
@@ -78,6 +78,8 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     assert stopped == [gives.id]
     runner.tick()
     assert stopped == [gives.id], "it is asked once"
+    log = [line[20:] for line in capsys.readouterr().out.splitlines()]
+    assert log == [f"{gives.id} gives way: bob waits for it"]
     trainings.end(gives.id, "stopped")
     mine.release()
     runner.tick()

@@ -153,7 +153,9 @@ def test_a_run_whose_gpu_was_lost_goes_to_the_front_as_often_as_it_may() -> None
 
 
 @pytest.mark.parametrize("stranger", [True, False])
-def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(stranger: bool) -> None:
+def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
+    stranger: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     trainings, run, other = Trainings(), waiting(), waiting()
     add(run, other)
     runner = trainings.runner()
@@ -165,10 +167,12 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(stranger: 
     trainings.end(run.id, "oom", "oom")
     for _ in range(3):
         runner.tick()
+    log = [line[20:] for line in capsys.readouterr().out.splitlines()]
     if not stranger:
-        assert run.id not in states()
+        assert (run.id in states(), log) == (False, [])
         return
     assert states()[run.id] == "waiting"
+    assert log == [f"{run.id} ran out of memory and waits again: GPU 0 is used by bob's python"]
     why = entries.news()["why"][run.id]
     assert why.endswith("; it ran out of memory before, as GPU 0 is used by bob's python"), why
     trainings.end(other.id)

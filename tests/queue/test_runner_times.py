@@ -183,6 +183,23 @@ def test_another_process_that_has_put_a_run_back_meanwhile_decides(
     assert [job.path for job in carried.ended] == [run.path]
 
 
+def test_a_run_that_was_held_or_taken_out_at_the_last_moment_is_not_started(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, trainings = waiting(), Trainings((Device(CPU),))
+    add(run)
+    read = entries.read
+    for now in (lambda entry: replace(entry, state="held"), lambda _: None):
+        carried = trainings.runner()
+        with monkeypatch.context() as patched:
+            patched.setattr(entries, "read", lambda name, now=now: (entry := read(name)) and now(entry))
+            patched.setattr(entries, "listing", lambda: entries.Listing((read(run.id),)))  # type: ignore[arg-type]
+            carried.tick()
+        assert (trainings.begun, states()) == ([], {run.id: "waiting"})
+    trainings.runner().tick()
+    assert [name for name, _ in trainings.begun] == [run.id]
+
+
 def test_what_the_runner_reports_is_whole(clock: Clock) -> None:
     first, second = waiting("a", visible="free:2"), waiting("b", visible=[1])
     add(first, second)
