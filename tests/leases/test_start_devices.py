@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,3 +291,84 @@ def test_a_search_and_a_measurement_of_scaling_lease_every_visible_gpu(
         with pytest.raises(ProofError, match=r"^no GPU of None is free for quickstart$"):
             folder.start(proof)
     assert asked == [True, True, False, False, False]
+
+
+# ---- looking at them for some seconds ------------------------------------------------------------
+
+
+class Looks:
+    """The uses of the GPUs at each look, and the time, which only waiting passes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looks: dict[int, dict[str, Any]] | None) -> None:
+        self.now, self.slept, self._looks = 100.0, list[float](), list(looks)
+        monkeypatch.setattr(free_gpus, "read", self.read)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(free_gpus, "time", clock)
+        monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
+
+    def read(self) -> list[GpuUse]:
+        look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        if look is None:
+            raise NotFree("the GPUs cannot be read")
+        return [replace(gpu, **look.get(gpu.index, {})) for gpu in FREE]
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "5")
+    busy = {"busy": 0.5}
+    looks = Looks(monkeypatch, {}, {0: busy}, {}, {})
+    told: list[str] = []
+    devices = start_devices.lease_devices(options("visible=free:2"), "digits", told.append)
+    assert devices.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
+    assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
+    devices.release()
+    for seen, slept, words in (
+        (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
+         "GPU 1: busy for 50 % of the time"),
+        (({}, {0: busy}, {1: busy}, {}), [2.0, 2.0], "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
+        (({}, {0: busy}, {}, {}, {2: {"users": (BOB,)}}), [2.0, 2.0, 1.0],
+         "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
+    ):  # fmt: skip
+        looks = Looks(monkeypatch, *seen)
+        with pytest.raises(NotFree) as refusal:
+            start_devices.lease_devices(options("visible=free:2"), "digits")
+        assert (str(refusal.value), looks.slept) == (words, slept)
+    looks = Looks(monkeypatch, {})
+    devices = start_devices.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
+    assert (devices.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
+    devices.release()
+    assert lease.holders() == {}
+
+
+def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = {"memory_used_bytes": 5 * GIB}
+    looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"users": (BOB,)}})
+    leases = lease.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
+    held: list[list[str]] = []
+    sleep = looks.sleep
+
+    def noted(seconds: float) -> None:
+        held.append(sorted(lease.holders()))
+        sleep(seconds)
+
+    monkeypatch.setattr(free_gpus.time, "sleep", noted)  # type: ignore[attr-defined]
+    reason = "its run has ended, and 5.0 GiB of its memory are still in use, by bob's python"
+    assert free_gpus.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
+    assert (looks.slept, held) == ([0.5] * 20, [["GPU-0", "GPU-1"]] * 2 + [["GPU-1"]] * 18)
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert (who.stuck, who.what) == (reason, "digits")
+    (again,) = lease.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - free_gpus.LEFT_BYTES})
+    assert (free_gpus.give_back([again]), lease.holders()) == ([], {}), "it had as much before"
+    looks = Looks(monkeypatch, None)
+    assert free_gpus.give_back(lease.take(["GPU-0"], "words", {"GPU-0": 0})) == []
+    assert (looks.slept, lease.holders()) == ([], {}), "nobody knows whether it is free"
+    unknown = lease.take(["GPU-2"], "words")
+    Looks(monkeypatch, {2: full})
+    assert (free_gpus.give_back(unknown), free_gpus.give_back([])) == ([], [])
