@@ -153,7 +153,8 @@ def latest() -> Run:
                 return run
             reason, count = reason or why, count + 1
     if not reason:
-        return runs.find("latest")  # raises RunError: there are no runs
+        newest = runs.find("latest")  # raises RunError if there are no runs
+        raise RunError(f"there is no run to resume: none is of this worker, and the newest is {newest.name}")
     more = f"; nor can any of the {count - 1} before it" if count > 1 else ""
     raise RunError(f"there is no run to resume: {reason}{more}")
 

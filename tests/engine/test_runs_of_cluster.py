@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,3 +182,41 @@ def test_two_workers_without_their_chief_are_told_as_of_one_training(home: Path)
     assert not any("workers of one" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
     begun(*made)
     assert any("workers of one training" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
+
+
+def test_each_worker_resumes_its_own_run_from_the_checkpoint_of_the_chief(
+    cluster_runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chief, other, alone = cluster_runs
+
+    def environment(index: int | None, *workers: str) -> None:
+        if index is None:
+            monkeypatch.delenv("TF_CONFIG", raising=False)
+        else:
+            monkeypatch.setenv("TF_CONFIG", Cluster(workers or ADDRESSES, index, "--cluster").as_tf_config())
+
+    step = chief.file("checkpoints/step-0000000100")
+    step.mkdir(parents=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        (step / name).write_text("x")
+    assert [resuming.why_not(run) for run in cluster_runs] == ["", "", ""]
+    environment(1)
+    assert resuming.latest() == alone, "the newest of its index"
+    environment(0)
+    assert resuming.latest() == chief
+    shutil.rmtree(alone.path)
+    for index, expected in ((0, chief), (1, other), (None, chief)):
+        environment(index)
+        assert resuming.latest() == expected, index
+    environment(2, *ADDRESSES, "h2:1")
+    with pytest.raises(RunError) as refusal:
+        resuming.latest()
+    assert str(refusal.value) == (
+        f"there is no run to resume: none is of this worker, and the newest is {chief.name}"
+    )  # fmt: skip
+    environment(0, "h0:1")
+    assert resuming.latest() == chief, "a cluster of one is none"
+    (step / "state.index").unlink()
+    environment(1)
+    with pytest.raises(RunError, match=f"^there is no run to resume: {chief.name} has no intact checkpoint to resume"):
+        resuming.latest()
