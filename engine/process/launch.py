@@ -152,7 +152,7 @@ class Warm:
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
-        if interpreter.chosen(settled.options.run.python) != self.python:
+        if self._line.fileno() >= 0 and interpreter.chosen(settled.options.run.python) != self.python:
             self.close()
             self._end()
         with leased(settled.options, settled.name) as devices:

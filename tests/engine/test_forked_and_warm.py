@@ -279,6 +279,8 @@ def test_a_waiting_engine_gets_the_run_with_its_lock_and_its_leases(
         again, second = started(warm)
         assert (second, waiting.did[1:]) == ("another", ["starts another"]), "it waits no more"
         assert again != run
+        warm.start(presets.defaults(["visible=none", "run.python=/envs/a/bin/python"]))
+        assert waiting.did[1:] == ["starts another"] * 2, "the engine that has the first run is left alone"
     else:
         assert (process, waiting.did, handed) == ("another", [command, "is killed", "has ended", "starts another"], [])
     assert presets.resolve(str(run.file("preset.yaml"))).options.train.epochs == PRESET.options.train.epochs
