@@ -166,12 +166,15 @@ def test_a_runner_is_started_for_entries_alone_and_not_within_a_job(monkeypatch:
     with locks.take(entries.queue_folder() / entries.RUNNER_LOCK):
         entries.ensure_runner()
     assert started == []
+    folder = Path(os.environ["GPUTUI_HOME"])
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setenv("GPUTUI_HOME", folder.name)  # relative to a folder that the runner does not have
     entries.ensure_runner()
     ((command, more),) = started
     (lock,) = more["pass_fds"]
     assert command == [sys.executable, "-P", "-m", "gputui.engine.queue", str(lock)]
     assert (more["cwd"], more["start_new_session"], more["env"]["GPUTUI_HOME"]) == (
-        "/", True, os.environ["GPUTUI_HOME"]
+        "/", True, str(folder)
     )  # fmt: skip
     assert more["stdout"].name == more["stderr"].name == str(entries.queue_folder() / entries.LOG)
     entries._runners[:] = before
