@@ -265,6 +265,8 @@ REFUSED = {
     "qqqqqq": "there is no command or preset 'qqqqqq'; gputui --help lists the commands, and gputui presets the "
               "presets",
     "train": "there is no command 'train': gputui --preset NAME trains a preset; gputui alone opens the form",
+    "fit quickstart other":
+        "there is no command 'fit': gputui --preset quickstart trains a preset; gputui alone opens the form",
     "train quickstart":
         "there is no command 'train': gputui --preset quickstart trains a preset; gputui alone opens the form",
     "train qqqqqq": "there is no command 'train': gputui --preset NAME trains a preset; gputui alone opens the form",

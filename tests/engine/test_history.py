@@ -84,6 +84,10 @@ def test_what_is_written_where_and_why_not(
     there.write_text("mine")
     table = said(run.id)[0]
     assert (said("-o", out), Path(out).read_text()) == ((f"{out} written\n", ""), table)
+    assert (said("--jsonl", "-o", "b.jsonl")[0], Path("b.jsonl").read_text()) == (
+        "b.jsonl written\n",
+        said("--jsonl")[0],
+    )
     for form in ("--csv", "--jsonl", "--tensorboard"):
         assert said(form, "-o", str(there), code=2)[1].startswith(f"{there} exists"), form
     assert there.read_text() == "mine"

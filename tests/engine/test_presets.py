@@ -363,6 +363,8 @@ def test_a_wrong_setting_is_told_as_what_was_given(setting: str, part: str) -> N
 
 def test_a_value_given_to_a_group_is_told_the_option(tmp_path: Path) -> None:
     for text, meant in (("precision: mixed_bfloat16", "values, such as precision: {policy: mixed_bfloat16}"),
+                        ("input: auto", "values, such as input: {parallel_calls: auto}"), ("input: ring", "to values"),
+                        ("device: auto", "values, such as device: {memory_growth: auto}"),
                         ("train: 3", "must be a mapping of options to values")):  # fmt: skip
         assert problem(write(tmp_path / "x.yaml", text)).endswith(meant)
 

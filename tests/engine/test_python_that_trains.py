@@ -167,3 +167,41 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
     pid = tmp_path / "pid"
     assert not pid.exists() or not pid.read_text().strip() or not psutil.pid_exists(int(pid.read_text()))
     assert interpreter.slow() is None
+
+
+ANSWER = '{"version": [3, 12, 1], "packages": {}, "places": {}, "path": ["/a"]}'
+NO_PYTHON = "it does not answer as a Python does"
+
+
+LOADER, GLIBC = "python: error while loading shared libraries: x.so", "python: version GLIBC_2.38 not found"
+
+
+@pytest.mark.parametrize(
+    ("printed", "logged", "why"),
+    [
+        (ANSWER.replace("12, 1]", "12, true]"), "", NO_PYTHON), (ANSWER.replace("12, 1]", "12]"), "", NO_PYTHON),
+        (ANSWER.replace('"/a"', "7"), "", NO_PYTHON), (ANSWER.replace('"places": {}, ', ""), "", NO_PYTHON),
+        (ANSWER.replace('"packages": {}', '"packages": {"a": 1}'), "", NO_PYTHON), ("", "one\ntwo", NO_PYTHON),
+        ("", "  one\t2  \n\n", "one 2"), ("", "x" * 150, "x" * 120),
+        ("", "ImportError: first\nValueError: second\nlast", "ValueError: second"),
+        ("", "a.b.OwnException: mine\nin it\n", "a.b.OwnException: mine"), ("", f"{GLIBC}\ntwo", GLIBC),
+        ("", "one\nFatal Python error: init\ntwo", "Fatal Python error: init"), ("", f"one\n{LOADER}\n", LOADER),
+    ],
+)  # fmt: skip
+def test_why_a_program_is_no_usable_python_is_its_last_telling_line(
+    printed: str, logged: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text(f"{installed_query.MARK}{printed}\n" if printed else "")
+    (tmp_path / "err").write_text(logged)
+    python = script(tmp_path / "python", f"cat {tmp_path}/out; cat {tmp_path}/err >&2")
+    assert [each.message for each in checks.of_packages(str(python))] == [f"{python} is not a usable Python: {why}"]
+
+
+def test_the_answer_of_a_python_is_the_last_that_it_prints_whatever_stands_around_it(tmp_path: Path) -> None:
+    mark = installed_query.MARK
+    (tmp_path / "out").write_text(
+        f"hello {mark}nothing\n{mark}{ANSWER.replace('12', '13')}\n{mark}{ANSWER} and more\nbye\n"
+    )
+    python = script(tmp_path / "python", f"cat {tmp_path}/out")
+    found = interpreter.examine(str(python))
+    assert (found.version, found.search_path, found.place) == ((3, 12, 1), ("/a",), None)

@@ -160,6 +160,13 @@ def test_a_name_must_mean_one_queued_run(four: list[Run], said: Said) -> None:
     part = one.id[:5]
     assert said("queue", "up", part, code=WRONG) == f"{part!r} matches 4 queued runs ({ids}); give more of the id\n"
     assert said("queue", "up", "nobody", code=WRONG) == "nobody is not in the queue; gputui queue lists what is\n"
+    folder = entries.queue_folder()
+    (folder / ".draft-of-one.json").write_text((folder / f"{one.id}.json").read_text())
+    assert said("queue", "up", "draft", code=WRONG) == "draft is not in the queue; gputui queue lists what is\n"
+    (folder / f"{one.id}-2.json").write_text((folder / f"{one.id}.json").read_text())
+    assert said("queue", "up", one.id) == f"{one.name} is moved up\n", "a whole id, although another has it in its own"
+    (folder / f"{one.id}-2.json").unlink()
+    said("queue", "top", four[3].id)
     assert said("queue", "hold", "latest") == f"{four[3].name} is held; gputui queue release lets it be started\n"
     assert said("queue", "rm", two.name) == f"{two.name} is taken out of the queue\n"
     said("runs", "rm", two.id, "--yes")
@@ -208,6 +215,20 @@ def test_what_is_found_about_a_queued_run_is_said(said: Said, monkeypatch: pytes
     wrong = said("--preset", "quickstart", "--queue", "--set", "optimizer=adam", "--set", "momentum=0.9", code=WRONG)
     assert wrong.startswith("--set momentum=0.9: train.momentum, train.optimizer: adam takes no momentum; ")
     assert len(entries.all_entries()) == 1
+
+
+def test_a_run_is_queued_after_another_by_any_of_its_names(
+    four: list[Run], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adding, "machine", lambda: Machine((), "no NVIDIA driver", 8, 2**34))
+    one = four[0]
+    for name in {one.name, one.id, "one"}:
+        made = entries.read(said("--preset", "quickstart", "--queue", "--after", name).splitlines()[0])
+        assert made is not None
+        assert made.after == one.id, name
+    before = sorted(runs_folder().iterdir())
+    assert "no run called" in said("--preset", "quickstart", "--queue", "--after", "nobody", code=WRONG)
+    assert sorted(runs_folder().iterdir()) == before, "no run is made"
 
 
 def test_a_resumed_run_is_queued_with_its_code_and_after_another(
