@@ -417,12 +417,13 @@ def test_a_run_that_is_resumed_if_there_is_any(home: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Run, "state", property(lambda _: "stopped"))
     monkeypatch.setattr(resuming, "why_not", lambda _: "")
     for new_code, checked in ((None, [("checked", False)]), ("copy", [("checked", True)]), ("new", [])):
-        resumed.clear()
         given = ["--code", new_code] if new_code else []
-        assert printed(capsys, *words, *given, "--json", "--wait") == (
-            6, "", f"{damaged}{run.name} is resumed\n",
-        )  # fmt: skip
-        assert resumed == [*checked, (run, True, False, new_code, True)]
+        for more, (as_json, detach, wait) in (
+            (["--json", "--wait"], (True, False, True)), (["--detach"], (False, True, False)),
+        ):  # fmt: skip
+            resumed.clear()
+            assert printed(capsys, *words, *given, *more) == (6, "", f"{damaged}{run.name} is resumed\n")
+            assert resumed == [*checked, (run, as_json, detach, new_code, wait)]
     monkeypatch.setattr(resuming, "why_not", lambda _: "it has no checkpoint")
     code, _, err = printed(capsys, *words)
     assert code == 1

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import checks
 from gputui.engine.compare.comparison import Comparison, FigureRow, OptionRow
 from gputui.engine.compare.over_seeds import SeedFigure, SeedGroup
 from gputui.engine.doctor import HIDDEN, Finding
+from gputui.engine.files import run_numbers
 from gputui.engine.profile.layer_times import LayerTime
 from gputui.engine.profile.reports import ProfileReport
 from gputui.engine.profile.xprof_tables import InputStage, InputTime, Operation, Shares
-from gputui.engine.runs import Run, events
+from gputui.engine.runs import Run, events, titles
 from gputui.engine.runs.parsing import dated
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.text_table import Table
@@ -255,6 +257,23 @@ def said(view: run_progress.LineView, event: events.Event, t: float = 100.0) -> 
 
 def viewed(tmp_path: Path) -> run_progress.LineView:
     return run_progress.LineView(Run(tmp_path), Console(file=StringIO(), width=100))
+
+
+def test_the_first_lines_of_a_run_are_what_was_found_and_its_names(home: Path) -> None:
+    run = Run(home / "runs" / "20260921-100000-cnn")
+    run.path.mkdir(parents=True)
+    run.file(titles.FILE).write_text(titles.record("cnn", "/x.yaml", {"compile.xla": ("auto", True)}))
+    found = [
+        checks.Finding("note", ("compile.xla",), "it compiles", "wait"),
+        checks.Finding("warning", (), "slow", "do"),
+    ]
+    for numbers, names in (("", ""), (f"{run.id}\n", "r1 cnn: xla  ")):
+        run_numbers.file_of(run.path).write_text(numbers)
+        view = run_progress.LineView(run, Console(file=StringIO(), width=100))
+        view.findings(found)
+        assert view.out.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+            "note: compile.xla: it is new; wait", "warning: slow; do", f"{names}run {run.id}",
+        ]  # fmt: skip
 
 
 def progress(step: int, **more: Any) -> events.Progress:
