@@ -264,7 +264,7 @@ def test_the_first_lines_of_a_run_are_what_was_found_and_its_names(home: Path) -
     run.path.mkdir(parents=True)
     run.file(titles.FILE).write_text(titles.record("cnn", "/x.yaml", {"compile.xla": ("auto", True)}))
     found = [
-        checks.Finding("note", ("compile.xla",), "it compiles", "wait"),
+        checks.Finding("note", ("compile.xla",), "it is new", "wait"),
         checks.Finding("warning", (), "slow", "do"),
     ]
     for numbers, names in (("", ""), (f"{run.id}\n", "r1 cnn: xla  ")):
