@@ -244,5 +244,13 @@ def test_a_process_answers_each_command_and_its_end_is_told(tmp_path: Path, monk
     assert killed.answer() == {"got": {"die": 1}}
     with pytest.raises(workers.WorkerEnded, match=r"^a process that prepares the data was ended by SIGKILL$"):
         killed.answer()
+    killed.send({"measure": 64})  # it cannot be heard any more
+    with pytest.raises(workers.WorkerEnded, match=r"was ended by SIGKILL$"):
+        killed.answer()
     killed.end()
     assert log.read_text().startswith("an earlier line\na reason "), "both write to the same file"
+    at_work = workers.Worker(sys.executable, {"request": 2}, log)
+    assert at_work.answer() == {"got": {"request": 2}}
+    at_work.end()
+    assert at_work.process.returncode == -9, "it was waited for"
+    at_work.end()
