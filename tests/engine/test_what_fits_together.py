@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.doctor import libraries
 from gputui.engine.interpreter import compatibility, installed
+
+from tests.support.environments import script
 
 Version = tuple[int, int]
 NO_XLA = "; set compile.xla=false"
@@ -135,3 +139,20 @@ def test_a_chip_is_too_old_if_it_is_older_than_all_that_tensorflow_was_built_for
         assert not any(map(compatibility.lacks_cudnn, chips))
     there["build"] = {}
     assert not any(map(compatibility.too_old, chips)), "nothing is known"
+
+
+def test_of_two_libraries_of_a_name_the_first_in_the_loaders_list_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: dict[str, Any]
+) -> None:
+    files = ("libcudnn.so.9.1.0", "libcudnn.so.9.30.1")
+    listed = "".join(f"\\tlibcudnn.so.9 (libc6,x86-64) => {tmp_path}/{name}\\n" for name in files)
+    script(tmp_path / "ldconfig", f"printf '2 libs found in cache\\n{listed}'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(libraries, "_loader_cache", libraries._loader_cache.__wrapped__)  # what is asked once
+    there["build"] = {"is_cuda_build": True}
+    (found,) = libraries.cudnn([], True)
+    assert (found.level, found.what) == (
+        "error", "TensorFlow loads cuDNN 9.1, and was built with 9.3: it cannot use a GPU",
+    )  # fmt: skip
+    there["cudnn"] = installed.Cudnn((9, 24))
+    assert list(libraries.cudnn([], True)) == [], "pip's own counts instead"
