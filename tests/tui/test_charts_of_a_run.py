@@ -261,6 +261,51 @@ def test_the_copied_table_has_only_the_visible_part_and_the_legend_of_a_cursor_n
     ]
 
 
+def test_the_point_of_a_line_that_a_place_belongs_to() -> None:
+    broken = line(1.0, 2.0, 3.0, 4.0, apart=2.0, breaks=frozenset({2}))
+
+    def at(x: float, anywhere: bool = False, of: Line = broken) -> float | None:
+        point = cursor.point_at(of, x, anywhere)
+        return point and point.x
+
+    assert [at(x) for x in (0.0, 0.9, 1.0, 1.1, 2.0, 4.0, 4.9, 5.0, 5.1)] == [
+        0.0,
+        0.0,
+        0.0,
+        2.0,
+        2.0,
+        4.0,
+        4.0,
+        4.0,
+        6.0,
+    ]
+    assert [at(x) for x in (2.1, 3.0, 3.9)] == [None] * 3, "a gap"
+    assert [at(x, True) for x in (2.1, 3.0, 3.9, -99.0, 99.0)] == [2.0, 2.0, 4.0, 0.0, 6.0]
+    ends = [at(x) for x in (-3.1, -3.0, 9.0, 9.1)]
+    assert ends == [None, 0.0, 6.0, None], "up to one and a half times the distance of two points beyond"
+    assert [at(x, of=line(5.0)) for x in (0.0, 0.1, -0.1)] == [0.0, None, None]
+    assert at(0.0, True, line()) is None
+
+
+def test_a_place_in_words_has_as_many_digits_as_cells_differ_by() -> None:
+    texts = {}
+    for unit, places in (
+        ("time", (0.0, 9.87654, 100.0)),
+        ("epoch", (2.5,)),
+        ("step", (1234.5,)),
+        ("samples", (1.0, 2e4)),
+    ):
+        plot = replace(LOSS, x_unit=unit)
+        texts[unit] = [[cursor.place_text(plot, place, near).removesuffix(" after training began") for near in
+                        (5.0, 0.1, 0.05, 0.001)] for place in places]  # fmt: skip
+    assert texts == {
+        "time": [["0.0 s", "0.0 s", "0.00 s", "0.000 s"], ["9.9 s", "9.9 s", "9.88 s", "9.877 s"],
+                 ["1:40", "1:40", "100.00 s", "100.000 s"]],
+        "epoch": [["epoch 2.50", "epoch 2.50", "epoch 2.50", "epoch 2.500"]], "step": [["step 1,234"] * 4],
+        "samples": [["1 sample"] * 4, ["20,000 samples"] * 4],
+    }  # fmt: skip
+
+
 def test_a_place_in_all_units_that_the_run_has() -> None:
     early = replace(NOW, lines=LINES | {"samples_per_second": line(100.0, 200.0, 300.0, 400.0, begin=4.0)})
     time, step = (replace(LOSS, x_unit=unit) for unit in ("time", "step"))

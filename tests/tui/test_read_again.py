@@ -16,11 +16,11 @@ from gputui.engine.files import run_numbers, writing
 from gputui.engine.options import options_json
 from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry as Queued
-from gputui.engine.runs import Run, code_copy, runs_folder, titles
+from gputui.engine.runs import Run, code_copy, part_of_sweep, runs_folder, titles
 from gputui.engine.system.identity import Place
-from gputui.engine.trials.record import Record
+from gputui.engine.trials.record import UNREAD, Record
 from gputui.tui.form.form_state import FormState
-from gputui.tui.reading import preset_files, queue, queue_times
+from gputui.tui.reading import preset_files, queue, queue_times, sweep_records
 from gputui.tui.reading.option_runs import EndedRun, ExperienceReader
 from gputui.tui.reading.preset_files import GROUPS, PresetFile, completed
 from gputui.tui.reading.proofs import SearchReader
@@ -282,6 +282,32 @@ def test_the_list_of_runs_sees_what_has_changed_and_keeps_the_rest(home: Path, m
     assert listed.total == 3
     (*_, entry) = listed.read()
     assert (entry.waiting and entry.waiting.place, entry.resumable) == (1, False)
+
+
+def test_the_records_of_the_sweeps_in_a_list_are_asked_for_again_of_one_reader(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded.write(home, gpus=0, seconds=14, name="20260921-100000-cnn")
+    made: list[list[set[str]]] = []
+
+    class Records:
+        def __init__(self) -> None:
+            made.append([])
+
+        def read(self, ids: set[str]) -> dict[str, Record]:
+            made[-1].append(set(ids))
+            return {"sw": UNREAD}
+
+    monkeypatch.setattr(sweep_records, "SweepRecords", Records)
+    monkeypatch.setattr(part_of_sweep, "sweep_of", lambda run: "")
+    listed = RunList()
+    listed.read()
+    assert (made, dict(listed.sweeps)) == ([], {}), "no run is part of a sweep"
+    monkeypatch.setattr(part_of_sweep, "sweep_of", lambda run: "sw")
+    listed = RunList()
+    listed.read()
+    listed.read()
+    assert (made, listed.sweeps) == ([[{"sw"}, {"sw"}]], {"sw": UNREAD})
 
 
 def test_a_running_run_has_its_present_title_and_a_run_that_has_ended_no_time_left(home: Path) -> None:

@@ -58,6 +58,8 @@ def test_time_goes_on_while_a_run_does_and_never_back() -> None:
     assert ended.snapshot(20.0).phase_seconds == 0.0
     late = fed(phase(10.0, "importing"), phase(7.0, "starting"), phase(12.0, "training"))
     assert late.snapshot().elapsed == 5.0, "it had begun earlier than the first event tells"
+    usual = fed(phase(10.0, "importing"), phase(11.0, "starting"), phase(12.0, "training"))
+    assert usual.snapshot().elapsed == 2.0
 
 
 def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
