@@ -118,6 +118,11 @@ def test_a_file_that_is_opened_again_is_the_first_of_the_recent_ones(home: Path)
     assert preset_files.recent() == [Path(f"/srv/{name}.yaml") for name in ("c", "a", "b")]
     listed = preset_files.read("recent").files
     assert [(file.name, file.text) for file in listed] == [("c.yaml", "/srv"), ("a.yaml", "/srv"), ("b.yaml", "/srv")]
+    for damaged in ("", "{}", "5", "[" * 20_000, "[5, null]", '["relative.yaml"]'):
+        preset_files.file().write_text(damaged)
+        assert preset_files.recent() == [], damaged[:9]
+    preset_files.file().write_text('["/a", "/b\\n", 5, "/a", "/c"]')
+    assert preset_files.recent() == [Path("/a"), Path("/c")]
 
 
 # ---- a search ----------------------------------------------------------------------------------------------------
