@@ -20,11 +20,12 @@ from gputui.engine.runs import Run, code_copy, part_of_sweep, runs_folder, title
 from gputui.engine.system.identity import Place
 from gputui.engine.trials.record import UNREAD, Record
 from gputui.tui.form.form_state import FormState
-from gputui.tui.reading import preset_files, queue, queue_times, sweep_records
+from gputui.tui.reading import preset_files, queue, queue_times, run_list, sweep_records
 from gputui.tui.reading.option_runs import EndedRun, ExperienceReader
 from gputui.tui.reading.preset_files import GROUPS, PresetFile, completed
 from gputui.tui.reading.proofs import SearchReader
-from gputui.tui.reading.run_list import RunList, description, entry_of, waiting_first
+from gputui.tui.reading.queue_places import Queue, Waiting
+from gputui.tui.reading.run_list import RunList, RunningRuns, description, entry_of, waiting_first
 
 from tests.support import recorded, recorded_proof
 from tests.support.queued import add, no_runner, waiting
@@ -347,3 +348,31 @@ def test_a_description_begins_with_the_commit_of_the_code(tmp_path: Path, monkey
         run.file("preset.yaml").write_text(preset)
         texts.append(description(run))
     assert texts == ["", "code abc1234", "code abc1234  a net", "a net", "", ""]
+
+
+# ---- which runs go on ---------------------------------------------------------------------------------------------
+
+
+def test_which_runs_go_on_and_which_have_ended_since(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    going: dict[str, Any] = {"gpus": 0, "seconds": 14, "outcome": None, "engine_pid": os.getpid()}
+    first, second = (recorded.write(home, name=f"20260921-1{hour}0000-{hour}", **going) for hour in (0, 1))
+    os.utime(first.file("preset.yaml"), (recorded.BEGAN - 9, recorded.BEGAN - 9))
+    watched = RunningRuns()
+
+    def read() -> tuple[list[str], str, bool, list[tuple[str, str]]]:
+        now = watched.read()
+        ended = [(each.id, each.state) for each in now.ended]
+        return [run.id for run in now.running], now.title, now.done is not None, ended
+
+    both = [second.id, first.id]
+    assert read() == (both, titles.with_name(second), True, [])
+    monkeypatch.setattr(run_list, "read_queue", lambda: Queue({second.id: Waiting(second.id, 1)}))
+    assert read() == ([first.id], titles.with_name(first), True, []), "it has given way, and has not ended"
+    monkeypatch.setattr(run_list, "read_queue", Queue)
+    assert read() == (both, titles.with_name(second), True, [])
+    monkeypatch.setattr(Run, "state", property(lambda run: "stopped"))
+    assert read() == ([], "", False, [(second.id, "stopped"), (first.id, "stopped")])
+    for run in (first, second):
+        os.utime(run.file("status.json"), (5.0, 5.0))
+    assert read() == ([], "", False, [])
