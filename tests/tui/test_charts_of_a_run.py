@@ -254,10 +254,11 @@ def test_the_copied_table_has_only_the_visible_part_and_the_legend_of_a_cursor_n
     assert cursor.table(faint).splitlines()[3] == "2\t12.5"
     merged = line(1.0, 3.0, low=array("d", [0.5, 2.0]), high=array("d", [1.5, 4.0]))
     watts = replace(LOSS, curves=(Curve("", merged),), unit="W")
-    texts = [cursor.rows(watts, place, near, 90, PLAIN) for place, near in ((1.0, 2.0), (1.4, 0.1))]
+    texts = [cursor.rows(watts, place, near, 90, PLAIN) for place, near in ((1.0, 2.0), (1.4, 0.1), (1.5, 0.5))]
     assert [plain(row) for (row,) in texts] == [
         "step 1   * loss 3 W (2 W to 4 W)",
         "step 1   * loss 3 W (2 W to 4 W, at step 1)",
+        "step 2   * loss 3 W (2 W to 4 W)",
     ]
 
 

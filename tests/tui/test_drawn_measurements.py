@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from array import array
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from gputui.engine.tune.report.search_results import brought, ranked
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing import diagnosis, gpu_details, host, proof, proof_comparisons, rate, sweep, tune
 from gputui.tui.drawing import tune_leaderboard as leaderboard
-from gputui.tui.drawing.live import head
+from gputui.tui.drawing.live import head, waiting
 from gputui.tui.drawing.rows import Row, gauge, length, plain
+from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.snapshot import Snapshot
@@ -258,6 +260,17 @@ def test_stages_and_remedies_at_their_limits(snapshot: Drawn) -> None:
     assert "\n".join(parts) == snapshot
 
 
+def test_what_a_waiting_run_waits_for_in_lines_below_each_other() -> None:
+    why = "all GPUs of this machine are used by other trainings"
+    waits = Waiting("r7", 2, why=why, needs="2 GPUs", after="", count=3, since=10.0)
+    rows = [plain(row).rstrip() for row in waiting.rows(waits, 71.0, 40, True)]
+    assert rows[:8] == [
+        "", "place         2 of 3", "needs         2 GPUs", "waits since   1:01", "starts        not known yet when",
+        "why           all GPUs of this machine", "              are used by other", "              trainings",
+    ]  # fmt: skip
+    assert waiting.rows(waits, 5.0, 40, True)[3] == waiting.rows(replace(waits, since=5.0), 5.0, 40, True)[3]
+
+
 # ---- the machine -------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +282,10 @@ def test_what_is_noteworthy_of_a_gpu() -> None:
     mine, other, hidden = (GpuProcess(n, f"p{n}", 1024.0**3, own) for n, own in ((1, True), (2, False), (3, None)))
     assert rows() == []
     assert rows(lease="free") == []
+    why = {"sm_active": "unsupported", "tensor_active": "no_permission", "dram_active": "unsupported"}
+    alike = dict.fromkeys(why, "unsupported")
+    said = [rows(memory_busy=0.3, reasons=reasons)[0].partition(" 30 %")[2][:19] for reasons in (why, alike)]
+    assert said == [" " * 19, " others not offered"], "one reason for all of them"
     assert rows(lease="run r7") == ["value: lease  run r7"]
     assert rows(lease="stuck: r7 has ended") == ["warn: lease  stuck: r7 has ended"]
     assert rows(processes=(mine, other, hidden)) == ["warn: also   p2 1.0 GiB"]

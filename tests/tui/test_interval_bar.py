@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 
@@ -56,8 +57,15 @@ def test_other_values_than_gains_have_their_own_zero_and_words() -> None:
     assert plain(bar(None, scale, 30, PLAIN)).endswith("|")
     assert scale_of([None]) is None
     assert (head(None, 20), plain(bar(FASTER, None, 9, RICH))) == ("", " " * 9)
-    with pytest.raises(ValueError, match="no order"):
-        Interval(0.1, 0.2, 0.3)
+    for odd in (
+        (0.1, 0.2, 0.3),
+        (0.4, 0.2, 0.3),
+        (0.0, -math.inf, math.inf),
+        (0.0, 0.0, math.inf),
+        (math.nan, 0.0, 1.0),
+    ):
+        with pytest.raises(ValueError, match="no order"):
+            Interval(*odd)
     alone = scale_of((Interval(0.184, 0.184, 0.184),), 0.184, units.amount)
     assert alone is not None
     assert alone.head(40).split().count("0.184") == 1, "no label twice"
