@@ -154,6 +154,16 @@ def test_searches_that_have_chosen_nothing_or_still_decide(snapshot: Drawn) -> N
     assert "\n".join(parts) == snapshot
 
 
+def test_the_last_pairs_of_a_search_decide() -> None:
+    kept = ENDED["comparisons"][0] | {"gain": 0.5}
+    refused = kept | {"decision": "rejected", "gain": 0.25}
+    heads = [
+        plain(tune.pairs(search(comparisons=pair), 90, 6, PLAIN)[0]) for pair in ([refused, kept], [kept, refused])
+    ]
+    assert [head.partition(" %")[0] for head in heads] == ["proven in pairs  +50.0", "measured in pairs  +25.0"]
+    assert [len(tune.pairs(search(comparisons=[kept]), 90, height, PLAIN)) for height in (3, 6, 30)] == [3, 6, 30]
+
+
 def test_the_gain_of_an_option_has_a_bar_once_it_is_final() -> None:
     going = search(**running())
     states = {option.stage: (option.state, tune.interval(option) is not None) for option in brought(going)}
@@ -287,6 +297,7 @@ def test_what_is_noteworthy_of_a_gpu() -> None:
     said = [rows(memory_busy=0.3, reasons=reasons)[0].partition(" 30 %")[2][:19] for reasons in (why, alike)]
     assert said == [" " * 19, " others not offered"], "one reason for all of them"
     assert rows(lease="run r7") == ["value: lease  run r7"]
+    assert rows(lease="run r7: get unstuck") == ["value: lease  run r7: get unstuck"]
     assert rows(lease="stuck: r7 has ended") == ["warn: lease  stuck: r7 has ended"]
     assert rows(processes=(mine, other, hidden)) == ["warn: also   p2 1.0 GiB"]
     assert rows(processes=(other,)) == [], "the run does not use this GPU"

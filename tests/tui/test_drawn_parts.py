@@ -20,7 +20,7 @@ from gputui.tui.drawing.plot.canvas import draw
 from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn
 from gputui.tui.drawing.plot.overlay import overlaid
 from gputui.tui.drawing.plot.viewport import Viewport
-from gputui.tui.drawing.rows import Row, length
+from gputui.tui.drawing.rows import Row, length, plain
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, Instance
 from gputui.tui.reading.run.series import Line, Pace
@@ -240,6 +240,11 @@ def test_the_wait_for_other_workers_fills_no_bar_and_shortens_no_estimate() -> N
     )
     assert waited[2:] == alone[1:]
     assert len(alone) == 5, "a head, two phases, and an estimate in two rows"
+    words = []
+    for seconds in (14.9, 15.0, 15.1, 20.0, 39.9):
+        begun = Snapshot(start=(Span("compiling", "", seconds),), phase="compiling")
+        words.append(" ".join(plain(phases.rows(begun, usual, 100, 12, PLAIN)[-2]).split()[1:4]))
+    assert words == ["about 10 s", "about 10 s", "a few seconds", "about 20 s", "a few seconds"]
 
 
 def test_the_host(snapshot: Drawn) -> None:
