@@ -183,6 +183,9 @@ def test_what_was_changed_of_the_values_is_said_only_of_what_was_changed() -> No
 def test_a_point_of_several_readings_counts_as_these_in_a_smoothed_line() -> None:
     assert list(smoothed(line(1.0, 0.0), 0.5).y) == pytest.approx([1.0, 1 / 3])
     assert list(smoothed(line(1.0, 0.0, each=2), 0.5).y) == pytest.approx([1.0, 0.2])
+    extremes: Any = {"low": array("d", [0.5, 0.0]), "high": array("d", [1.5, 0.5])}
+    made = smoothed(line(1.0, 0.0, **extremes), 0.5)
+    assert (len(made.low), len(made.high)) == (0, 0), "extremes of the readings are none of their mean"
 
 
 def test_a_logarithm_needs_all_readings_of_a_point_to_be_above_zero() -> None:
@@ -267,7 +270,7 @@ def test_the_point_of_a_line_that_a_place_belongs_to() -> None:
 
     def at(x: float, anywhere: bool = False, of: Line = broken) -> float | None:
         point = cursor.point_at(of, x, anywhere)
-        return point and point.x
+        return None if point is None else point.x
 
     assert [at(x) for x in (0.0, 0.9, 1.0, 1.1, 2.0, 4.0, 4.9, 5.0, 5.1)] == [
         0.0,

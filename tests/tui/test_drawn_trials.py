@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from gputui.engine.compare.comparison import Comparison, FigureRow
-from gputui.engine.trials import sweep_groups
+from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.sweep_record import Axis, Sweep, SweepSettings, SweepTrial
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing import compared_speeds, parallel_coordinates, sweep
@@ -91,6 +92,9 @@ def test_the_rows_of_a_sweep_fit_into_their_height() -> None:
     lucky = swept()
     lucky.proved = 0.5
     assert len(sweep.about(lucky, [], 20, PLAIN)) == 3, "a remark has at most three lines"
+    lucky.settings = replace(lucky.settings, rungs=(2, 4))
+    told = [row[0][0] for row in sweep.about(lucky, [], 300, PLAIN)]
+    assert told == [sweep_sentences.luck(lucky), sweep_sentences.saved(lucky)]
     nothing = swept(trials=[])
     assert sweep.over_options(nothing, 80, PLAIN) == []
     assert sweep.reference([]) == 0.0

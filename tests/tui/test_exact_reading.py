@@ -440,6 +440,10 @@ def test_the_log_begins_with_its_last_bytes_and_keeps_its_last_lines(
         stream.write("eee\nf")
     tail.poll()
     assert (tail.lines[-1], tail.arrived[-2:], tail.count) == ("eee", (0.0, 50.0), 4)
+    with path.open("ab") as odd:
+        odd.write(b"\xff\n")
+    tail.poll()
+    assert tail.lines[-1] == "f\ufffd", "a byte that is no text is seen"
 
 
 def test_of_a_log_2000_lines_are_kept(tmp_path: Path) -> None:

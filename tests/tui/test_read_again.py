@@ -362,7 +362,7 @@ def test_which_runs_go_on_and_which_have_ended_since(home: Path, monkeypatch: py
 
     def read() -> tuple[list[str], str, bool, list[tuple[str, str]]]:
         now = watched.read()
-        ended = [(each.id, each.state) for each in now.ended]
+        ended: list[tuple[str, str]] = [(each.id, each.state) for each in now.ended]
         return [run.id for run in now.running], now.title, now.done is not None, ended
 
     both = [second.id, first.id]
