@@ -145,6 +145,16 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
             await pilot.press(key)
             assert at.highlighted == number
         assert [" ".join(str(option.prompt).split()) for option in at.options] == ["auto default", "true", "false"]
+        dialog.dismiss(None)
+        info = INFO["precision.policy"]
+        assert info.fixed_values == ("float32", "mixed_float16", "mixed_bfloat16")
+        pilot.app.push_screen(dialog := ChoiceScreen(info, "no such value", row, 20))
+        await wait_for(pilot, "mixed_float16", 30)
+        at = dialog.query_one(OptionList)
+        assert at.highlighted == 0, "the first, if the present value is none of them"
+        for key, number in (("m", 1), ("m", 2), ("m", 1), ("F", 0), ("k", 2), ("j", 0)):
+            await pilot.press(key)
+            assert at.highlighted == number, key
 
 
 async def test_lines_under_a_title_are_wrapped_and_indented() -> None:

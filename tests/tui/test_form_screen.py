@@ -23,6 +23,7 @@ from gputui.tui.screens.form.changes import TITLES, TextScreen
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.proof import actions, sweep_dialog
 from gputui.tui.screens.tune import limits_dialog
+from gputui.tui.widgets.option_row import OptionRow
 from textual.widgets import Static, TextArea
 
 from tests.support.answering import Answering
@@ -163,6 +164,36 @@ def test_proposed_values_are_one_change_and_offer_the_start(form: Form, app: Ans
     assert (len(form.history.done), form.did.pop()) == (1, ("start", BATCH, "batch_size=128\x1b"))
     apply(form, {}, "nothing")
     assert form.did.pop() == ("start", "", "nothing")
+
+
+def test_a_typed_value_is_one_change_and_shows_the_rows_whose_errors_come_and_go(
+    form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(OptionRow, "show", lambda row: shown.append(row.key))
+    put = FormState.set
+    errors: list[dict[str, str]] = [{EPOCHS: "wrong"}, {"train.seed": "wrong"}, {}, {}]
+
+    def set_with_errors(state: FormState, key: str, text: str) -> None:
+        put(state, key, text)
+        state.errors = errors.pop(0)
+
+    monkeypatch.setattr(FormState, "set", set_with_errors)
+    for text, edit, rows in (
+        ("1", 7, {BATCH, EPOCHS}), ("12", 7, {BATCH, EPOCHS, "train.seed"}), ("128", 7, {BATCH, "train.seed"}),
+        ("16", 8, {BATCH}),
+    ):  # fmt: skip
+        form._option_changed(OptionRow.Changed(BATCH, text, edit))
+        assert (set(shown), form.did.pop()) == (rows, "changed"), text
+        shown.clear()
+    assert [act.what for act in form.history.done] == [BATCH, BATCH]
+    form.action_undo()
+    assert form.state.texts[BATCH] == "128"
+    form.action_undo()
+    assert form.state.texts[BATCH] == "32", "all that was typed into the field"
+    monkeypatch.setattr(FormState, "set", lambda state, key, text: None)
+    form._option_changed(OptionRow.Changed("workload.entry", "a:b"))
+    assert set(shown) == set(form.options.rows), "which decides for each whether it applies"
 
 
 def test_the_palette_offers_undo_and_redo_only_if_there_is_something(form: Form) -> None:

@@ -14,6 +14,7 @@ from gputui.engine.runs import Run
 from gputui.engine.trials.record import UNREAD
 from gputui.engine.trials.sweep_record import Axis, Sweep, SweepSettings, SweepTrial
 from gputui.tui.base.settings import Charts
+from gputui.tui.base.themes import painted_colour
 from gputui.tui.drawing import tune_memory
 from gputui.tui.drawing.charts import MOST_COMPARED
 from gputui.tui.reading.proofs import ProofEntry, SearchReading
@@ -24,6 +25,7 @@ from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.screen import ProofScreen, latest_run
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.tune.screen import TuneScreen
+from rich.text import Text
 from textual.widgets import DataTable
 
 from tests.support.answering import Answering
@@ -318,6 +320,9 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
         rows = [[str(cell).strip() for cell in screen.table.get_row_at(at)][:4] for at in range(5)]
         assert [row[1] for row in rows] == ["… measuring", "✓ done", "✗ crashed", "… measuring", "… waiting"]
         assert [row[3] for row in rows] == ["", "2.0 KiB", "", "", ""]
+        states = [cast("Text", screen.table.get_row_at(at)[1]).style for at in range(5)]
+        looks = ("curve1", "good", "bad", "curve1", "label")
+        assert states == [painted_colour(pilot.app, look) for look in looks]
         assert [tuple(str(cell).strip() for cell in screen.table.get_row_at(at))[2::3] for at in range(5, 11)] == [
             ("-9.8 %", "xla=true"), ("+257 %", "cache=memory"), ("undecided", "xla=true"), ("-", "nothing kept"),
             ("not proven", "search: batch_size=256, policy=mixed_bfloat16, cache=…"),

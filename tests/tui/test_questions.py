@@ -423,6 +423,20 @@ def test_a_report_that_cannot_be_written_is_said_with_its_path_and_its_reason(ho
     assert app.told == [f"{tmp_path}/no/such.md cannot be written: No such file or directory (error)"]
 
 
+@pytest.mark.parametrize("fault", [KeyError("comparisons"), TypeError("no number"), ValueError("no trial")])
+def test_a_report_of_a_damaged_proof_is_said_to_be_unwritten(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def damaged(_: object) -> str:
+        raise fault
+
+    monkeypatch.setattr(actions, "as_markdown", damaged)
+    proof, app = write_proof(home), Answering("a.md")
+    asyncio.run(actions.save_report(app, proof, proof.record, tmp_path))
+    assert app.told == [f"{tmp_path}/a.md cannot be written: {fault} (error)"]
+    assert not (tmp_path / "a.md").exists()
+
+
 def test_the_improved_preset_is_written_next_to_the_proof_and_opened(home: Path) -> None:
     proof, app = write_proof(home), Answering()
     asyncio.run(actions.open_improved(app, proof, "train: {epochs: 3}\n"))

@@ -249,7 +249,11 @@ def test_a_run_is_held_and_released_and_what_is_refused_is_said(waiting: list[Ru
     entry_changes.remove(waiting[1].id)
     act(screen, "hold_waiting")
     assert (len(app.told), screen.seen) == (1, [waiting[1]] * 3)
-    assert app.told[0].endswith("(error)")
+    app.answers = ["Take out"]
+    act(screen, "take_out")
+    act(screen, "move_waiting", "up")
+    assert [text.endswith("(error)") for text in app.told] == [True] * 3
+    assert (app.acts["runs"].newest_first, screen.seen) == ([], [waiting[1]] * 5), "nothing was done"
 
 
 @pytest.mark.parametrize("answer", ["Take out", "Keep waiting", None])

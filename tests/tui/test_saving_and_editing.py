@@ -113,6 +113,10 @@ def test_a_file_that_is_gone_is_asked_about(project: Path, answer: str | None, s
     hint = "gputui --preset mine.yaml trains it from a shell"
     assert app.told == ([f"Saved: {project}/mine.yaml; {hint}"] if saved else [])
     assert acts(app) == []
+    if answer is None:
+        app = Answering("Save as", "./other.yaml")
+        assert asyncio.run(saving.save(app, state)), "without the comments of the file"
+        assert presets.resolve("other.yaml").options.input.batch_size == 64
 
 
 @pytest.mark.parametrize(

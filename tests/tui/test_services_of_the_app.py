@@ -89,10 +89,18 @@ async def test_a_run_is_being_stopped_only_as_long_as_its_engine_is_the_same(
 
 @pytest.mark.parametrize("reasons", [("", ""), ("no room", ""), ("", "in use"), ("no room", "in use")])
 async def test_at_the_end_it_is_said_what_could_not_be_deleted(reasons: tuple[str, str]) -> None:
-    app = Tiny(Empty, PLAIN)
+    app, emptied = Tiny(Empty, PLAIN), list[str]()
+
+    def trash(reason: str) -> Any:
+        def empty() -> str:
+            emptied.append(reason)
+            return reason
+
+        return SimpleNamespace(empty=empty)
+
     async with app.run_test(size=(80, 12)):
-        app.trash = SimpleNamespace(empty=lambda: reasons[0])  # type: ignore[assignment]
-        app.proof_trash = SimpleNamespace(empty=lambda: reasons[1])  # type: ignore[assignment]
+        app.trash, app.proof_trash = map(trash, reasons)
+    assert sorted(emptied) == sorted(reasons), "both are emptied"
     assert (app.not_deleted in reasons, bool(app.not_deleted)) == (True, any(reasons))
 
 
