@@ -18,6 +18,7 @@ from gputui.engine.runs.titles import with_name
 from gputui.tui import app as application
 from gputui.tui import show
 from gputui.tui.app import GputuiApp
+from gputui.tui.base.base_app import BaseApp
 from gputui.tui.base.errors import Refused
 from gputui.tui.base.themes import THEMES
 from gputui.tui.form.form_state import FormState
@@ -30,6 +31,8 @@ from gputui.tui.screens.proof.screen import ProofScreen
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.tune.screen import TuneScreen
 from textual import constants
+from textual.events import Key
+from textual.screen import ModalScreen, Screen
 
 from tests.support import recorded
 from tests.support.recorded_proof import running, write_proof
@@ -169,6 +172,55 @@ def test_gputui_introduces_itself_only_to_a_user_without_runs(home: Path) -> Non
     app = Opening()
     call(app, "_offer_running")
     assert app.did == [("introduce",)]
+
+
+def test_what_the_application_says_by_itself_and_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, pushed = Opening(), list[Any]()
+    app._asking("/opt/python\x1b")
+    app.set_keymap({"quit": "left_square_bracket"})
+    app.action_help_quit()
+    assert app.did == [
+        ("asking /opt/python? what is installed for it ...", ""),
+        ("[ quits gputui; runs and proofs go on without it", ""),
+    ]  # fmt: skip
+    monkeypatch.setattr(Opening, "push_screen", lambda app, screen: pushed.append(screen))
+    app.settings.problems = ["one", "two"]
+    app.action_faults()
+    assert [str(screen._text(40)) for screen in pushed] == ["Faults in the settings\none\ntwo"]
+
+
+def test_the_key_of_a_place_leaves_all_dialogs_and_other_keys_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[Any] = []
+    below = Screen[None]()
+
+    class Covered(Opening):
+        """The application with two dialogs over a screen."""
+
+        dialogs = 2
+
+        @property
+        def screen_stack(self) -> list[Any]:
+            return [below]
+
+        @property
+        def screen(self) -> Any:
+            return dialog if self.dialogs else below
+
+    class Dialog(ModalScreen[None]):
+        def dismiss(self, result: Any = None) -> Any:
+            assert result is None
+            app.dialogs -= 1
+
+    async def hand_over(_app: Any, event: Any) -> None:
+        passed.append(event.key)
+
+    monkeypatch.setattr(BaseApp, "hand_over", hand_over)
+    app, dialog = Covered(), Dialog()
+    for key, dialogs, did in (("3", 2, []), ("f7", 2, []), ("f4", 0, ["runs"]), ("f5", 0, [])):
+        app.did.clear()
+        asyncio.run(app.hand_over(Key(key, None)))
+        assert (app.dialogs, app.did) == (dialogs, did), key
+    assert passed == ["3", "f7", "f5"], "a digit may be typed into a dialog; without one, keys are handed on"
 
 
 def test_runs_of_other_machines_and_runs_that_have_ended_are_not_named_as_going_on(

@@ -155,6 +155,9 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         for key, number in (("m", 1), ("m", 2), ("m", 1), ("F", 0), ("k", 2), ("j", 0)):
             await pilot.press(key)
             assert at.highlighted == number, key
+        await pilot.click(at)
+        await pilot.click(offset=(79, 23))
+        await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
 
 
 async def test_lines_under_a_title_are_wrapped_and_indented() -> None:

@@ -25,6 +25,7 @@ from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.screen import ProofScreen, latest_run
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.tune.screen import TuneScreen
+from gputui.tui.widgets.charts import Chart
 from rich.text import Text
 from textual.widgets import DataTable
 
@@ -234,6 +235,8 @@ def test_the_charts_of_a_search_are_those_of_the_running_trial_and_of_memory() -
         assert bool(of_trial) is (record is SEARCHES and now is not None)
         assert all(plot.title.endswith(" of 07-b") for plot in of_trial)
         assert all(("compiling" in plot.note) is noted for plot in of_trial if plot.title.startswith("throughput"))
+        pace = now.pace.axes() if now is not None else ()
+        assert screen.axes() == pace, "those of the trial"
     assert screen.about == PROVED.id
 
 
@@ -251,6 +254,21 @@ def test_the_charts_of_a_search_are_drawn_as_the_settings_say(monkeypatch: pytes
     monkeypatch.setattr(TuneScreen, "charts", charts)
     TuneScreen(PROVED)._show_charts()
     assert drawn == [app.settings.charts]
+
+
+def test_the_chart_that_is_clicked_or_else_the_first_is_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, shown = Answering(), list[Any]()
+    monkeypatch.setattr(app, "push_screen", shown.append)
+    monkeypatch.setattr(TuneScreen, "app", app)
+    screen = TuneScreen(PROVED)
+    screen.data, screen._memory = SEARCHES, tune_memory.plot(SEARCHES)
+    reading = SearchReading(SEARCHES, Run(Path("/trials/07-b")), Snapshot(phase="training", progress={"step": 1}))
+    screen.set_reactive(cast("Any", TuneScreen).latest, reading)
+    screen._chart_clicked(Chart.Opened(tune_memory.KEY))
+    screen.action_chart()
+    keys = [tune_memory.KEY, screen.charts()[0].key]
+    assert [(chart.source, chart.key) for chart in shown] == [(screen, key) for key in keys]
+    assert keys[0] != keys[1]
 
 
 @pytest.mark.parametrize(

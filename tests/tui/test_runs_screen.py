@@ -15,11 +15,14 @@ from gputui.engine.files import places
 from gputui.engine.runs import Run
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.trials.record import UNREAD
+from gputui.tui.base.undo import Act
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run_list import Entry
 from gputui.tui.reading.sweep_rows import SweepEntry, SweepTitle
 from gputui.tui.screens.runs import screen as runs_screen
 from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.screens.runs.side_view import SideView
+from gputui.tui.widgets.charts import Chart
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -199,6 +202,25 @@ async def test_a_column_of_the_settings_that_does_not_exist_is_named_and_left_ou
             assert told(pilot).startswith(f"{path}: there is no column {wrong}; known: name, run, ")
             assert screen.table.names == (["loss", "id"] if "columns" in text else screen.table.names)
             assert screen.table.order == ("when", True)
+
+
+async def test_a_run_that_was_brought_back_gets_the_cursor_however_far_down_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs_screen, "FIRST", 4)
+    path = places.settings_file()
+    path.parent.mkdir(parents=True)
+    path.write_text("runs: {filter: cnn}\n")
+    listing = Listing(*(entry(50 - number) for number in range(40)))
+    async with shown(listing, monkeypatch, (130, 30)) as (pilot, screen):
+        await wait_for(pilot, "40 of 40 runs")
+        assert screen.table.row_count == 4
+        back = listing.entries[30]
+        screen.taken_back(Act("deleted 1 run", lambda: None, key=back.run.id))
+        await wait_for(pilot, lambda: screen.current == back)
+        assert (screen.table.cursor_row, screen.table.row_count) == (30, 34)
+        screen.query_one(SideView).post_message(Chart.Opened("loss"))
+        await wait_for(pilot, lambda: tiny(pilot).opened == [("run", back.run)])
 
 
 async def test_a_cursor_on_the_first_row_is_on_the_newest_run_when_the_list_is_opened_again(

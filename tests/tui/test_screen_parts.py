@@ -11,13 +11,13 @@ import pytest
 from gputui.tui.base import keys
 from gputui.tui.screens import base
 from gputui.tui.screens.base import FollowingScreen, Header, QueueCount
-from gputui.tui.screens.help import HelpScreen, working
+from gputui.tui.screens.help import HelpPage, HelpScreen, working
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from tests.support.tiny import Tiny, text_of, wait_for
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
 
 class Reading(FollowingScreen[int]):
@@ -126,7 +126,12 @@ async def test_the_header_has_the_longest_words_about_the_queue_for_which_there_
     title: bool, beside: int
 ) -> None:
     words = ("2 train, 3 wait, next in about 4:10", "3 wait", "")
-    async with Tiny(lambda: Headed(title)).run_test(size=(200, 10)) as pilot:
+
+    class Showing(Tiny):
+        def action_show(self, name: str) -> None:
+            self.opened.append(("place", name))
+
+    async with Showing(lambda: Headed(title)).run_test(size=(200, 10)) as pilot:
         await wait_for(pilot, lambda: pilot.app.screen.query(QueueCount))
         shown = pilot.app.screen.query_one(QueueCount)
         assert not shown.display
@@ -144,8 +149,12 @@ async def test_the_header_has_the_longest_words_about_the_queue_for_which_there_
             await pilot.resize_terminal(width, 10)
             pilot.app.running_count = count  # type: ignore[attr-defined]
             await wait_for(pilot, lambda text=text: (str(shown.content), shown.display) == (text, bool(text)))  # type: ignore[misc]
-        pilot.app.queue_words = ()  # type: ignore[attr-defined]
         await pilot.resize_terminal(200, 10)
+        pilot.app.queue_words = words[1:2]  # type: ignore[attr-defined]
+        await wait_for(pilot, lambda: shown.display)
+        await pilot.click(QueueCount)
+        assert tiny(pilot).opened == [("place", "runs")]
+        pilot.app.queue_words = ()  # type: ignore[attr-defined]
         await wait_for(pilot, lambda: not shown.display)
 
 
@@ -195,3 +204,12 @@ async def test_the_help_has_the_keys_that_work_now_and_is_wrapped_to_the_termina
             await pilot.pause()
             assert str(text.visual).split("\n")[: len(lines)] == lines, width
         assert "quit" in text_of(pilot.app)
+        await pilot.resize_terminal(80, 14)
+        await pilot.pause()
+        page = pilot.app.screen.query_one(HelpPage)
+        assert page.max_scroll_y > 0
+        for key, row in (("right_square_bracket", 1), ("left_square_bracket", -1), ("right_square_bracket", 1)):
+            before = page.scroll_y
+            await pilot.press(key)
+            moved = min(page.max_scroll_y, max(0, before + row * (page.size.height - 2)))
+            assert page.scroll_y == moved, "two lines stay"

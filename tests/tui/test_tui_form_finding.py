@@ -213,6 +213,10 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         lines = [line.split() for line in shown.split("\n") if line.startswith(" +")]
         assert lines == [["+", "input.batch_size", "128", "32", "64"],
                          ["+", "strategy.kind", "one_device", "single", "single"]]  # fmt: skip
+        for key, count, kind in (("u", 0, "single"), ("ctrl+y", 2, "one_device")):
+            await pilot.press(key)
+            await wait_for(pilot, f"{count} not saved")
+            assert texts["strategy.kind"] == kind
         await pilot.press("space")
         await wait_for(pilot, "1 not saved  * 9 not the default")
         await pilot.press("space", "d")
