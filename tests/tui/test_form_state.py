@@ -324,6 +324,7 @@ def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
     assert around("one two three four", ("one",), 12) == "one two thr…"
     assert around("one two three four", ("four",), 10) == "…four"
     assert around("abcdefghijklmnop qrs", ("qrs",), 8) == "…qrs"
+    assert around("one two three four", ("three",), 13) == "…two three f…", "the word is whole"
     assert around("one two", ("zzz",), 7) == "one two"
 
 
@@ -423,6 +424,16 @@ def test_a_form_whose_file_was_written_elsewhere_is_compared_with_it_and_would_l
     path.write_text("train: [")
     state.compare_with_file()
     assert (state.opened.description, state.modified) == ("one", False), "it cannot be read"
+
+
+def test_values_that_a_run_has_kept_are_at_risk_only_if_they_differ_from_the_file(state: FormState) -> None:
+    state.set("train.epochs", "9")
+    state.keep()
+    assert (state.modified, state.at_risk) == (True, False), "a run has them"
+    state.set("train.epochs", "8")
+    assert state.at_risk
+    state.set("train.epochs", state.text_of_file("train.epochs"))
+    assert (state.modified, state.at_risk) == (False, False), "the file has them"
 
 
 def test_a_preset_that_was_made_without_its_file_is_that_of_the_path() -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gputui.engine.runs import Run
@@ -251,6 +251,18 @@ async def test_gpus_that_were_shown_stay_until_the_driver_has_answered_again(mac
         await gpus(pilot, machine, later)
         await gpus(pilot, machine, Snapshot(no_gpu_reason="the driver is gone"))
         await gpus(pilot, machine, empty)
+
+
+@pytest.mark.parametrize(("before", "stuck", "left_out"), [(True, 5.0, True), (True, 5.1, False), (False, 0.0, False)])
+def test_readings_without_gpus_are_left_out_only_after_gpus_and_while_the_driver_may_answer(
+    machine: type[Machine], before: bool, stuck: float, left_out: bool
+) -> None:
+    shown, empty, gone = Snapshot(gpus=GPUS), Snapshot(host=HOST), Snapshot(no_gpu_reason="the driver is gone")
+    machine.given, machine.stuck_seconds = [empty, shown, gone], stuck
+    screen, leaving = GpusScreen(), threading.Event()
+    screen.set_reactive(cast("Any", GpusScreen).latest, shown if before else None)
+    leaving.set()
+    assert list(screen.readings(leaving)) == [*([] if left_out else [empty]), shown, gone]
 
 
 async def test_the_selected_gpu_is_that_of_the_charts_and_its_keys_work_only_with_its_figures(

@@ -99,6 +99,13 @@ def test_the_dialog_of_a_sweep_opens_with_the_learning_rate_and_the_defaults() -
     assert texts.parameters() == READ | {"over": [AROUND]}
 
 
+def test_the_proposed_rates_have_two_digits_and_the_present_one_all(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for rate, over in (("0.00125", "0.00042,0.00125,0.0037"), ("3e-05", "1e-05,3e-05,9e-05"), ("0.5", "0.17,0.5,1.5")):
+        path.write_text(f"train: {{learning_rate: {rate}}}\n")
+        assert SweepTexts.first(presets.resolve(str(path))).over[0] == f"learning_rate={over}"
+
+
 @pytest.mark.parametrize(
     ("block", "over", "others"),
     [

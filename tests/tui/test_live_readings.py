@@ -272,6 +272,34 @@ def test_the_first_chart_its_pages_and_zooms(run: Run, monkeypatch: pytest.Monke
     assert shown == []
 
 
+def test_the_cursor_of_the_charts_moves_by_the_columns_of_the_first_visible_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chart(display: bool, width: int, inner: str) -> Any:
+        return SimpleNamespace(display=display, size=SimpleNamespace(width=width), inner=inner)
+
+    view, did = Read(monkeypatch, run, Reader()), list[Any]()
+    shown = [chart(False, 9, "hidden"), chart(True, 0, "empty"), chart(True, 9, "first"), chart(True, 9, "second")]
+    monkeypatch.setattr(LiveScreen, "query", lambda screen, kind: shown)
+    monkeypatch.setattr(LiveScreen, "show_view", lambda screen, visible: did.append(visible))
+
+    class View:
+        window: Any = None
+
+        def move(self, columns: int, inner: str) -> None:
+            did.append((columns, inner))
+            self.window = (columns, 9) if abs(columns) > 1 else self.window
+
+    view.screen.view = cast("Any", View())
+    for columns, moved in ((1, False), (-2, True), (-2, False), (-1, False), (5, True)):
+        view.screen.action_move(columns)
+        assert did == [(columns, "first"), moved], "the visible part moves with a cursor that leaves it"
+        did.clear()
+    shown.clear()
+    view.screen.action_move(1)
+    assert did == []
+
+
 def test_a_hint_that_proposes_values_is_put_into_the_form_of_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[Any] = []
 

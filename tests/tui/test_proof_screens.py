@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.engine.trials.record import UNREAD
 from gputui.engine.trials.sweep_record import Axis, Sweep, SweepSettings, SweepTrial
+from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.base.settings import Charts
 from gputui.tui.base.themes import painted_colour
 from gputui.tui.drawing import tune_memory
@@ -21,12 +23,15 @@ from gputui.tui.reading.proofs import ProofEntry, SearchReading
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.proof import actions, proofs
+from gputui.tui.screens.proof import screen as proof_screen
 from gputui.tui.screens.proof.proofs import ProofsScreen
+from gputui.tui.screens.proof.scaling import ScalingScreen
 from gputui.tui.screens.proof.screen import ProofScreen, latest_run
 from gputui.tui.screens.proof.sweep import SweepScreen
+from gputui.tui.screens.tune import screen as tune_screen
 from gputui.tui.screens.tune.screen import TuneScreen
 from gputui.tui.widgets.charts import Chart
-from rich.text import Text
+from textual.geometry import Size
 from textual.widgets import DataTable
 
 from tests.support.answering import Answering
@@ -99,6 +104,55 @@ def test_a_running_proof_is_read_twice_a_second_and_an_ended_one_every_three_sec
     leaving.waits = []
     assert list(ProofScreen(PROVED).readings(leaving)) == [record]
     assert leaving.waits == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "height", "low"),
+    [(ProofScreen, proof_screen, 19, True), (ProofScreen, proof_screen, 20, False), (TuneScreen, tune_screen, 29, True),
+     (TuneScreen, tune_screen, 30, False)],
+)  # fmt: skip
+def test_on_a_low_terminal_the_large_figures_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, module: Any, height: int, low: bool
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(module.drawing, "head", lambda *_, low: asked.append(low))
+    monkeypatch.setattr(kind, "size", Size(80, height))
+    monkeypatch.setattr(kind, "glyphs", PLAIN)
+    kind(PROVED)._head(78, height)
+    assert asked == [low]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(SweepScreen, "go_on_with_sweep"), (ScalingScreen, "go_on_with_scaling"), (TuneScreen, "go_on")],
+)
+def test_what_goes_on_is_read_again_at_once(monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+    did: list[Any] = []
+
+    async def go_on(_app: Any, proof: Proof, *_: Any) -> None:
+        did.append(proof)
+
+    monkeypatch.setattr(kind, "app", Answering())
+    monkeypatch.setattr(actions, name, go_on)
+    monkeypatch.setattr(kind, "read_again", lambda screen: did.append("read"))
+    asyncio.run(kind.action_resume.__wrapped__(kind(PROVED)))
+    assert did == [PROVED, "read"]
+
+
+def test_the_question_whether_to_stop_is_needed_as_long_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    moots: list[Any] = []
+
+    class Asking(Answering):
+        async def push_screen_wait(self, screen: Any) -> Any:  # type: ignore[override]
+            moots.append(screen._moot)
+
+    for is_search, what in ((False, "proof"), (True, "search")):
+        asyncio.run(actions.stop(Asking(), PROVED, is_search))
+        for state, said in (
+            ("running", ""), ("done", f"the {what} has ended meanwhile"), ("stopped", f"the {what} has ended meanwhile")
+        ):  # fmt: skip
+            monkeypatch.setattr(Proof, "state", state)
+            assert moots[-1]() == said
 
 
 # ---- trials ---------------------------------------------------------------------------------------------
@@ -338,7 +392,7 @@ async def test_the_last_line_of_the_list_says_the_result_or_what_is_done_and_a_r
         rows = [[str(cell).strip() for cell in screen.table.get_row_at(at)][:4] for at in range(5)]
         assert [row[1] for row in rows] == ["… measuring", "✓ done", "✗ crashed", "… measuring", "… waiting"]
         assert [row[3] for row in rows] == ["", "2.0 KiB", "", "", ""]
-        states = [cast("Text", screen.table.get_row_at(at)[1]).style for at in range(5)]
+        states = [screen.table.get_row_at(at)[1].style for at in range(5)]
         looks = ("curve1", "good", "bad", "curve1", "label")
         assert states == [painted_colour(pilot.app, look) for look in looks]
         assert [tuple(str(cell).strip() for cell in screen.table.get_row_at(at))[2::3] for at in range(5, 11)] == [

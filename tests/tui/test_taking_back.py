@@ -125,6 +125,23 @@ def test_an_act_of_the_list_is_taken_back_and_the_others_stay(app: Choosing) -> 
     assert app.told == ["taken back: act 1 (information)", "taken back: act 0 (information)"]
 
 
+def test_the_chosen_act_is_taken_back_also_if_another_was_done_meanwhile(
+    app: Choosing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen, choose = Place(), Choosing.push_screen_wait
+    for number in (1, 2):
+        screen.did(f"act {number}", lambda: None)
+
+    async def meanwhile(app: Choosing, offered: Any) -> Any:
+        screen.did("act 3", lambda: None)
+        return await choose(app, offered)
+
+    monkeypatch.setattr(Choosing, "push_screen_wait", meanwhile)
+    app.answers = [0]
+    act(screen, "undo_list")
+    assert whats(screen) == ["act 3", "act 1"]
+
+
 def test_acts_without_a_time_have_none(app: Choosing) -> None:
     app.answers = [1, None]
     for chosen in (1, None):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.files import run_numbers
-from gputui.engine.files.places import home
+from gputui.engine.files.places import home, user_presets_folder
 from gputui.engine.job import this_machine
 from gputui.engine.options import options_json
 from gputui.engine.runs import titles
@@ -151,6 +151,8 @@ def test_the_text_of_a_file_has_a_place_for_each_option_it_names(tmp_path: Path)
     fewer.reset("train.epochs")
     text = file_text(fewer.preset, None, None)  # a new file
     assert text.places == {}
+    own = user_presets_folder() / f"{fewer.name}.yaml"
+    assert str(own) in file_text(fewer.preset, None, "train: [").problem, "the place of a new file"
     assert (text.changes, {mark for mark, _ in text.lines}) == (len(text.lines), {NEW})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from gputui.engine.runs.titles import record, write_note
 from gputui.tui.form.option_search import search as options
 from gputui.tui.reading.run_columns import matching
 from gputui.tui.reading.run_list import RunList
+from gputui.tui.screens.palette import Commands
 from gputui.tui.screens.presets.screen import PresetsScreen
 from gputui.tui.screens.runs import screen as runs_screen
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.word_search import best_first, letters, marked, place, search
+from textual.app import SystemCommand
 from textual.widgets import OptionList
 
 from tests.support import recorded
@@ -69,6 +72,24 @@ def test_the_title_of_a_run_counts_more_than_its_note(home: Path) -> None:
     assert [hit.item.run for hit in best_first(matching(entries, "cnn"))] == [named, noted]
     assert [hit.item.run for hit in matching(entries, "seed=9")] == [named]
     assert [hit.item.run for hit in matching(entries, "0921-10")] == [named], "a part of the id"
+
+
+async def test_the_palette_has_the_best_command_first_and_finds_words_of_its_help() -> None:
+    commands = [
+        SystemCommand("Stop", "end the run", print), SystemCommand("Sort right", "the run after it", dict),
+        SystemCommand("Run again", "start it", str, False),
+    ]  # fmt: skip
+    app = SimpleNamespace(get_system_commands=lambda screen: commands if screen is below else [])
+    below: Any = SimpleNamespace(app=app)
+    palette = Commands(below)
+    listed = [(hit.text, hit.command, hit.help) async for hit in palette.discover()]
+    assert listed == [("Sort right", dict, "the run after it"), ("Stop", print, "end the run")]
+    found = [hit async for hit in palette.search("run")]
+    best = sorted(found, key=lambda hit: hit.score, reverse=True)
+    assert (best[0].text, best[0].command, best[0].help) == ("Run again", str, "start it")
+    assert {hit.text for hit in found} == {"Run again", "Stop", "Sort right"}
+    assert best[0].score > best[1].score == best[2].score > 0
+    assert [hit.text async for hit in palette.search("right")] == ["Sort right"]
 
 
 async def test_presets_runs_and_commands_are_searched_alike(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
