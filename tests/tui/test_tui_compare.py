@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from gputui.engine.compare import baseline
 from gputui.engine.runs import Run
-from gputui.tui.base.themes import colour
+from gputui.tui.base.themes import THEMES, colour
+from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.widgets.charts import Chart
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -233,3 +235,29 @@ async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
         await wait_for(pilot, "throughput")
         colours = change_colours(pilot)
         assert {colours["throughput"], colours["step time p50"]} == {str(colour(pilot.app, colour_name))}, colours
+        pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
+        other = str(colour(pilot.app, colour_name))
+        await wait_for(pilot, lambda: change_colours(pilot)["throughput"] == other)
+
+
+async def test_the_chart_is_turned_and_opened_by_the_mouse_and_a_curve_that_is_hardly_seen_is_named(
+    three: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CompareScreen, "hardly_seen", "vit is hardly seen")
+    screen = CompareScreen(three)
+    async with Tiny(lambda: screen).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "vit is hardly seen; z, home and + zoom in on it")
+        await pilot.resize_terminal(120, 29)
+        await wait_for(pilot, lambda: "hardly seen" not in text_of(pilot.app))
+        chart, drawn = screen.query_one(Chart), tiny(pilot).settings.charts
+        keys = [plot.key for plot in screen.charts(drawn)]
+        assert len(keys) > 2
+        assert chart.plot.key == keys[0]
+        for by, at in ((1, 1), (1, 2), (-1, 1), (-1, 0), (-1, -1)):
+            chart.post_message(Chart.Turned(by))
+            await wait_for(pilot, lambda at=at: chart.plot.key == keys[at])  # type: ignore[misc]
+        assert {"step", "time"} <= set(screen.axes())
+        chart.post_message(Chart.Opened(keys[-1]))
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ChartScreen))
+        alone: Any = pilot.app.screen
+        assert (alone.source, alone.key) == (screen, keys[-1])
