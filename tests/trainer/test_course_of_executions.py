@@ -37,6 +37,7 @@ class Course:
         self.calls: list[Any] = []
         loop: Any = training.loop
         self.training, self.model = training, loop.built.model
+        self.fits: list[tuple[int, int, int]] = []  # the first epoch of each, the one beyond its last, and its steps
         monkeypatch.setattr(Executions, "clock_is_due", property(lambda _: loop.step == clock_at))
         loop.executions.run = self._run
         loop.executions.run_clock_first = lambda *given: self._run(*given, "with the clock")
@@ -56,6 +57,7 @@ class Course:
 
     def _fit(self, x: Any, callbacks: Any, initial_epoch: int, epochs: int, steps_per_epoch: int, **more: Any) -> None:
         iterator = iter(())
+        self.fits.append((initial_epoch, epochs, steps_per_epoch))
         callbacks.on_train_begin()
         for epoch in range(initial_epoch, epochs):
             callbacks.on_epoch_begin(epoch)
@@ -105,6 +107,29 @@ def test_what_is_compiled_or_traced_for_the_first_time_is_waited_for_and_is_no_t
     ]  # fmt: skip
     clock = course.training.loop.built.report.speed.clock
     assert clock.ended_steps == 9 - 2, "the clock does not run meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("resume_at", "fits", "steps"),
+    [
+        (3, [(0, 1, 2), (1, 3, 5)], range(3, 15)),
+        (14, [(2, 3, 1)], [14]), (15, [(3, 3, 5)], []),
+    ],
+)  # fmt: skip
+def test_the_rest_of_a_resumed_epoch_is_a_fit_of_its_own_and_at_the_end_there_is_one_without_a_step(
+    resume_at: int, fits: list[tuple[int, int, int]], steps: Any, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = build(*TINY, "epochs=3", "steps_per_epoch=5")
+    loop, restored = training.loop, list[int]()
+    checkpoints: Any = loop.built.checkpoints
+    checkpoints.fits, checkpoints.restore = lambda step: True, restored.append
+    course = Course(training, monkeypatch)
+    loop.run(resume_at)
+    assert (course.fits, restored) == (fits, [resume_at])
+    assert [call for call in course.calls if call != "read"] == [(step, 1) for step in steps]
+    assert (loop.step, loop.built.report.ended_by) == (15, "last_step")
+    ends = [(event["epoch"], event["step"]) for event in training.events("epoch")]
+    assert ends == [(epoch, 5 * epoch) for epoch in range(1, 4) if 5 * epoch > resume_at]
 
 
 def test_a_training_that_is_stopped_ends_before_its_next_execution_with_a_checkpoint(

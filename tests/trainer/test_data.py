@@ -274,7 +274,9 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_an_unreadable_first_image_of_a_class_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     place = class_folders(tmp_path)
     (tmp_path / "cat" / "0.png").write_bytes(content)
-    assert f"{tmp_path}/cat/0.png" in fault(place)
+    told = fault(place)
+    assert told.startswith(f"{tmp_path}/cat/0.png cannot be read as an image: ")
+    assert told.endswith("; repair or remove it")
 
 
 # ---- test parts -------------------------------------------------------------------------------

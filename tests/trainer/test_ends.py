@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from gputui.engine.options import options_json
-from gputui.engine.runs import Run, events
+from gputui.engine.process import ending, known_failures
+from gputui.engine.runs import Run, events, run_cluster
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import session
 from gputui.engine.trainer.common import stopping
@@ -140,6 +141,16 @@ def test_memory_that_is_exhausted_is_recognised_also_behind_an_error_of_the_user
     assert ended(theirs, "batch_size=512")[1][0] == "oom"
     theirs.__cause__ = ValueError("OOM when allocating tensor")
     assert ended(theirs)[1] == ("error", error("user_code", "train.py:3: OOM", ""))
+
+
+def test_a_run_is_proposed_to_be_resumed_only_if_it_has_a_checkpoint(
+    ended: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ending.Ending("oom", "memory", "no memory", f"take less; {known_failures.RESUME}")
+    monkeypatch.setattr(ending, "named_by", lambda *_: found)
+    assert ended(ValueError("x"))[1][1]["hint"] == f"take less; {ending.NOTHING_SAVED}"
+    monkeypatch.setattr(run_cluster, "is_saved", lambda run: run.path == tmp_path)
+    assert ended(ValueError("x")) == (1, ("oom", error("memory", "no memory", found.hint)))
 
 
 def test_a_signal_that_the_users_code_takes_is_a_stop_if_one_was_asked_for(

@@ -432,6 +432,12 @@ def test_a_model_is_compiled_as_the_options_say_and_its_state_is_in_its_checkpoi
     assert phases == [("building", "data"), ("building", "model")]
 
 
+def test_the_learning_rate_is_that_of_all_replicas(build: Build) -> None:
+    scaled = ("strategy.kind=mirrored", "learning_rate_scaling=linear", "learning_rate=0.25", "schedule=step")
+    schedule = build(*TINY, *scaled, "decay_steps=2").loop.built.model.optimizer._learning_rate
+    assert (schedule.rate, schedule.decay_steps) == (0.5, 2)
+
+
 def _events(run: Run, kind: str) -> list[dict[str, Any]]:
     lines = map(json.loads, run.file("events.jsonl").read_text().splitlines())
     return [event for event in lines if event["type"] == kind]

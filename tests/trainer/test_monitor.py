@@ -27,7 +27,6 @@ from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
-from gputui.engine.trainer.setup import gpu_identity
 
 from tests.support.forking import Forks, Program
 from tests.support.front_door import until
@@ -96,32 +95,6 @@ def test_gpus_that_do_not_train_are_warned_of_with_the_cause(
     report = Told()
     description.warn_of_gpus(report, present, obstacle)  # type: ignore[arg-type]
     assert (present.kind, report.warnings) == ("CPU", told)
-
-
-def test_the_gpus_of_a_fit_are_those_of_its_strategy_or_of_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"/device:GPU:{number}" for number in range(3)]
-    there = {"GPU": names, "CPU": ["/device:CPU:0"]}
-    monkeypatch.setattr(this_machine, "read", lambda: Machine((CARD,) * 4, "", 1, 1))
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: there[kind])
-    logical = {kind: [SimpleNamespace(name=name) for name in found] for kind, found in there.items()}
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: logical[kind])
-    monkeypatch.setattr(gpu_identity, "identify", lambda found, *_: (tuple(found), "perhaps"))
-
-    def of(replicas: int, workers: tuple[str, ...], *variables: str) -> Any:
-        strategy = SimpleNamespace(
-            num_replicas_in_sync=replicas, extended=SimpleNamespace(worker_devices=workers) if workers else None
-        )
-        made = [SimpleNamespace(value=SimpleNamespace(device=f"/job:localhost{name}")) for name in variables]
-        return SimpleNamespace(distribute_strategy=strategy, variables=made)
-
-    for fit, expected in (
-        (of(2, ("/replica:0/device:GPU:2", "/replica:0/device:GPU:0")), [0, 2]), (of(1, (), names[1], names[1]), [1]),
-        (of(1, ()), [0]), (of(1, (), "/device:CPU:0"), [0]),
-    ):  # fmt: skip
-        found, fault = description.devices(fit)
-        trains: Any = tuple(names[number] for number in expected)
-        assert (found.kind, found.names, found.gpus, found.uncertain, fault) == ("GPU", trains, trains, "perhaps", None)
-        assert (found.shown, found.seen) == (4, 3)
 
 
 class Told:

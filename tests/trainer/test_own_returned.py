@@ -100,6 +100,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
                 "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_KERAS=1 in the environment"),
     "layer": (lambda model: (keras.layers.Dense(1), X), "model is a Dense, not a keras.Model", RETURN),
     "text": (lambda model: (model, "train.csv"), "train is a str", f"give {DATA}"),
+    "four-parts": (lambda model: (model, (X, Y, Y, Y)), "train is a tuple", f"give {DATA}"),
+    "no-parts": (lambda model: (model, (X, Y), []), "validation is a list", f"give {DATA}"),
     "model-as-data": (lambda model: (model, (X, Y), model), "validation is a Sequential", f"give {DATA}"),
     "distributed": (lambda model: (model, named("DistributedDataset")), "train is a DistributedDataset",
                     "return the tf.data.Dataset itself: strategy.kind distributes it"),

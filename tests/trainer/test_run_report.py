@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.process.ending import Ending, summary_of
 from gputui.engine.runs import Run, results
-from gputui.engine.runs.events import Best, PhaseName
+from gputui.engine.runs.events import Best, MemoryAnswer, PhaseName, XlaAnswer
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Speed
@@ -173,10 +173,25 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     report.memory({})
     report.best_epoch(Best(option="run.keep_best", figure="loss", epoch=2, step=20, value=0.25))
     report.ended_by = "early_stop"
+    memory = [
+        MemoryAnswer(answer="halve", number=number, option="input.batch_size", before=16 // number, after=8 // number,
+                     ran_out_after_step=None, resumes_at_step=None, message="no memory")
+        for number in (1, 2)
+    ]  # fmt: skip
+    without_xla = XlaAnswer(option="compile.xla", before="auto", after=False, resumes_at_step=3, error="x", message="y")
+    of_engine = EventWriter(run.file("telemetry.jsonl"), run.id)
+    for event in (*memory, without_xla):
+        of_engine.emit(event)
+    of_engine.close()
     report.finish("ok", 0, None)
     result = dict(run.result or {})
+    answers, answer = result.pop("memory_answers"), result.pop("xla_answer")
+    assert [asdict(event) | {"type": event.type, "t": got["t"], "run": run.id} for event, got in
+            zip((*memory, without_xla), (*answers, answer), strict=True)] == [*answers, answer]  # fmt: skip
+    result["memory_answers"], result["xla_answer"] = [], None
     told = list(map(json.loads, run.file("events.jsonl").read_text().splitlines()))
-    assert (told[-1]["type"], told[-1]["summary"], told[-2]["phase"]) == ("finished", result, "ended")
+    given = result | {"memory_answers": answers, "xla_answer": answer}
+    assert (told[-1]["type"], told[-1]["summary"], told[-2]["phase"]) == ("finished", given, "ended")
     seconds = result.pop("seconds")
     assert 50 <= seconds < 110
     assert result.pop("goodput") == pytest.approx(1.0 / seconds)
