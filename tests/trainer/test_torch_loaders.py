@@ -18,6 +18,8 @@ from gputui.engine.trainer.own.iterables.recognised import is_grain, is_torch, p
 from gputui.engine.trainer.own.iterables.torch_loader import TorchPasses, seed_torch
 from gputui.engine.trainer.own.streams import of_numpy
 
+from tests.support.own import Write
+
 
 class Tensor:
     """One byte."""
@@ -206,6 +208,31 @@ def test_a_seed_is_given_only_to_a_torch_that_the_code_has_imported_and_not_seed
     monkeypatch.delitem(sys.modules, "torch")
     seed_torch(5)
     assert torch.seeds == [3]
+
+
+IMPORTS = """
+import sys
+import keras, numpy as np
+def import_torch():
+    sys.modules["torch"] = sys.modules["torch_of_a_test"]
+MODULE
+def build(context):
+    FUNCTION
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made, (np.zeros((20, 2), "float32"), np.zeros(20))
+"""
+
+
+@pytest.mark.parametrize("place", ["MODULE", "FUNCTION"])
+def test_torch_is_seeded_once_wherever_the_code_imports_it(
+    place: str, own: Write, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setitem(sys.modules, "torch_of_a_test", torch)
+    source = IMPORTS.replace(place, "import_torch()").replace("MODULE", "").replace("FUNCTION", "pass")
+    own(source, "epochs=1", "batch_size=5", "validation_split=0")
+    assert torch.seeds == [7]
 
 
 # ---- what is not repeated ----------------------------------------------------------------------

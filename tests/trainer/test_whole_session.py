@@ -284,7 +284,8 @@ def test_the_cause_of_a_failure_is_looked_for_with_what_is_known_of_the_training
 
 
 def test_the_whole_event_of_a_training_and_what_it_warns_of(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = build("model=transformer", "width=0.1", "cast=device", "batch_size=32", "prefetch=off", "epochs=3")
+    training = build("model=transformer", "width=0.1", "cast=device", "batch_size=32", "prefetch=off", "epochs=3",
+                     "prefetch_to_device=2")  # fmt: skip
     left_out: list[Any] = []
     monkeypatch.setattr(titles, "leave_out", lambda run, why: left_out.append(why))
     monkeypatch.setattr(resource_limits, "usable_cpus", lambda: 5)
@@ -341,15 +342,16 @@ def test_the_event_of_a_worker_names_all_workers_and_its_gpus(build: Build, monk
     joined: Any = SimpleNamespace(described=describe, cluster=SimpleNamespace(index=3))
     object.__setattr__(built, "devices", replace(built.devices, kind="GPU", gpus=gpus))
     object.__setattr__(built, "joined", joined)
+    object.__setattr__(built, "pipeline", replace(training.pipeline, replicas=2))
     session._announce(assembly.Training(training.loop, {}, 1), built.report, None)
     (event,) = training.events("started")
-    assert (event["worker"], event["workers"], described) == (3, [{"index": 0}], [(1, ["GPU-a"])])
+    assert (event["worker"], event["workers"], described) == (3, [{"index": 0}], [(2, ["GPU-a"])])
     assert (event["gpus"], event["compute_capability"]) == (["GPU-a", "/device:GPU:1"], [8, 0])
     assert [gpu["uuid"] for gpu in event["gpu_devices"]] == ["GPU-a", None]
     assert (event["actual"]["memory_growth"], event["actual"]["device_batches"]) == (False, 3)
     assert built.report.device_batches == 3
     per_step, peak = event["flops_per_step"], event["peak_flops_per_second"]
-    assert (per_step, peak) == (flops.per_step(built.model, 16), 494.5e12)
+    assert (per_step, peak) == (flops.per_step(built.model, 32), 2 * 494.5e12)
     assert built.report.speed.step_at_peak_ms == pytest.approx(1000 * per_step / peak)
 
 
