@@ -13,7 +13,8 @@ from gputui.engine.runs import Run
 from gputui.engine.system import descendants
 from gputui.engine.system.descendants import Descendant
 
-from tests.support.front_door import LONG, detached, ended, gputui, happened, until
+from tests.support.front_door import detached, ended, gputui, happened, until
+from tests.support.idle import idle
 
 
 def follower_of(run: Run, target: str) -> int | None:
@@ -36,7 +37,7 @@ def test_a_follower_that_is_killed_goes_on_and_a_target_that_fails_is_a_warning(
 ) -> None:
     """The folder of the text file for Prometheus does not exist. Both followers outlive the training."""
     monkeypatch.setenv("GPUTUI_PROMETHEUS_FOLDER", str(tmp_path / "nowhere"))
-    run = detached(*LONG, "--set", "follow=tensorboard,prometheus")
+    run = detached("--preset", idle(tmp_path), "--set", "follow=tensorboard,prometheus")
     pid = until(lambda: start.state(run.path, "tensorboard").place.number > 3 and follower_of(run, "tensorboard"))
     os.kill(pid, signal.SIGKILL)
     again = until(lambda: (other := follower_of(run, "tensorboard")) != pid and other)

@@ -20,10 +20,6 @@ from gputui.engine.runs.events import fields_of
 AS_IN_A_TERMINAL = ["/usr/bin/env", "--default-signal=HUP,INT"]
 COMMAND = [str(Path(sys.executable).parent / "gputui")]
 
-# Trains long enough to be interfered with, on any machine: about 5 ms a step.
-LONG = ["--preset", "quickstart", "--set", "epochs=5000"]
-
-
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 
 

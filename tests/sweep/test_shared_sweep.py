@@ -100,9 +100,9 @@ def agree(members: list[dict[str, Any]], count: int) -> None:
 @pytest.mark.needs("optuna")
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["study.journal", "sqlite:///{}/study.db"])
-def test_eight_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
+def test_five_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
     place = where.format(tmp_path) if "://" in where else str(tmp_path / where)
-    ended = members(tmp_path, place, 8, [RATES, "batch_size=16,32"], proof_seeds=3)
+    ended = members(tmp_path, place, 5, [RATES, "batch_size=16,32"], proof_seeds=3)
     agree(ended, 8 + 2 * 3)
     assert sum(bool(each["trained"]) for each in ended) > 1
     assert ended[0]["winner"]["train.learning_rate"] == 0.004

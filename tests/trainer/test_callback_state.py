@@ -17,6 +17,7 @@ from gputui.engine.trainer.common.stopping import StopRequested
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own import unsaved_state
 
+from tests.support.cases import all_hold
 from tests.support.own import Write
 from tests.support.training import Build, Training
 
@@ -128,20 +129,26 @@ def test_they_go_on_over_replicas(own: Write) -> None:
 
 
 # In on_epoch_begin, in on_train_batch_begin, and in the middle of an evaluation.
-@pytest.mark.parametrize("place", [("epochs", 4), ("begun", 18), ("test", 3)])
-def test_a_stop_at_any_call_is_resumed_to_the_same_end(place: tuple[str, int], own: Write) -> None:
+PLACES = (("epochs", 4), ("begun", 18), ("test", 3))
+
+
+def test_a_stop_at_any_call_is_resumed_to_the_same_end(own: Write) -> None:
     settings = (*SETTINGS, "epochs=5")
     whole = own(PROGRAM, *settings).train()
     rows = Path("log.csv").read_text()
-    stopped = own(PROGRAM, *settings, "checkpoint=1000")
-    built = stopped.loop.built
-    assert built.own is not None
-    vars(type(built.own.callbacks[-1]))["STOP"][:] = [*place, lambda: setattr(built.stop, "reason", "stopped")]
-    with pytest.raises(StopRequested):
-        stopped.train()
-    stopped.loop.leave()
-    same(resumed(own, stopped, stopped.loop.step, *settings), whole)
-    assert Path("log.csv").read_text() == rows
+    with all_hold() as cases:
+        for place in PLACES:
+            with cases.case(place[0]):
+                stopped = own(PROGRAM, *settings, "checkpoint=1000")
+                built = stopped.loop.built
+                assert built.own is not None
+                stop = [*place, lambda built=built: setattr(built.stop, "reason", "stopped")]
+                vars(type(built.own.callbacks[-1]))["STOP"][:] = stop
+                with pytest.raises(StopRequested):
+                    stopped.train()
+                stopped.loop.leave()
+                same(resumed(own, stopped, stopped.loop.step, *settings), whole)
+                assert Path("log.csv").read_text() == rows
 
 
 def test_a_training_that_a_callback_has_ended_within_an_epoch_ends_at_once(own: Write) -> None:

@@ -110,6 +110,8 @@ EXACT = {
     "an iterator with a state": ("model(), Counter()", ("steps_per_epoch=10", "prefetch=off")),
     "mirrored": ("model(), batches, batches", ("strategy.kind=mirrored", "prefetch=off")),
 }
+# These are resumed within a later pass only, the others within the first one as well.
+IN_LATER_PASSES = ("a function whose", "an iterable", "mirrored")
 
 
 @pytest.mark.usefixtures("cpus")
@@ -121,7 +123,7 @@ def test_it_trains_as_plain_keras_and_a_resumed_run_goes_on_to_the_same_weights(
             with cases.case(name):
                 whole = own(program(returned), *COMMON, *settings).train()
                 assert warned(whole, "data_state") == []
-                for step in (7, 28):  # within the first pass, and within a later one
+                for step in (7, 28)[name.startswith(IN_LATER_PASSES) :]:
                     assert same_weights(resumed(own, program(returned), whole, step, *COMMON, *settings), whole)
                     # With its state it draws no batch again: two for the types, and one that is drawn ahead.
                     assert sys.modules["train"].Counter.drawn <= 40 - step + 3

@@ -85,8 +85,14 @@ def sources(tmp_path: Path) -> dict[str, tuple[str, ...]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["images", "floats", "parts", "digits"])
-@pytest.mark.parametrize("given", [{}, {"format": "npz"}, {"dtype": "float32", "shards": 3}], ids=str)
+PLAIN: dict[str, Any] = {}
+NPZ: dict[str, Any] = {"format": "npz"}
+FLOATS: dict[str, Any] = {"dtype": "float32", "shards": 3}
+PREPARED = [*((kind, given) for kind in ("images", "floats") for given in (PLAIN, NPZ, FLOATS)),
+            ("parts", PLAIN), ("parts", FLOATS), ("digits", NPZ)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "given"), PREPARED, ids=str)
 def test_a_training_on_prepared_data_gets_the_same_batches(
     kind: str, given: dict[str, Any], sources: dict[str, tuple[str, ...]], prepared: Preparing
 ) -> None:
