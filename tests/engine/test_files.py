@@ -367,6 +367,8 @@ def test_a_comment_is_put_at_its_value_and_replaces_its_older_one() -> None:
     assert yaml_writing.with_comments(once, comments, "tune") == expected
     changed = yaml_writing.with_comments(once, comments | {("train", "epochs"): "slower"}, "tune")
     assert changed == expected.replace("faster", "slower")
+    headless = {key: comment for key, comment in comments.items() if key != yaml_writing.HEAD}
+    assert yaml_writing.with_comments(once, headless, "tune") == expected.partition("\n")[2]
     ends = yaml_writing.with_comments(text.replace("\n", "\r\n"), comments, "tune")
     assert ends == expected.replace("\n", "\r\n")
     odd = "train:\n  one: [1,\n    2]\n  two: |\n    x\n  three: &a 1\n  four: [1, 2]\n"

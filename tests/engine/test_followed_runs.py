@@ -87,6 +87,18 @@ def test_a_resumed_run_ends_with_its_last_result_only(followed: Followed) -> Non
     assert followed.follower.outcome == "oom", "that of before does not count"
 
 
+def test_a_run_that_waits_in_the_queue_has_not_ended(followed: Followed) -> None:
+    followed.now = Liveness()
+    followed.finished(1.0, "stopped")
+    entry = followed.run.queue_file
+    entry.parent.mkdir(parents=True)
+    for state in ("waiting", "held", "starting"):
+        entry.write_text(json.dumps({"state": state}))
+        assert (followed.poll(), followed.poll(), followed.follower.ended) == ([], [], False), state
+    entry.unlink()
+    assert (followed.poll(), followed.follower.outcome) == (["finished"], "stopped")
+
+
 def test_a_run_that_is_gone_without_a_result_has_crashed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     followed.run.file("engine.log").write_text("x\n last words \n\n")
     followed.now = Liveness()

@@ -153,6 +153,22 @@ def test_without_gpus_the_reason_and_what_is_known_of_them_is_given(monkeypatch:
         assert this_machine.answers() == Answers(reason="no", missing=missing, fault=wrong), code
 
 
+def test_a_driver_that_hangs_is_waited_for_ten_seconds_and_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hangs:
+        def __init__(self, _call: object) -> None: ...
+
+        def result(self, seconds: float) -> None:
+            assert seconds == 10.0
+            raise TimeoutError("no answer within 10 s")
+
+    monkeypatch.setattr(this_machine, "BackgroundCall", Hangs)
+    reason = "the NVIDIA driver hangs: no answer within 10 s"
+    assert this_machine.answers() == Answers(reason=reason, missing=reason)
+    assert (this_machine.gpus_of(1), this_machine.memory_free_bytes(0)) == (frozenset(), None)
+    here = this_machine.read()
+    assert (here.gpus, here.no_gpu_reason, here.missing) == ((), reason, reason)
+
+
 @pytest.mark.parametrize(
     ("used", "total", "taken"),
     [

@@ -16,7 +16,7 @@ from gputui.engine.process import launch
 from gputui.engine.queue import entries, jobs
 from gputui.engine.runs import Run, launched_with, parsing, results, titles
 from gputui.engine.runs.events import EVENTS_FILE, Started, Warn
-from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.runs.parsing import EventWriter, parse_line
 from gputui.engine.runs.results import Report
 
 from tests.support.queued import no_runner, waiting
@@ -209,3 +209,34 @@ def test_a_measurement_has_the_rest_of_its_time_and_never_less_than_none(
     job.path.mkdir(parents=True)
     (job.path / "proof.json").write_text(json.dumps(record))
     assert job.seconds_left() == seconds
+
+
+NEEDED: list[tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = [
+    ({"type": "input_stages"}, "stages", {"name": "load", "ms_per_batch": None}, {"op": None, "parallelism": None}),
+    ({"type": "gpu"}, "gpus", {}, {"index": None, "uuid": None, "name": None, "missing": None, "busy": None,
+                                   "memory_used_bytes": None, "power_w": 1, "throttle": None}),
+    ({"type": "workers"}, "workers", {"index": 0, "address": "a:1"}, {"missing": None, "gpus_busy": [None, 0.5]}),
+    ({"type": "best", "option": "o", "figure": "f", "epoch": 1, "step": 2, "value": None}, "files",
+     {"epoch": 1, "file": "best/1.keras"}, {"value": None}),
+    ({"type": "diagnosis", "verdict": "v", "sentence": "s", "confidence": 0.5, "steps": 3}, "evidence",
+     {"signal": "s", "value": None, "unit": "", "threshold": None, "text": "t", "source": "x"}, {}),
+    ({"type": "diagnosis", "verdict": "v", "sentence": "s", "confidence": 0.5, "steps": 3}, "remedies",
+     {"changes": {}, "reason": "r"}, {"step": "input", "expected_gain": None, "changes_learning": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "name", "needed", "more"), NEEDED, ids=[name for _, name, _, _ in NEEDED])
+def test_a_part_of_an_event_that_lacks_what_its_readers_need_makes_it_none(
+    event: dict[str, Any], name: str, needed: dict[str, Any], more: dict[str, Any]
+) -> None:
+    def read(part: Any) -> Any:
+        found = parse_line(json.dumps({"t": 1.0, "run": "r", **event, name: [part]}))
+        return None if found is None else getattr(found, name)
+
+    assert (read(needed), read(needed | more)) == ([needed], [needed | more])
+    assert read(needed | {"of another version": [1]}) == [needed | {"of another version": [1]}]
+    for key in needed:
+        assert read({other: value for other, value in needed.items() if other != key}) is None, key
+    for key in needed | more:
+        assert read(needed | more | {key: ["x"] if key != "throttle" else "x"}) is None, key
+    assert (read("x"), read(None)) == (None, None)
