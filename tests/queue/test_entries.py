@@ -73,6 +73,18 @@ def test_entries_come_by_place_then_by_time_then_by_name_whatever_their_files_ar
     )
 
 
+def test_an_entry_that_leaves_while_the_queue_is_read_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Entry("a", 1.0), Entry("c", 2.0, state="new word"))
+    entries.file_of("b").write_text("{")
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "gone.json", ".hidden.json", "queue.lock"])
+    found = entries.listing()
+    assert [entry.run for entry in found.entries] == ["a"]
+    assert found.damage == tuple(
+        f"{entries.file_of(name)} is damaged; gputui queue rm {name} removes it" for name in "bc"
+    )  # fmt: skip
+
+
 def test_an_entry_is_read_as_it_was_written() -> None:
     whole = Entry(
         "a", 2.5, "held", "proof", "tune", 3.0, 4.0, 5.0, "boot", 2, 3, "group", "b", "fits:1", 77, "guessed",
