@@ -316,8 +316,10 @@ def test_the_patience_with_a_disk_ends(watched: Any) -> None:
 def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended: list[int] = []
+    ended, did = list[int](), list[str]()
     monkeypatch.setattr("gputui.engine.system.descendants.end_descendants", lambda spared: ended.append(spared))
+    monkeypatch.setattr("gputui.engine.files.places.remove_scratch", lambda: did.append("removes"))
+    monkeypatch.setattr("gputui.engine.notify.of_runs.send", lambda run, _: did.append(f"tells of {run.state}"))
     monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.25)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
@@ -331,15 +333,23 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     result = run.result
     assert result is not None
     assert (result["outcome"], result["steps"], result["error"]["kind"]) == ("error", 70, "engine")
-    assert result["error"]["message"] == "the engine failed: ValueError: broken"
+    error = {"kind": "engine", "message": "the engine failed: ValueError: broken", "hint": "see the end of engine.log"}
+    assert (result["error"], did) == (error, ["removes", "tells of error"])
+    fault, finished = map(vars, read_events(tmp_path).events)
+    assert {key: fault[key] for key in error} == error
+    assert (finished["outcome"], finished["summary"]["steps"], finished["summary"]["error"]) == ("error", 70, error)
     assert [event.type for event in read_events(tmp_path).events] == ["error", "finished"]
     process.returncode, process.killed = 0, 0
     assert engine_failure.leave(str(tmp_path), replace(trainer, lifeline=-1), BlockingIOError()) == 1
     assert process.killed == 0, "it has ended"
     assert (run.result or {})["error"]["kind"] == "process_limit"
-    run.file("result.json").write_text("{")
+    run.file("result.json").unlink()
+    engine_failure.leave(str(tmp_path), None, ValueError("x" * 300))
+    assert (ended[-1], (run.result or {})["error"]["message"]) == (0, f"the engine failed: ValueError: {'x' * 228}")
+    run.file("result.json").unlink()
+    run.file("result.json").mkdir()
     engine_failure.leave(str(tmp_path), None, ValueError())
-    assert ended[-1] == 0
+    assert run.file("result.json").is_dir(), "what cannot be read is left"
 
 
 def test_a_run_has_one_engine_at_a_time(tmp_path: Path) -> None:
