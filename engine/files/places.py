@@ -101,6 +101,14 @@ def keras_folder() -> Path:
     return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
 
 
+def next_number(folder: Path, before: str, after: str = "") -> int:
+    """Return the number of the next name in a folder, such as 3 for `result-3.json` (`result-` is `before`): one more
+    than the largest number that there is, so that no file is replaced.
+    """
+    names = (path.name[len(before) : len(path.name) - len(after)] for path in folder.glob(f"{before}*{after}"))
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0) + 1
+
+
 # ---- private folders ------------------------------------------------------------------------------
 
 

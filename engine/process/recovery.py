@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ..files import places
 from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..options import options_json
@@ -187,7 +188,6 @@ def _put_checkpoints_aside(run: Run) -> Path | None:
     """
     if not checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         return None
-    number = len(list(run.path.glob(f"{CHECKPOINTS}-*"))) + 1
-    aside = run.file(f"{CHECKPOINTS}-{number}")
+    aside = run.file(f"{CHECKPOINTS}-{places.next_number(run.path, f'{CHECKPOINTS}-')}")
     os.rename(run.file(CHECKPOINTS), aside)
     return aside

@@ -139,9 +139,9 @@ def own_lock(path: Path) -> Lock:
 
 
 def put_result_aside(run_folder: Path) -> None:
-    """Rename the result of a run's former launch to the next free name `result-N.json`, if there is one."""
+    """Rename the result of a run's former launch to the next name `result-N.json`, if there is one."""
     if os.path.exists(run_folder / "result.json"):
-        number = len(list(run_folder.glob("result-*.json"))) + 1
+        number = places.next_number(run_folder, "result-", ".json")
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
 
 

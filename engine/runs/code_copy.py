@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import entry as entries
 from ..entry import Entry
+from ..files import places
 from ..files.declared_types import Form
 from ..files.places import home
 from ..files.reading import read_bytes, read_object, why
@@ -129,7 +130,7 @@ def _record(run: Run, record: Mapping[str, Any]) -> None:
 
 def put_aside(run: Run) -> None:
     """Rename the run's copy of the code and its diff to numbered names such as `code-1`. Errors are ignored."""
-    number = 1 + sum(1 for _ in run.path.glob(f"{FOLDER}-*"))
+    number = max(places.next_number(run.path, f"{FOLDER}-"), places.next_number(run.path, "source-", ".diff"))
     for name, kept in ((FOLDER, f"{FOLDER}-{number}"), (DIFF, f"source-{number}.diff")):
         with contextlib.suppress(OSError):
             run.file(name).rename(run.file(kept))

@@ -126,3 +126,11 @@ def test_a_short_name_means_the_line_of_the_run_also_after_it_was_renamed_or_del
     copied.mkdir()
     (copied / "events.jsonl").write_text(f'{{"run": "{third.id}"}}\n')
     assert [run_numbers.number_of(path) for path in (older, copied, third.path)] == [None, None, 3]
+
+
+def test_the_next_number_is_larger_than_all_that_there_are(tmp_path: Path) -> None:
+    assert places.next_number(tmp_path / "nowhere", "a-") == 1
+    for name in ("a-1", "a-3", "a-x", "a-", "a-10.json", "b-7.json", "a-²", "a-4.json.part"):
+        (tmp_path / name).touch()
+    assert (places.next_number(tmp_path, "a-"), places.next_number(tmp_path, "a-", ".json")) == (4, 11)
+    assert places.next_number(tmp_path, "b-", ".json") == 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -213,6 +214,9 @@ def test_each_copy_of_the_code_that_is_replaced_is_kept_under_the_next_number(mi
     assert [(run.file(name) / "train.py").read_text() for name in names] == ["x = 1\n", "x = 2\n", "x = 3\n"]
     assert [run.file(f"source-{number}.diff").read_text() for number in (1, 2)] == ["diff 1", "diff 2"]
     assert not run.file(code_copy.DIFF).exists(), "of the newest copy nothing differs from a commit"
+    shutil.rmtree(run.file("code-1"))
+    code_copy.put_aside(run)
+    assert [(run.file(name) / "train.py").read_text() for name in ("code-2", "code-3")] == ["x = 2\n", "x = 3\n"]
 
 
 def test_a_file_that_was_accepted_twice_before_a_trainer_began_is_named_once(mine: Path) -> None:

@@ -368,6 +368,10 @@ def test_a_result_is_put_aside_beside_the_earlier_ones(tmp_path: Path) -> None:
         spawn.put_result_aside(tmp_path)
     assert [(tmp_path / f"result-{number}.json").read_text() for number in (1, 2)] == ["1", "2"]
     assert not (tmp_path / "result.json").exists()
+    (tmp_path / "result-1.json").unlink()
+    (tmp_path / "result.json").write_text("3")
+    spawn.put_result_aside(tmp_path)
+    assert [(tmp_path / f"result-{number}.json").read_text() for number in (2, 3)] == ["2", "3"], "none is replaced"
 
 
 def test_the_python_of_a_run_is_that_of_its_options(tmp_path: Path) -> None:
