@@ -160,12 +160,12 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
 
 
 def _of_run(run: Run, here: Machine) -> Names:
-    """Return the names of the GPUs that a run uses, by its event `started`, or before this event by its options.
+    """Return the names of the GPUs that a run uses, by its latest event `started`, or before this event by its options.
 
     Empty if the run cannot be read, so that it counts as a training on the CPU.
     """
-    if started := read_events(run.path, [EVENTS_FILE]).of(Started):
-        return frozenset(started[0].gpus)
+    if started := read_events(run.path, [EVENTS_FILE]).last(Started):
+        return frozenset(started.gpus)
     try:
         return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)
     except (PresetError, OSError):

@@ -186,6 +186,14 @@ SEARCH: dict[str, Any] = {"candidates": [TRIED], "best": XLA, "before_speed": 10
         ({"losses": [{"settings": XLA, "decision": "failed"}]}, {"state": "stopped"}, "stopped before anything was "
          "proved (1 change tried)"),
         ({"candidates": []}, {}, "nothing was found to make it faster (no change to try)"),
+        ({"candidates": [TRIED | {"trials": []}]}, {}, "nothing was found to make it faster (no change to try)"),
+        ({"candidates": [TRIED, TRIED | {"trials": []}, TRIED | {"tried": {}}]}, {}, "nothing is faster than the "
+         "preset as it is (1 change tried)"),
+        ({"limits": {"dry_run": True}}, {"ended_because": "batch 32 will take 1 GiB"}, "batch 32 will take 1 GiB"),
+        ({"limits": {"dry_run": True}}, {"state": "stopped", "ended_because": "a stop was requested"}, "a stop was "
+         "requested"),
+        ({"limits": {"dry_run": True}}, {"state": "stopped"}, "stopped before the measurement of any change was "
+         "complete"),
     ],
 )  # fmt: skip
 def test_the_result_of_a_search_that_has_proved_nothing(

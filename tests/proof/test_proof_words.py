@@ -280,6 +280,29 @@ def test_a_start_is_kept_from_what_uses_the_same_gpu(home: Path, monkeypatch: py
     assert not proof_start.in_the_way(both, GPUS, but=run.path)
 
 
+def test_a_resumed_run_uses_the_gpus_of_its_latest_start(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With free:1 a resumed run may get another GPU."""
+    monkeypatch.setattr(psutil, "process_iter", lambda names: [])
+    run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    lines = run.file("events.jsonl").read_text().splitlines()
+    begun = next(line for line in lines if '"type":"started"' in line)
+    on_gpus = [begun.replace('"gpus":[]', f'"gpus":["{gpu.uuid}"]') for gpu in (GPUS.gpus[1], GPUS.gpus[2])]
+    assert begun not in on_gpus
+    events = [on_gpus[0], *(line for line in lines if line != begun), on_gpus[1]]
+    run.file("events.jsonl").write_text("".join(f"{line}\n" for line in events))
+    for ours, found in {"[1]": "", "[2]": "the run recorded is running"}.items():
+        options = presets.resolve("quickstart", [f"device.visible={ours}"]).options
+        assert proof_start.in_the_way(options, GPUS) == found, ours
+    run.file("events.jsonl").unlink()
+    visible = presets.resolve("quickstart", ["device.visible=[3]"])
+    run.file("preset.yaml").write_text(visible.to_yaml())
+    assert proof_start.in_the_way(visible.options, GPUS) == "the run recorded is running", "by its options before that"
+    run.file("preset.yaml").write_text("- damaged\n")
+    assert proof_start.in_the_way(visible.options, GPUS) == ""
+    on_cpu = presets.resolve("quickstart", ["device.visible=none"]).options
+    assert proof_start.in_the_way(on_cpu, GPUS) == "the run recorded is running", "it counts as one on the CPU"
+
+
 def test_a_training_on_the_cpu_is_kept_from_another_one_there_and_one_on_a_gpu_is_not(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
