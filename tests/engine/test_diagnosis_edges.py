@@ -197,6 +197,27 @@ def test_a_cause_is_what_the_slow_gpu_has_in_a_tenth_more_of_its_readings(hot: i
     assert causes == (("it is slowed down in 20 % of its readings (hardware thermal)",) if named else ())
 
 
+@pytest.mark.parametrize("reason", ["hardware slowdown", "software thermal", "power brake", "power cap"])
+def test_a_reason_that_one_of_the_others_has_as_often_is_no_cause(reason: str) -> None:
+    def of(often: int, clock: float, **more: Any) -> list[dict[str, Any]]:
+        throttle = [[reason]] * often + [[]] * (10 - often)
+        return [{"busy": 0.9, "sm_clock_mhz": clock, "throttle": each, **more} for each in throttle]
+
+    def causes(*gpus: list[dict[str, Any]]) -> tuple[str, ...]:
+        return tuple(stragglers.gpu_figures(gpus)["slow_gpu_causes"])
+
+    assert causes(of(0, 1000.0), of(0, 1000.0), of(4, 500.0)) == (
+        f"it is slowed down in 40 % of its readings ({reason})",
+    )
+    assert causes(of(0, 1000.0), of(4, 1000.0), of(4, 500.0)) == ()
+    assert causes(of(3, 1000.0), of(0, 1000.0), of(4, 500.0)) != (), "a tenth more often"
+    fast, slow = of(0, 1000.0, name="A"), of(0, 500.0, name="B", clocks_set_by=["applications", 7])
+    assert causes(fast, fast, slow) == (
+        "its clocks were set by somebody (applications)", "it is another model (B)")  # fmt: skip
+    assert causes(fast, of(0, 1000.0), slow)[1:] == (), "the model of one is not known"
+    assert causes(fast, of(0, 1000.0, name="B"), slow)[1:] == ()
+
+
 # ---- verdicts -----------------------------------------------------------------------------------
 
 

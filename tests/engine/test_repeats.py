@@ -1,75 +1,97 @@
-"""Which compared runs are repeats of each other, and what mean and spread their seeds have."""
+"""Which of the compared runs are repeats of each other, whose spread is the noise, and what is noted of them."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from gputui.engine.compare.baseline import LineUp, line_up, pin
-from gputui.engine.compare.comparison import compare
-from gputui.engine.compare.over_seeds import SeedFigure, SeedGroup, seed_groups
-from gputui.engine.compare.same_code import CodeRow, code_row
-from gputui.engine.figures import metric
+from gputui.engine.compare import comparison
+from gputui.engine.compare.baseline import LineUp
+from gputui.engine.compare.same_code import CodeRow
+from gputui.engine.runs import Run, run_cluster
 
 from tests.support import recorded
 
-LOSS, ACCURACY = metric("loss"), metric("accuracy")
+
+@pytest.fixture
+def three(home: Path) -> list[Run]:
+    """Runs with equal options but for their seeds."""
+    return [
+        recorded.write(home, name=f"20260921-11000{n}-r", seconds=30, gpus=0, settings=(f"train.seed={n}",),
+                       samples_per_second=1000.0 + 10 * n)
+        for n in range(3)
+    ]  # fmt: skip
+
+
+def groups(runs: Sequence[Run]) -> tuple[int, ...]:
+    return comparison.compare(LineUp(tuple(runs))).groups
+
+
+def versions(run: Run, before: str, after: str) -> None:
+    events = run.file("events.jsonl")
+    assert before in events.read_text()
+    events.write_text(events.read_text().replace(before, after))
+
+
+def test_runs_that_differ_in_their_seed_or_copy_of_the_code_alone_are_repeats(
+    three: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert groups(three) == (0, 0, 0)
+    for numbers in ((0, 0, 1), (0, 1, 0), (0, 1, 2), (0, 0, 0)):
+        row = CodeRow(("a", "b", "c"), ((), (), ()), numbers)
+        monkeypatch.setattr(comparison, "code_row", lambda _runs, row=row: row)
+        found = comparison.compare(LineUp(tuple(three)))
+        assert (found.groups, found.code) == (numbers, row)
+        (speed,) = (each for each in found.figures if each.key == "samples_per_second")
+        assert (speed.noise is None) is (len(set(numbers)) == 3)
+
+
+def test_workers_and_runs_with_other_versions_are_no_repeats(three: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    version = next(text for text in three[1].file("events.jsonl").read_text().split('"') if text.startswith("2."))
+    versions(three[1], f'"{version}"', '"2.99"')
+    assert groups(three) == (0, 1, 0)
+
+    places: dict[str, Any] = {
+        run.id: SimpleNamespace(index=n, workers=("a", "b"), is_chief=n == 0)
+        for run, n in zip(three, (0, 0, 1), strict=True)
+    }
+    monkeypatch.setattr(run_cluster, "local_chief", lambda _run: None)
+    monkeypatch.setattr(run_cluster, "of_run", lambda run: places[run.id])
+    assert groups(three) == (0, 1, 2)
+    monkeypatch.setattr(run_cluster, "of_run", lambda _run: None)
+    assert groups(three) == (0, 1, 0)
 
 
 @pytest.mark.parametrize(
-    ("setting", "differing", "groups"),
+    ("chiefs", "together"),
     [
-        ("train.seed=2", ["train.seed"], (0, 0)),
-        ("run.code=copy", ["run.code"], (0, 0)),
-        ("run.checkpoint=epoch", ["run.checkpoint"], (0, 1)),
-        ("input.batch_size=32", ["input.batch_size"], (0, 1)),
-        ("notify.when=never", [], (0, 0)),
+        ([None, None, None], False),
+        ([None, 0, None], True),  # the second is a worker of the first
+        ([None, None, 1], True),
+        ([None, "x", "x"], True),  # both are workers of a run that is not compared
+        (["x", None, "y"], False),
+        ([None, "x", None], False),
     ],
 )
-def test_runs_are_repeats_unless_an_option_of_the_training_differs(
-    home: Path, setting: str, differing: list[str], groups: tuple[int, int]
+def test_workers_of_one_training_have_its_speed_together(
+    three: list[Run], monkeypatch: pytest.MonkeyPatch, chiefs: list[int | str | None], together: bool
 ) -> None:
-    base = ("train.seed=1", "run.code=live", "run.checkpoint=off", "input.batch_size=64", "notify.when=end")
-    runs = [recorded.write(home, name=name, seconds=30, gpus=0, settings=settings)
-            for name, settings in (("a", base), ("b", (*base, setting)))]  # fmt: skip
-    found = compare(LineUp(tuple(runs)))
-    assert [row.key for row in found.options] == differing
-    assert found.groups == groups
+    found = {run.id: None if chief is None else three[chief] if isinstance(chief, int) else SimpleNamespace(id=chief)
+             for run, chief in zip(three, chiefs, strict=True)}  # fmt: skip
+    monkeypatch.setattr(run_cluster, "local_chief", lambda run: found[run.id])
+    note = "some of these runs are workers of one training: the speed of each is that of all workers together"
+    assert (note in comparison.compare(LineUp(tuple(three))).notes) is together
 
 
-def test_mean_and_spread_are_those_of_runs_with_different_seeds() -> None:
-    groups, seeds = (0, 1, 0, 1, 2, 0), (1, 5, 2, 5, 9, 2)
-    losses, accuracies = (1.0, 9.0, 3.0, 9.0, 7.0, 2.0), (None, 0.5, None, 0.5, 0.5, 0.9)
-    made = seed_groups(groups, seeds, [(LOSS, losses), (ACCURACY, accuracies)])
-    figure = SeedFigure(LOSS.key, LOSS.label, LOSS.unit, (1.0, 3.0, 2.0), 2.0, 1.0)
-    assert made == (SeedGroup((0, 2, 5), (1, 2, 2), (figure,)),)
-    assert seed_groups((0, 0), (1, 2), [(ACCURACY, (0.5, None))]) == ()
-
-
-def test_the_baseline_is_first_and_each_run_is_compared_once(home: Path) -> None:
-    a, b, c = (recorded.write(home, name=name, seconds=30, gpus=0) for name in "abc")
-    assert line_up([a, b, a]) == LineUp((a, b), "first", "")
-    assert line_up([a, b], c) == LineUp((c, a, b), "given", "")
-    pin(b)
-    assert line_up([a, b, c]) == LineUp((b, a, c), "pinned", "")
-    assert line_up([a, b], c) == LineUp((c, a, b), "given", "")
-    b.file("preset.yaml").unlink()
-    lost = f"the pinned baseline {b.id} no longer exists; it is left out; gputui compare --unpin removes the pin"
-    assert line_up([a, c]) == LineUp((a, c), "first", lost)
-    assert line_up([a], c) == LineUp((c, a), "given", ""), "a lost pin does not matter then"
-
-
-def test_the_code_of_runs_is_compared_with_that_of_the_baseline_if_both_are_known(home: Path) -> None:
-    runs = [recorded.write(home, name=name, seconds=30, gpus=0) for name in "abcd"]
-    for run, files in zip(runs, ({"x.py": "1"}, {"x.py": "2", "y.py": "9"}, None, {"x.py": "1"}), strict=True):
-        if files is not None:
-            code = {"folder": "/code", "files": {f"/code/{name}": digest for name, digest in files.items()}}
-            run.file("code.json").write_text(json.dumps(code))
-    row = code_row(runs)
-    assert row == CodeRow(("",) * 4, ((), ("x.py", "y.py"), None, ()), (0, 1, 2, 0))
-    assert [row.text(place) for place in range(4)] == ["", "differs: x.py, y.py", "", "same"]
-    assert code_row(runs[2:3]) is None
-    unknown = code_row([runs[2], runs[0]])
-    assert unknown is not None
-    assert unknown.differing == (None, None)
+def test_each_file_that_cannot_be_read_is_a_note_of_its_run(three: list[Run]) -> None:
+    assert comparison.compare(LineUp(tuple(three))).notes == ()
+    three[1].file("options.json").unlink(missing_ok=True)
+    three[1].file("preset.yaml").write_text("{")
+    three[2].file("result.json").write_text("{")
+    lost, options, result = comparison.compare(LineUp(tuple(three), "first", "the pin is lost")).notes
+    assert lost == "the pin is lost"
+    assert options.startswith(f"{three[1].name}: line 1 of preset.yaml is damaged, so that its options are unknown: ")
+    assert result == f"{three[2].name}: result.json is damaged, left out"

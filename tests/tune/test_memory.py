@@ -289,6 +289,10 @@ def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
         ({64: 640 * MB, 128: 1280 * MB, 512: None}, 4096, 320),  # the line is wrong: the middle
         ({64: 640 * MB, 128: 1280 * MB, 144: None}, 4096, 136),
         ({64: 640 * MB, 128: 1280 * MB, 135: None}, 4096, None),  # by less than a sixteenth
+        ({1000: 8000 * MB, 1050: None}, 4096, None),
+        ({1000: 8000 * MB, 1065: None}, 4096, 1032),
+        ({960: 9000 * MB, 480: 4500 * MB}, 4096, None),  # 982 are predicted, which are hardly more
+        ({900: 8400 * MB, 450: 4200 * MB}, 4096, 984),
     ],
 )
 def test_the_next_batch_that_may_be_the_largest(points: dict[int, int | None], most: int, batch: int | None) -> None:
