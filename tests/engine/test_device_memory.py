@@ -96,7 +96,7 @@ def test_logical_devices_share_the_memory_of_their_gpu() -> None:
     begun = started(device(0), device(2, "GPU-b", 400))
     options = FULL | {"device.logical_devices": 2}
     for place, share in ((0, 0.2), (1, 0.2), (2, 0.5), (3, 0.5)):
-        assert fed(begun, TRAINING, taken(**{f"GPU{place}": (100, 1)}), options=options).memory_peak == share
+        assert fed(begun, TRAINING, taken(False, **{f"GPU{place}": (100, 1)}), options=options).memory_peak == share
 
 
 @pytest.mark.parametrize(

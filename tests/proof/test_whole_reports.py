@@ -145,3 +145,25 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_rounded(each) for each in value]
     return round(value, 6) if isinstance(value, float) else value
+
+
+def test_a_text_with_a_bar_or_several_lines_breaks_no_cell_and_no_line() -> None:
+    """Names and messages are those of users, of their code and of TensorFlow."""
+    text = "a|b\nc"
+    trials = [row("a", 1, None, outcome="error", error=text), row("b", 1, 100.0, disturbed=text)]
+    evidence = {"signal": "input_wait", "value": 0.8, "unit": "share", "threshold": 0.2, "text": text, "source": text}
+    diagnosis = {"verdict": "input_bound", "sentence": text, "confidence": 0.8, "steps": 200, "evidence": [evidence],
+                 "others": [], "remedies": [{"changes": {}, "reason": text}]}  # fmt: skip
+    compared = {"changes": {RATE: 0.1}, "reason": text, "why": text, "decision": "failed", "trials": trials,
+                "learning": {"note": text}}  # fmt: skip
+    ablation = {"trials": trials, "why": text, "stages": [{"name": text, "op": text}]}
+    data = KNOWN | {
+        "kind": "loop", "preset_name": text, "preset_before": PRESET, "diagnosis": diagnosis, "comparisons": [compared],
+        "ablation": ablation, "profile_trial": trials[0] | {"side": "p"}, "profile_missing": text,
+        "ended_because": text, "final_verdict": {"verdict": "healthy", "sentence": text},
+    }  # fmt: skip
+    report = as_markdown(typed(Record, data))
+    assert "a|b" not in report
+    assert "b\nc" not in report
+    assert report.startswith("# Faster, one change at a time: a\\|b c\n\n**")
+    assert report.count("a\\|b c") == 20
