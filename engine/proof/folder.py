@@ -165,7 +165,7 @@ def create(request: Request, doing: str = "starting") -> Proof:
     """
     folder = proofs_folder()
     places.make(folder, exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
+    slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32].strip("-") or "proof"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
         path = folder / (stem if number == 1 else f"{stem}-{number}")

@@ -83,7 +83,8 @@ def test_the_trials_of_a_proof_are_in_the_order_of_their_numbers_without_unfinis
 
 @pytest.mark.parametrize(
     ("name", "slug"),
-    [("My CNN!! (2)", "my-cnn-2"), ("???", "proof"), ("a" * 40, "a" * 32), ("../up", "up")],
+    [("My CNN!! (2)", "my-cnn-2"), ("???", "proof"), ("a" * 40, "a" * 32), (f"{'a' * 31}-b", "a" * 31),
+     ("../up", "up")],
 )  # fmt: skip
 def test_a_new_folder_is_named_for_its_time_and_preset_and_has_the_request_and_an_empty_record(
     home: Path, monkeypatch: pytest.MonkeyPatch, name: str, slug: str

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ import psutil
 import pytest
 from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.leases import start_devices
 from gputui.engine.options import OPTIONS, Options
 from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
@@ -32,6 +33,7 @@ from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.trials import proof_sentences, significance, trial_runner
 from gputui.engine.trials.comparing import BaselineFailed, note
 from gputui.engine.trials.record import Comparison, Record
+from gputui.engine.trials.sweep_record import SweepSettings
 from gputui.engine.trials.trial import Trial
 from gputui.tui import cli
 from gputui.tui.base.glyphs import PLAIN
@@ -301,6 +303,21 @@ def test_a_resumed_run_uses_the_gpus_of_its_latest_start(home: Path, monkeypatch
     assert proof_start.in_the_way(visible.options, GPUS) == ""
     on_cpu = presets.resolve("quickstart", ["device.visible=none"]).options
     assert proof_start.in_the_way(on_cpu, GPUS) == "the run recorded is running", "it counts as one on the CPU"
+
+
+def test_what_blocks_a_measurement_is_on_its_devices_and_of_a_sweep_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda names: [])
+    run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    on_cpu = _asked("device.visible=none")
+    assert proof_start.blocks(on_cpu, GPUS) == "the run recorded is running"
+    assert proof_start.blocks(on_cpu, GPUS, but=run.path) == ""
+    sweep = replace(on_cpu, sweep=SweepSettings(axes=[], metric="loss"))
+    assert proof_start.blocks(sweep, GPUS) == "", "its trials wait in the queue"
+    monkeypatch.setattr(start_devices, "why_not", lambda options, here: f"{options.device.visible}: none is free")
+    assert proof_start.blocks(_asked("device.visible=free:1"), GPUS) == "free:1: none is free"
+    assert proof_start.blocks(replace(_asked("device.visible=free:1"), sweep=sweep.sweep), GPUS) == ""
 
 
 def test_a_training_on_the_cpu_is_kept_from_another_one_there_and_one_on_a_gpu_is_not(
