@@ -99,6 +99,22 @@ def test_limits_that_mean_nothing_are_refused_in_a_line(limits: dict[str, Any], 
     assert list(checked.leave) == ["input.batch_size", "input.cache"]
 
 
+def test_a_search_from_the_form_is_asked_for_and_checked_as_one_of_a_command(home: Path, tmp_path: Path) -> None:
+    preset, source = presets.defaults(["epochs=3"]), tmp_path / "mine.yaml"
+    limits = Limits(leave=["batch_size", "cache"], minutes=12.0, only=["xla", "input"])
+    made = tune_request.of_opened(preset, source, limits, repeats=4)
+    assert (made.kind, made.source, made.repeats, made.baseline().options.train.epochs) == ("tune", str(source), 4, 3)
+    assert made.search == Limits(leave=["input.batch_size", "input.cache"], minutes=12.0, only=["xla", "input"])
+    assert tune_request.of_opened(preset, None, limits).source is None
+    for wrong, fault in (({"only": ["xlla"]}, "'xlla' cannot be searched"), ({"minutes": 0.01}, "0.01 min are too few"),
+                         ({"leave": ["nothing_like_that"]}, "--leave nothing_like_that: "),
+                         ({"study_name": "mine"}, "a study belongs to a wide search")):  # fmt: skip
+        refused_limits: dict[str, Any] = dict(wrong)
+        with pytest.raises(ProofError) as refused:
+            tune_request.of_opened(preset, source, Limits(**refused_limits))
+        assert str(refused.value).startswith(fault)
+
+
 def curve(lowest: float, steps: int = 100, low: float = 0.1) -> tuple[list[float], list[float | None]]:
     """A ramp from 1e-5 to 1 whose loss is 2, falls to `low` around the rate `lowest`, and rises again."""
     rates = [suggestion.rate_at(step, 1e-5, 1.0, steps) for step in range(steps)]
