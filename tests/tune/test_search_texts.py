@@ -194,6 +194,8 @@ ALLOW = "with --allow-worse-loss the fastest settings are chosen although they l
         ({"losses": [CHECK | {"decision": "no worse"}]}, []),
         ({"losses": [CHECK]}, [LINEAR, ALLOW]),
         ({"losses": [CHECK | {"settings": XLA}]}, [ALLOW]),
+        ({"losses": [CHECK, CHECK | {"settings": XLA}]}, [LINEAR, ALLOW]),
+        ({"losses": [CHECK | {"settings": XLA}, CHECK | {"decision": "no worse"}]}, [ALLOW]),
         ({"losses": [CHECK], "limits": {"learning_rate": "sqrt"}}, [ALLOW]),
         ({"losses": [CHECK], "limits": {"allow_worse_loss": True}}, [LINEAR]),
         ({"losses": [CHECK], "rate_fixed": "f"}, ["a lower loss may need another learning rate, which only your code "

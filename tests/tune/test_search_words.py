@@ -194,6 +194,9 @@ def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_i
              for gain in (-0.1, 0.0, None)]  # fmt: skip
     (one,) = search_results.brought(typed(Record, {"search": {"candidates": tried, "limits": {"only": ["xla"]}}}))
     assert (one.state, one.gain) == ("nothing", 0.0)
+    failed = [{"stage": "xla", "tried": {"compile.xla": True}, "decision": "failed"}]
+    (one,) = search_results.brought(typed(Record, {"search": {"candidates": failed, "limits": {"only": ["xla"]}}}))
+    assert (one.state, one.figures) == ("nothing", "no gain")
 
 
 def test_both_sides_of_each_comparison_stand_in_the_table_with_their_own_trials() -> None:
