@@ -20,7 +20,7 @@ from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn, smoothed
 from gputui.tui.drawing.plot.scales import Scale
 from gputui.tui.drawing.plot.strokes import drawable
 from gputui.tui.drawing.rows import plain
-from gputui.tui.reading.run.gpu_reading import Gpu
+from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
 from gputui.tui.reading.run.series import Line, Pace
 from gputui.tui.reading.run.snapshot import BestEpoch, Message, Snapshot, Spell
 from gputui.tui.reading.run.store import BEFORE_RESUME
@@ -62,6 +62,8 @@ def test_the_charts_of_a_run_in_their_order_with_their_axes_and_notes() -> None:
         ("GPU 1 busy", "", "share", "time", 1.0, "", "GPU 1"), ("GPU 1 power", "W", "zero", "time", 1.0, "", "GPU 1"),
         ("mae", "", "free", "step", 10.0, "so far", "epoch mean"),
     ]  # fmt: skip
+    held = replace(NOW, gpus=(Gpu(0, processes=(GpuProcess(1, own=True),)), Gpu(1, training=True)))
+    assert [plot.key for plot in charts.plots(held)][5] == "GPU 1 busy", "a process alone is no training"
     unknown = replace(NOW, gpus=(Gpu(0), Gpu(1)))
     assert [plot.key for plot in charts.plots(unknown)][5:7] == ["GPU busy", "GPU power"], "those of all"
     over = replace(NOW, outcome="ok", summary={"mfu": 0.5, "epochs": 1, "metrics": {"loss": 1.25}})
@@ -220,6 +222,10 @@ def test_curves_beside_their_scale_and_with_many_readings_in_a_column(snapshot: 
         LOSS, bounds="zero", curves=(Curve("", line(1.0, 2.0, 3.0, 4.0, apart=8.0, **extremes)),), x_end=24.0
     )
     waves = [5.0 + 4.0 * math.sin(number / 9) * (number % 5) / 5 for number in range(300)]
+    assert [y_scale(replace(band, bounds=bounds), 9, None).low for bounds in ("zero", "free")] == [0.0, 0.0]
+    higher = replace(band.curves[0].line, low=array("d", [1.0, -2.0, 0.0, 3.0]), high=array("d", [1.0, 3.0, 4.0, 9.0]))
+    scale = y_scale(replace(band, bounds="free", curves=(Curve("", higher),)), 9, None)
+    assert (scale.low <= -2.0, scale.high >= 9.0) == (True, True), "all readings are in the picture"
     dense = replace(LOSS, curves=(Curve("", line(*waves, apart=0.1)),), x_end=30.0, final=True)
     cut = replace(dense, window=(7.25, 11.5))
     ends = replace(LOSS, curves=(Curve("", line(0.0, 9.0, 0.0, apart=12.0)),), x_end=24.0, final=True)

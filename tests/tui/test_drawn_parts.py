@@ -231,6 +231,19 @@ def test_the_phases_of_a_start(snapshot: Drawn) -> None:
     assert "\n".join(parts) == snapshot
 
 
+def test_what_is_compiled_names_replicas_and_steps_only_if_there_are_several() -> None:
+    def said(steps: int, replicas: object) -> str:
+        started = {"options": {"compile": {"steps_per_execution": steps}}, "replicas": replicas, "actual": {}}
+        now = Snapshot(start=(Span("compiling", "", 1.0),), phase="compiling", started=started)
+        return plain(phases.rows(now, EARLIER, 100, 12, PLAIN)[-3]).strip()
+
+    words = "TensorFlow traces the model"
+    assert [said(*each) for each in ((1, 1), (2, 1), (1, 2), (16, 4), (0, None))] == [
+        words, f"{words}, 2 steps in one graph", f"{words}, 2 replicas", f"{words}, 16 steps in one graph, 4 replicas",
+        words,
+    ]  # fmt: skip
+
+
 def test_the_wait_for_other_workers_fills_no_bar_and_shortens_no_estimate() -> None:
     usual = EarlierStarts(2, {"configuring": Usual(4.0, 3.5, 4.5), "compiling": Usual(20.0, 19.0, 40.0)})
     own, wait = Span("configuring", "", 2.0), Span("configuring", "waiting for worker 1 (b:1)", 90.0)
