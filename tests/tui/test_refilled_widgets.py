@@ -14,7 +14,7 @@ from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import Row, plain
 from gputui.tui.form.form_state import INFO, FormState
 from gputui.tui.reading.run.series import Line
-from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.snapshot import Snapshot, Spell
 from gputui.tui.widgets.chart_grid import ChartGrid
 from gputui.tui.widgets.charts import Chart, PlotArea
 from gputui.tui.widgets.headings import PartHeading
@@ -340,6 +340,16 @@ async def test_pages_of_charts_go_round_and_the_last_chart_has_their_number() ->
             assert grid.query_one("#phases").display is seen, (rows, edges, height)
         grid.lay_out(replace(layout, chart_columns=3, chart_rows=2))
         assert shown(4) == [(f"p{number}", "") for number in range(5)], "one page has no number"
+        now = replace(now, spells=(Spell("evaluating", 0.0, 1.0, 0.0),))
+        plots = [replace(plot, joins=(1.0,), spells=((0.0, 1.0, "e"),)) for plot in plots]
+        corners = {}
+        for columns, height in ((3, 7), (3, 8), (2, 7), (1, 7)):
+            grid.lay_out(replace(layout, chart_columns=columns, chart_rows=1, edges=False, charts=height))
+            corners[columns, height] = [corner for _, corner in shown(0)]
+        assert corners == {
+            (3, 7): ["/ resumed", "e evaluation", "< 1/2 >"], (3, 8): ["", "", "< 1/2 >"],
+            (2, 7): ["/ resumed", "< 1/3 >"], (1, 7): ["< 1/5 >"],
+        }, "the row below the charts names the marks if there is room for it"  # fmt: skip
 
 
 # ---- painted rows ------------------------------------------------------------------------------------------------
