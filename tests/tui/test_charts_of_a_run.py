@@ -132,6 +132,9 @@ def test_the_first_eight_runs_are_compared_by_every_figure_that_one_of_them_has(
     assert [plot.key for plot in plots] == ["loss", "val mae"], "those of the ninth are not among them"
     assert [[curve.short.removesuffix(" last") for curve in plot.curves] for plot in plots] == [[*"01234567"]] * 2
     assert [curve.label for curve in plots[0].curves][:3] == ["r0 last", "r1", "r2 last"]
+    again = replace(LINES["loss"], steps=array("d", [0.0, 30.0, 20.0]), made={})  # resumed before its newest step
+    runs[2] = replace(runs[2], now=replace(runs[2].now, lines={"loss": again}))
+    assert charts.compared_plots(runs, Charts())[0].x_end == 30.0
 
 
 # ---- how they are drawn -----------------------------------------------------------------------------------------

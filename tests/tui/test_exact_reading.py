@@ -27,7 +27,7 @@ from gputui.tui.reading.run import closer, log_tail
 from gputui.tui.reading.run.closer import Closer
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, Instance, numbers
 from gputui.tui.reading.run.log_tail import LogTail
-from gputui.tui.reading.run.series import Line, Pace
+from gputui.tui.reading.run.series import Line, Pace, along
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.reading.run_columns import COLUMNS, ordered, usual
 from gputui.tui.reading.run_list import Entry, validation, waiting_first, when_text
@@ -468,6 +468,18 @@ def test_a_run_whose_training_has_not_begun_has_its_times_from_its_beginning() -
 
 def over(*x: float, each: int = 1, y: float = 1.0) -> Line:
     return Line(array("d", x), array("d", [y] * len(x)), last=y, each=each, steps=array("d", [10 * at for at in x]))
+
+
+def test_on_an_axis_of_time_a_line_begins_with_the_training() -> None:
+    line = replace(
+        over(1, 5, 9, 10), breaks=frozenset({1, 2}), low=array("d", [1, 2, 3, 4]), high=array("d", [5, 6, 7, 8])
+    )
+    for begin, x, kept in ((0.0, [1, 5, 9, 10], slice(0, 4)), (5.0, [0, 4, 5], slice(1, 4)), (11.0, [], slice(4, 4))):
+        part = along(line, "time", Pace(begin))
+        assert (list(part.x), list(part.low), list(part.high)) == (x, list(line.low[kept]), list(line.high[kept]))
+        assert (list(part.y), list(part.steps)) == (list(line.y[kept]), list(line.steps[kept]))
+    assert along(line, "time", Pace(5.0)).breaks == {1}
+    assert list(along(line, "epoch", Pace(5.0, 20.0)).x) == [0.5, 2.5, 4.5, 5.0]
 
 
 def test_the_part_of_an_axis_in_seconds_with_a_point_on_each_side() -> None:

@@ -27,7 +27,7 @@ from gputui.tui.widgets.key_hints import KeyHint, hints_text
 from gputui.tui.widgets.limit_rows import Words
 from textual import on
 from textual.app import ComposeResult
-from textual.events import MouseScrollDown
+from textual.events import MouseDown, MouseMove, MouseScrollDown, MouseUp
 from textual.screen import Screen
 
 from tests.support.form_pilot import NO_GPU, TWO_GPUS
@@ -305,6 +305,10 @@ async def test_charts_are_zoomed_selected_opened_and_turned_by_the_mouse() -> No
         assert (view.window, screen.reported) == ((0.0, 80.0), [("Moved", True)]), "the screen is not scrolled"
         await pilot.click(big, offset=(32, 3), times=2)
         assert view.window is None
+        for event, x in ((MouseDown, 17), (MouseMove, 37), (MouseUp, 37)):
+            await pilot._post_mouse_events([event], big, offset=(x, 3), button=3)
+        await pilot.pause()
+        assert view.window is None, "another button selects nothing"
         screen.reported.clear()
         await pilot.click(small, offset=(20, 3))
         for x in (57, 56, 54, 53, 50, 49):
@@ -312,6 +316,16 @@ async def test_charts_are_zoomed_selected_opened_and_turned_by_the_mouse() -> No
         assert [report[1:] for report in screen.reported if report[0] in ("Opened", "Turned")] == [
             ("loss",), ("loss",), (1,), (1,), (-1,), (-1,), ("loss",),
         ]  # fmt: skip
+        screen.reported.clear()
+        assert small.view is not None
+        small.view.select(10.0, 60.0)
+        for y in (1, 0):
+            await pilot.click(small, offset=(20, y))
+            await pilot.pause()
+        assert [report for report in screen.reported if report != ("Moved", True)] == [
+            ("Moved", False),
+            ("Opened", "loss"),
+        ]
 
 
 async def test_the_first_and_the_last_gpu_are_selected() -> None:

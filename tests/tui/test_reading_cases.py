@@ -147,6 +147,15 @@ def test_a_reader_has_the_log_and_follows_its_run_into_a_renamed_folder(home: Pa
     assert reader.run.path == renamed
 
 
+def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=20, outcome="ok")
+    run.file("result.json").unlink()
+    reader = RunReader(run)
+    for _ in range(3):
+        reader.poll()
+    assert (reader.picture.snapshot.phase, reader.picture.snapshot.outcome) == ("ended", "ok")
+
+
 # ---- sweeps ------------------------------------------------------------------------------------------------
 
 

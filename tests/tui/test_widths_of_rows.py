@@ -145,6 +145,7 @@ def test_charts_and_the_row_below_them(snapshot: Drawn) -> None:
         **{name: lambda width, view=view: [chart_foot.row(now, [time], view, width, PLAIN, "0")]
            for name, view in views.items()},
         several=lambda width: [title(several, width, PLAIN)], one=lambda width: [title(one, width, PLAIN)],
+        several_in_less=lambda width: [title(several, width - 30, PLAIN)],
         axis=lambda width: draw(one, width, 12, PLAIN)[0][-1:],
     )  # fmt: skip
 
