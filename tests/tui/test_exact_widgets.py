@@ -257,6 +257,8 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         assert (findings.display, findings.has_class("-errors"), findings.highlighted) == (True, True, 0)
         await pilot.press("down", "enter")
         assert screen.reported == [("Jump", BATCH)]
+        findings.show(remarks[::-1])
+        assert findings.highlighted == 1, "the cursor stays in its line"
         findings.show(remarks[:1])
         assert (findings.highlighted, findings.option_count) == (0, 1)
         findings.show(remarks[1:])
@@ -309,6 +311,14 @@ async def test_charts_are_zoomed_selected_opened_and_turned_by_the_mouse() -> No
             await pilot._post_mouse_events([event], big, offset=(x, 3), button=3)
         await pilot.pause()
         assert view.window is None, "another button selects nothing"
+        view.hover(30.0)
+        await pilot.mouse_down(big, offset=(17, 3))
+        big.on_leave()
+        assert view.cursor is not None, "the mouse may leave the chart while it selects"
+        await pilot.mouse_up(big, offset=(17, 3))
+        view.hover(30.0)
+        big.on_leave()
+        assert view.cursor is None
         screen.reported.clear()
         await pilot.click(small, offset=(20, 3))
         for x in (57, 56, 54, 53, 50, 49):
