@@ -294,13 +294,6 @@ def test_the_leases_of_all_gpus_in_one_line() -> None:
     assert gpu_leases.overview(gpus) == "GPU 0,2,5: free; GPU 1: run r1"
 
 
-def test_a_process_is_named_by_its_command_or_else_by_its_program() -> None:
-    names = (("python", "train.py -x"), ("python", None), (None, "train.py -x"), (None, None))
-    assert [GpuProcess(5, name, command=command).program for name, command in names] == [
-        "train.py -x", "python", "train.py -x", None,
-    ]  # fmt: skip
-
-
 def test_the_idle_time_of_a_process_is_the_longest_that_is_known(home: Path) -> None:
     class Notes:
         def of(self, uses: list[GpuUse]) -> list[GpuUse]:

@@ -26,6 +26,7 @@ from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.printing import prepare, proof, run_progress
 from gputui.tui.reading import earlier_starts, preset_files, queue_times, sweep_records, trial_curves
 from gputui.tui.reading.run import closer
+from gputui.tui.reading.run.gpu_reading import GpuProcess
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.store import Store
@@ -154,6 +155,13 @@ def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
     for _ in range(3):
         reader.poll()
     assert (reader.picture.snapshot.phase, reader.picture.snapshot.outcome) == ("ended", "ok")
+
+
+def test_a_process_is_named_by_its_command_or_else_by_its_program() -> None:
+    names = (("python", "train.py -x"), ("python", None), (None, "train.py -x"), (None, None))
+    assert [GpuProcess(5, name, command=command).program for name, command in names] == [
+        "train.py -x", "python", "train.py -x", None,
+    ]  # fmt: skip
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
