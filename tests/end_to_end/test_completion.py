@@ -119,7 +119,7 @@ def test_presets_are_proposed_by_name_and_by_their_files_in_this_folder(
     assert proposed("quick") == ["quickstart"]
     assert "--preset" in proposed("--pr")
     assert not set(proposed("--")) & set(everything)
-    for begun in ("./", "~/", "/x", "a/b", "."):
+    for begun in ("./", "~/", "/x", "a/b", ".", "~", "~a"):
         (item,) = ShellComplete(cli, {}, "gputui", "_X").get_completions(["--preset"], begun)
         assert (item.value, item.type) == (begun, "file"), "the shell completes files"
     (tmp_path / "gone").mkdir()
