@@ -56,6 +56,9 @@ kind=multi_worker
 kind=multi_worker on_oom=stop communication=hierarchical_copy devices=0
 kind=multi_worker on_oom=stop logical_devices=2 gradient_accumulation=2 clip_norm=1
 devices=1 communication=nccl learning_rate_scaling=linear
+kind=mirrored learning_rate_scaling=sqrt
+kind=mirrored learning_rate_scaling=linear warmup_steps=5 logical_devices=2
+kind=one_device devices=1 communication=hierarchical_copy xla_flags=--xla_gpu_a=1 xla=false
 visible=none xla=true
 visible=1 policy=mixed_bfloat16
 visible=0,1 memory_growth=on memory_limit_mb=9000
@@ -109,7 +112,21 @@ samples=5 tfrecord_input=a classes=3
 validation=test data=synthetic
 micro_batches=3 gradient_accumulation=2 give_way=true checkpoint=epoch
 on_oom=halve checkpoint=5 code=copy entry=nowhere.py:build
-entry=nowhere:build model=mlp folder=/nowhere"""
+entry=nowhere:build model=mlp folder=/nowhere
+steps_per_execution=8 steps_per_epoch=4
+steps_per_execution=4 steps_per_epoch=4
+cast=device data=synthetic
+cast=device data=tfrecord:/nowhere tfrecord_encoding=float32 parallel_reads=2
+cast=device augment=light
+shuffle=8 batch_size=8 micro_batches=8
+shuffle=7 batch_size=8 micro_batches=9
+optimizer=sgd nesterov=true
+optimizer=rmsprop momentum=0.5 schedule=cosine hold_steps=5
+early_stop=loss early_stop_patience=4 epochs=5
+early_stop=loss early_stop_patience=5 epochs=5 validation_split=0
+keep_best=val_loss:min checkpoint=epoch deterministic_order=false
+model=mlp data=synthetic shape=[8] kernel_size=3 stride=1
+on_oom=accumulate checkpoint=epoch"""
 
 
 @pytest.fixture(autouse=True)
