@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .. import figures
 from ..files.values import harmless, mapping, number, text, whole
 from ..runs import Run, titles
 from ..runs.event_reading import read_events
@@ -122,7 +121,6 @@ def _best(run: Run) -> tuple[str, float | None, int | None]:
     for name in ("val_loss", "loss"):
         values = [(value, each.epoch) for each in epochs if (value := number(each.metrics.get(name))) is not None]
         if values:
-            sign = -1 if figures.metric(name).more_is_better else 1
-            value, epoch = min(values, key=lambda pair: sign * pair[0])
+            value, epoch = min(values, key=lambda pair: pair[0])
             return name, value, epoch
     return "", None, None

@@ -372,6 +372,24 @@ def test_the_choice_of_gpus_is_told_with_what_to_do(
     assert list(visible_gpus.findings(NvmlAnswers())) == [], "there is none to choose"
 
 
+def test_a_misleading_order_of_gpus_and_those_that_the_job_lacks_are_both_told(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tuple(gpu | {"name": name} for gpu, name in zip(gpus(3), ("T4", "L4", "T4"), strict=True))
+    (order,) = visible_gpus.findings(NvmlAnswers(models, 3))
+    assert (order.level, order.what.partition(":")[0]) == ("warning", "GPUs of different models")
+    monkeypatch.setenv("SLURM_JOB_GPUS", "0,2")
+    lacking = Finding(
+        "warning", "GPU", "this job is allocated GPU 0,2 (SLURM_JOB_GPUS), but all 3 are visible to CUDA",
+        "export CUDA_VISIBLE_DEVICES=0,2, or set device.visible to these",
+    )  # fmt: skip
+    assert list(visible_gpus.findings(NvmlAnswers(models, 3))) == [order, lacking]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert next(found.what for found in visible_gpus.findings(NvmlAnswers(models, 3))).startswith(
+        "CUDA_VISIBLE_DEVICES=1 means GPU 1 (L4)"
+    )
+
+
 def test_gpus_that_have_not_answered_are_expected_and_lost_ones_are_not() -> None:
     seen = NvmlAnswers((*gpus(1), *gpus(2, missing="gone")[1:]), 4)
     assert visible_gpus.all_of(seen) == [*seen.gpus, {"index": 2}, {"index": 3}]

@@ -27,6 +27,11 @@ def test_a_notice_has_its_subject_its_figures_and_its_place() -> None:
         "gputui: run r7 one: xla: out of memory", "after 1:02:05, loss 0.25, auc 0.5", "best val_loss 0.125 in epoch 3",
         "out of memory?", "2026-one on box",
     ]  # fmt: skip
+    nothing = Notice("run", "ok", seconds=0.0, metrics={"loss": 0.0, "auc": None}, best_metric="loss", best=0.0,
+                     best_epoch=1, host="box")  # fmt: skip
+    assert nothing.words.splitlines() == [
+        "gputui: run: done", "after 0.0 s, loss 0", "best loss 0 in epoch 1", "box",
+    ]  # fmt: skip
     search = Notice("tune", "done", id="p1", name="p1", title="fast", result="twice as fast", host="box")
     assert search.words.splitlines() == ["gputui: search fast: done", "twice as fast", "p1 on box"]
     assert Notice("queue", "failed", host="box").words == "gputui: queue: failed\nbox"

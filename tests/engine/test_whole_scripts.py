@@ -50,7 +50,8 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "checkpoint=3", "prefetch_to_device=off",
     ),
     "a transformer": (
-        "data=synthetic", "model=transformer", "blocks=3", "width=0.5", "normalization=layer", "shape=[16]",
+        "data=synthetic", "model=transformer", "blocks=3", "parallel_reads=4",
+        "cast=device", "width=0.5", "normalization=layer", "shape=[16]",
         "samples=50", "schedule=step", "memory_growth=true", "gpu_thread_mode=gpu_private", "gpu_thread_count=2",
         "allocator=cuda_malloc_async", "xla_flags=--xla_a=1  --xla_b=2", "xla=false",
     ),
@@ -61,7 +62,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "visible=MIG-1", "early_stop=loss", "early_stop_patience=2", "early_stop_restore=false",
     ),
     "several machines": (
-        "strategy.kind=multi_worker", "data=synthetic", "communication=ring", "seed=null", "hold_steps=4",
+        "strategy.kind=multi_worker", "data=synthetic", "communication=nccl", "seed=null", "hold_steps=4",
     ),
 }  # fmt: skip
 OWN_CODE: dict[str, tuple[str, ...]] = {
