@@ -226,6 +226,28 @@ for number, line in enumerate(sys.stdin, 1):
 """
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"size": (2, 3)}, "--size is for gputui's own data; your code decides what a sample is: its `map`"),
+        ({"dtype": "uint8"}, "--dtype is for gputui's own data; your code decides what a sample is: its `map`"),
+        ({"format": "npz"}, "--format npz is for gputui's own data; leave it out with your own code"),
+        ({"shards": 3, "limit": 5, "workers": 2}, ""),
+    ],
+)
+def test_of_own_code_only_the_amount_can_be_chosen(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    usual = {"format": "tfrecord", "dtype": None, "size": None, "limit": None, "shards": None, "workers": None}
+    own, ours = (Preset("mine", options(*settings)) for settings in (("entry=a.py:build",), ()))
+    made = requests.of(ours, tmp_path, usual | given)
+    assert {name: getattr(made, name) for name in given} == given
+    if not words:
+        assert requests.of(own, tmp_path, usual | given).limit == 5
+        return
+    with pytest.raises(PrepareError) as fault:
+        requests.of(own, tmp_path, usual | given)
+    assert (str(fault.value), fault.value.began) == (words, False)
+
+
 def test_a_process_answers_each_command_and_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "command", lambda python, module: [sys.executable, "-S", "-c", ECHO])
     log = tmp_path / "log"
