@@ -33,6 +33,7 @@ class Source(Screen[None]):
     latest: var[int] = var(0, always_update=True)
     about = "r1 a title of several words"
     names: Sequence[str] = ("loss", "busy", "speed")
+    offered: Sequence[str] = ("time", "step", "epoch")
 
     def charts(self, drawn: Charts) -> list[Plot]:
         plots = {
@@ -47,7 +48,7 @@ class Source(Screen[None]):
         ]  # fmt: skip
 
     def axes(self) -> list[str]:
-        return ["time", "step", "epoch"]
+        return list(self.offered)
 
     def foot(self, width: int) -> Row:
         return [(f"the foot in {width} cells", "label")]
@@ -102,6 +103,11 @@ async def test_the_keys_of_a_chart_change_its_axis_scale_smoothing_and_the_chart
             screen.key = "loss"
             await pilot.click(offset=(x, 0))
             assert screen.key == name, x
+        for axes in ([], ["time", "samples"], ["epoch"]):
+            source.offered = axes
+            app.clear_notifications()
+            await pilot.press("a")
+            assert (told(pilot), app.settings.charts.x_axis) == ("this chart has only one axis", "epoch"), axes
         source.names = ("busy", "speed")
         source.latest = 1
         await wait_for(pilot, "1/2")

@@ -12,6 +12,7 @@ import pytest
 from gputui.engine.runs import Run, titles
 from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.drawing.live import phases
+from gputui.tui.drawing.plot.scales import soon
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
 from gputui.tui.reading.earlier_starts import EarlierStarts
@@ -298,6 +299,20 @@ def test_the_cursor_of_the_charts_moves_by_the_columns_of_the_first_visible_one(
     shown.clear()
     view.screen.action_move(1)
     assert did == []
+
+
+def test_the_charts_of_gpus_end_where_the_run_has_ended_and_before_that_a_little_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, shown = Read(monkeypatch, run, Reader()), list[Any]()
+    cards = SimpleNamespace(show=lambda *given: shown.append(given))
+    monkeypatch.setattr(LiveScreen, "query_one", lambda screen, kind: cards)
+    layout: Any = SimpleNamespace(cards="the cards", edges=True)
+    for outcome, elapsed, end in ((None, 71.0, soon(71.0)), ("ok", 71.0, 71.0), ("ok", 0.0, 1.0)):
+        view.screen.set_reactive(cast("Any", LiveScreen).latest, picture("a", outcome=outcome, elapsed=elapsed))
+        view.screen._show_gpus(layout, 3)
+        assert shown.pop() == ((), end, "the cards", True, 3)
+    assert soon(71.0) > 71.0
 
 
 def test_a_hint_that_proposes_values_is_put_into_the_form_of_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

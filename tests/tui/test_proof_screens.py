@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
+from gputui.engine.trials import scaling_sentences
 from gputui.engine.trials.record import UNREAD
 from gputui.engine.trials.sweep_record import Axis, Sweep, SweepSettings, SweepTrial
 from gputui.tui.base.glyphs import PLAIN
@@ -342,6 +343,65 @@ def test_a_candidate_opens_its_running_trial_or_its_latest_one(
     monkeypatch.setattr(TuneScreen, "picked", None)
     screen.on_data_table_row_selected()
     assert names == [opened]
+
+
+def test_texts_of_a_measurement_of_scaling_are_shortened_only_as_far_as_they_have_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def words(what: str) -> str:
+        return " ".join(f"{what}{number}" for number in range(25))
+
+    point = SimpleNamespace(trials=[1, 2])
+    for name, text in (
+        ("points", lambda data: [point]), ("remarks", lambda data: [words("remark")]), ("about", lambda data: "about"),
+        ("trial", lambda trial: words(f"trial {trial} word")),
+    ):  # fmt: skip
+        monkeypatch.setattr(scaling_sentences, name, text)
+    monkeypatch.setattr(ScalingScreen, "glyphs", PLAIN)
+    monkeypatch.setattr(ScalingScreen, "picked", point)
+    screen = ScalingScreen(PROVED)
+
+    def first_words(height: int) -> list[str]:
+        rows = screen._detail(60, height)
+        assert len(rows) <= height
+        return [f"{text.split()[0]} {look}" for ((text, look),) in rows]
+
+    everything = first_words(99)
+    remark, about, one, two = everything[:4], everything[4], everything[5:12], everything[12:]
+    assert (len(remark), about, len(one), len(two)) == (4, "about label", 7, 7)
+    assert first_words(len(everything)) == everything
+    fewer = [*remark, about, one[0], two[0]]
+    assert first_words(len(everything) - 1) == fewer, "trials first"
+    assert first_words(len(fewer)) == fewer
+    least = [*remark[:2], about, one[0], two[0]]
+    assert first_words(len(fewer) - 1) == least
+    assert first_words(3) == least[:3]
+    monkeypatch.setattr(scaling_sentences, "points", lambda data: [])
+    monkeypatch.setattr(ScalingScreen, "picked", None)
+    assert [text for row in screen._detail(60, 9) for text, _ in row] == ["reading ..."]
+    screen.data = DONE
+    assert [text for row in screen._detail(60, 9) for text, _ in row] == ["nothing has been measured so far"]
+
+
+@pytest.mark.parametrize(("by_slurm", "asked"), [(True, ["slurm"]), (False, ["slurm", "process"]), (None, ["process"])])
+def test_a_queued_measurement_is_stopped_by_slurm_if_it_trains_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch, by_slurm: bool | None, asked: list[str]
+) -> None:
+    did: list[str] = []
+    proof = write_proof(home)
+    if by_slurm is not None:
+        proof.queue_file.parent.mkdir()
+        proof.queue_file.write_text("{}")
+
+    def stop(of: str) -> bool:
+        assert of == proof.id
+        did.append("slurm")
+        return bool(by_slurm)
+
+    monkeypatch.setattr("gputui.engine.queue.slurm_queue.stop", stop)
+    monkeypatch.setattr("gputui.engine.proof.folder.request_stop", lambda proof: did.append("process"))
+    asyncio.run(actions.stop(Answering("Stop"), proof))
+    assert did == asked
 
 
 KEPT, SLOWER, *_ = PROOF["comparisons"]

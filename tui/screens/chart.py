@@ -213,10 +213,14 @@ class ChartScreen(AppScreen):
         self._show_new()
 
     def action_axis(self) -> None:
-        """Draw the charts on the next axis that the source offers, and store this choice in the settings."""
+        """Draw the charts on the next axis that the source offers, and store this choice in the settings. If the chart
+        has an axis of its own, or there is only one, a message says so.
+        """
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
-        following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
-        self._set("x_axis", following)
+        if now in axes and len(axes) > 1:
+            self._set("x_axis", axes[(axes.index(now) + 1) % len(axes)])
+        else:
+            self.notify("this chart has only one axis")
 
     def action_logarithmic(self) -> None:
         if not self.drawn.logarithmic and self.chart.plot.bounds == "share":
