@@ -81,16 +81,24 @@ def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
     assert file.read_text() == "# of all my machines\nlog:\n  wrap: true\n"
 
 
-@pytest.mark.parametrize("text", ["", "# only mine\n"])
-def test_the_first_change_makes_the_file(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        ("", "# Settings of gputui"), ("# only mine\n", "# only mine\nlog:"), ("# only mine", "# only mine\nlog:"),
+        ("{}\n", "# Settings of gputui"), ("# mine\n\n{}\n# end", "# mine\n\n# end\nlog:"), ("---\n", "---\nlog:"),
+    ],
+)  # fmt: skip
+def test_the_first_change_makes_the_file(text: str, head: str) -> None:
     path = given(text) if text else places.settings_file()
     settings = Settings()
     settings.change("log.wrap", True)
+    settings.flush()
+    assert path.read_text().startswith(head)
     settings.change("keys", {"stop": "ctrl+x"})
     settings.flush()
     assert path.read_text().endswith("log:\n  wrap: true\nkeys: {stop: ctrl+x}\n")
-    assert path.read_text().startswith(text or "# Settings of gputui")
-    assert Settings().log.wrap
+    again = Settings()
+    assert (again.problems, again.log.wrap, dict(again.keys)) == ([], True, {"stop": "ctrl+x"})
     assert path.stat().st_mode & 0o077 == 0, "an address for notices may hold a token"
 
 
@@ -110,6 +118,8 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_use
         "runs: 5": ":1: there is no setting runs; known: runs.columns",
         "log: {colour: red}": ":1: there is no setting log.colour; known: log.wrap, log.fold",
         "log: {wrap: {a: 1}}": ":1: log.wrap must be",
+        "log: {wrap: !x 1}": ":1: log.wrap: cannot read the value '1'; the defaults are used",
+        "runs:\n  sort: a\n  sort: b": ":3: runs.sort: is given twice; keep one of them; the defaults are used",
         "a: [": ": not valid YAML",
         "- a": "must be a mapping",
         "a: &b 1\nc: *b": "aliases (*name) are not allowed here",

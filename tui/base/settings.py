@@ -342,8 +342,6 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
         yaml, document = yaml_writing.load(before if _has_content(before) else "{}\n")
     except yaml_writing.LayoutFault as fault:
         raise SettingsFault(str(fault)) from None
-    if not _has_content(before):
-        document.fa.set_block_style()
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
         place = document
@@ -353,7 +351,14 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
             place = document[section]
         place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
     text = yaml_writing.dump(yaml, document, before)
-    _put(path, text if _has_content(before) else (before or NEW) + text)
+    _put(path, text if _has_content(before) else _comments(before) + text)
+
+
+def _comments(text: str) -> str:
+    """Return the lines of a text without content, each with its end, or NEW if there are none; not an empty mapping, to
+    which nothing can be added below it.
+    """
+    return "".join(f"{line}\n" for line in text.splitlines() if line.strip() != "{}") or NEW
 
 
 def _put(path: Path, text: str) -> None:
