@@ -115,6 +115,7 @@ def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_use
         "charts: {smoothing: 1}": ":1: charts.smoothing must be a number from 0 to 0.99, not 1.0; 0.0 is used",
         "charts: {smoothing: yes}": ":1: charts.smoothing must be a number from 0 to 0.99, not true; 0.0 is used",
         "keys: stop": ":1: keys must be a mapping",
+        "keys: {stop: }": ":1: keys must be a mapping of verbs to keys, not ",
         "runs: 5": ":1: there is no setting runs; known: runs.columns",
         "log: {colour: red}": ":1: there is no setting log.colour; known: log.wrap, log.fold",
         "log: {wrap: {a: 1}}": ":1: log.wrap must be",
