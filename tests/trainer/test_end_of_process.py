@@ -166,6 +166,14 @@ def test_threads_that_still_run_are_named(ending: Ending, capsys: pytest.Capture
     assert capsys.readouterr().err == "gputui: threads that still run are not waited for: loader, writer\n"
 
 
+def test_threads_that_have_ended_are_not_waited_for(ending: Ending, capsys: pytest.CaptureFixture[str]) -> None:
+    ending.left(lambda: ending.leaving.at_the_end(7))
+    assert ending.leaving._threads_gone.is_set()
+    (patience,) = ending.threads
+    patience()
+    assert (ending.told, capsys.readouterr().err) == ([], "")
+
+
 # ---- a request to end --------------------------------------------------------------------------
 
 HEARS = """

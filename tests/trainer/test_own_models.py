@@ -114,6 +114,47 @@ def test_a_model_gets_its_variables_before_its_first_step_and_keras_does_not_loo
     assert "_maybe_symbolic_build" not in vars(fails), "Keras tries it in the first step"
 
 
+class Scope:
+    """Stands for a strategy: all variables are its own but one."""
+
+    def __init__(self, other: Any) -> None:
+        self.extended = SimpleNamespace(variable_created_in_scope=lambda value: value is not other)
+
+
+def test_over_replicas_a_variable_of_the_model_or_of_its_optimizer_from_elsewhere_is_refused() -> None:
+    code: Any = None
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="mine")])
+    made.compile(keras.optimizers.Adam(), "mse")
+    made.optimizer.build(made.trainable_variables)
+    for other in (made.variables[1], made.optimizer.variables[-1]):
+        scope: Any = Scope(other.value)
+        assert refused(lambda scope=scope: variables.create(made, SPEC, scope, code)) == (  # type: ignore[misc]
+            f"the variable {other.path} was created outside the scope of strategy.kind=mirrored",
+            "create model and optimizer in build or at the top of its module, not in a scope or thread of your own",
+        )
+    strategy: Any = Scope(None)
+    variables.create(made, SPEC, strategy, code)
+    assert vars(made)["_maybe_symbolic_build"]() is None
+
+
+@pytest.mark.parametrize(("most", "traces"), [(0, 1), (3, 4), (20, 8)])
+def test_a_step_is_traced_until_no_variable_is_missing(most: int, traces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Any = SimpleNamespace(variables=[0])
+    faults = [ValueError(str(number)) for number in range(9)]
+    told: list[Any] = []
+
+    def trace(model: Any, batch: Any) -> Exception:
+        told.append(batch)
+        if len(told) <= most:
+            model.variables.append(0)
+        return faults[len(told)]
+
+    monkeypatch.setattr(variables, "optimizers", lambda model: [])
+    monkeypatch.setattr(variables, "_trace_step", trace)
+    assert variables._create_by_step(made, "batch") is faults[traces]
+    assert told == ["batch"] * traces
+
+
 # ---- its compile -------------------------------------------------------------------------------
 
 

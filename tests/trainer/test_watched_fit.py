@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
+import yaml
 from gputui.engine import runs
 from gputui.engine.job import environment_variables
 from gputui.engine.runs import Run
@@ -309,6 +311,26 @@ def test_each_call_of_keras_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> Non
     ]  # fmt: skip
     monitor.on_train_end()
     assert len(told) == 9, "the fit has ended"
+
+
+def test_a_preset_says_what_keras_knows_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def preset(params: dict[str, Any], batch_size: int | None, replicas: int = 1) -> dict[str, Any]:
+        model: Any = Model()
+        model.distribute_strategy = SimpleNamespace(num_replicas_in_sync=replicas)
+        written: dict[str, Any] = yaml.safe_load(description.preset("mine", model, params, batch_size))
+        return written
+
+    monkeypatch.setattr(sys, "argv", ["/home/me/train.py"])
+    assert preset({"epochs": 3}, None) == {
+        "schema_version": 1, "description": "mine: model.fit in train.py, looked at by Monitor",
+        "precision": {"policy": "float32"}, "compile": {"xla": False, "steps_per_execution": 2}, "train": {"epochs": 3},
+    }  # fmt: skip
+    assert preset({}, 32)["input"] == {"batch_size": 32}
+    assert preset({}, 32, replicas=4)["input"] == {"batch_size": 8}, "of a replica"
+    assert preset({}, 3, replicas=4)["input"] == {"batch_size": 1}
+    monkeypatch.setattr(sys, "argv", [""])
+    assert preset({"epochs": None}, None)["train"] == {"epochs": 1}
+    assert preset({}, None)["description"] == "mine: model.fit in python, looked at by Monitor"
 
 
 def test_a_run_is_made_with_the_batch_size_that_is_given_or_that_keras_knows(
