@@ -169,6 +169,48 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
     assert interpreter.slow() is None
 
 
+@pytest.mark.parametrize(
+    ("version", "trains"),
+    [("3.10.19", False), ("3.11.0", True), ("3.13.99", True), ("3.14.0", False), ("4.11.0", False), ("2.12.0", False)],
+)
+def test_the_first_and_the_last_python_that_trains(version: str, trains: bool, tmp_path: Path) -> None:
+    python = str(stand_in(tmp_path / "python", version))
+    found = checks.of_packages(python)
+    what = f"{python} is Python {version}, and gputui trains in Python 3.11 to 3.13"
+    change = "name another interpreter, or make an environment with one of these"
+    assert trains or found == [Finding("error", KEY, what, change)]
+    assert [each.level for each in found] == ["note" if trains else "error"]
+
+
+def test_gputuis_own_python_needs_no_packages_to_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Interpreter(sys.executable, (3, 12, 1), {}, {}, ())
+    monkeypatch.setattr(interpreter, "own", lambda: own)
+    assert interpreter.require(sys.executable) == own
+
+
+def test_a_python_keeps_the_name_by_which_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    programs, here = tmp_path / "programs", tmp_path / "tool"
+    script(programs / "tool", "true")
+    script(programs / "python3.12", "true")
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(programs / "python3.12")
+    monkeypatch.setenv("PATH", str(programs))
+    assert interpreter.file_of("env") == str(tmp_path / "env/bin/python"), "and not that to which the link leads"
+    assert interpreter.file_of("env/bin/../bin/python") == str(tmp_path / "env/bin/python")
+    assert interpreter.file_of("bin/python", "env") == str(tmp_path / "env/bin/python")
+    assert interpreter.file_of("python3.12") == str(programs / "python3.12")
+    assert interpreter.file_of("tool") == str(programs / "tool")
+    here.touch()
+    assert interpreter.file_of("tool") == str(here), "what is in this folder comes first"
+    assert interpreter.file_of("gone") == str(tmp_path / "gone")
+    for blank in ("", "  "):
+        monkeypatch.setenv("GPUTUI_PYTHON", blank)
+        assert (interpreter.from_environment(), interpreter.chosen(None)) == (None, sys.executable)
+    monkeypatch.setenv("GPUTUI_PYTHON", " env ")
+    assert interpreter.from_environment() == str(tmp_path / "env/bin/python")
+
+
 ANSWER = '{"version": [3, 12, 1], "packages": {}, "places": {}, "path": ["/a"]}'
 NO_PYTHON = "it does not answer as a Python does"
 
