@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine import checks
 from gputui.engine.interpreter import installed
-from gputui.engine.job.machine_gpus import Instance
+from gputui.engine.job.machine_gpus import Instance, Machine
 from gputui.engine.job.slurm import Left
 
 from tests.support.bare_machine import built as built
@@ -153,3 +153,20 @@ def test_what_is_found_of_each_setting_on_each_machine(snapshot: Any) -> None:
         lines.append(settings)
         lines += [f"    {', '.join(names)}:\n{findings}" for findings, names in machines.items()]
     assert "\n".join([*lines, "", *sorted(texts)]).replace(str(Path.cwd()), "HERE") == snapshot
+
+
+@pytest.mark.parametrize(
+    ("version", "on", "said"),
+    [
+        ((9, 2), PASCAL, ["device.visible"]), ((9, 10), PASCAL, ["compile.xla"]), ((9, 11), PASCAL, ["device.visible"]),
+        ((9, 23), PASCAL, ["device.visible"]), ((9, 24), PASCAL, ["device.visible"]), ((9, 23), ONE, ["compile.xla"]),
+        ((9, 24), ONE, []), ((9, 23), MIXED, ["compile.xla"]), ((9, 2), NONE, []), ((9, 23), NONE, []),
+    ],
+)  # fmt: skip
+def test_of_a_cudnn_that_does_not_fit_one_thing_is_said(
+    version: tuple[int, int], on: Machine, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "cudnn", lambda: installed.Cudnn(version))
+    given = options("model=cnn", "drop_remainder=true", "strategy.kind=single", "visible=all", "xla=true")
+    found = checks.check(given, on)
+    assert [one.options[0] for one in found if "cuDNN" in one.message] == said
