@@ -125,6 +125,7 @@ optimizer=rmsprop momentum=0.5 schedule=cosine hold_steps=5
 early_stop=loss early_stop_patience=4 epochs=5
 early_stop=loss early_stop_patience=5 epochs=5 validation_split=0
 keep_best=val_loss:min checkpoint=epoch deterministic_order=false
+checkpoint=5 deterministic_order=false
 model=mlp data=synthetic shape=[8] kernel_size=3 stride=1
 on_oom=accumulate checkpoint=epoch"""
 
