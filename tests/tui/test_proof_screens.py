@@ -116,7 +116,7 @@ def test_on_a_low_terminal_the_large_figures_are_one_line(
     monkeypatch: pytest.MonkeyPatch, kind: Any, module: Any, height: int, low: bool
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(module.drawing, "head", lambda *_, low: asked.append(low))
+    monkeypatch.setattr(f"{module.__name__}.drawing.head", lambda *_, low: asked.append(low))
     monkeypatch.setattr(kind, "size", Size(80, height))
     monkeypatch.setattr(kind, "glyphs", PLAIN)
     kind(PROVED)._head(78, height)
