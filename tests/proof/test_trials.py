@@ -25,7 +25,7 @@ from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import comparing, record, trial_preset, trial_runner
-from gputui.engine.trials.record import Point, Record, elapsed_of, medians
+from gputui.engine.trials.record import Learning, Point, Record, elapsed_of, medians
 from gputui.engine.trials.trial import Trial
 from gputui.engine.trials.trial_preset import STEPS
 from gputui.engine.trials.trial_runner import Stop, TrialRunner
@@ -151,6 +151,35 @@ def test_the_losses_of_a_run_are_over_the_samples_of_its_latest_start(tmp_path: 
         writer.emit(replace(progress(step + 1, loss, Planted()), loss=None))
     writer.close()
     assert comparing.losses(Run(tmp_path / "r")) == [(64.0, 2.0), (96.0, 1.0)]
+
+
+def test_both_sides_are_compared_by_their_medians_after_the_samples_that_all_have_seen(tmp_path: Path) -> None:
+    options = presets.defaults().options
+    rows: list[Trial] = []
+
+    def ran(side: str, *reports: tuple[int, float]) -> None:
+        run = f"{len(rows) + 1:02}-{side}"
+        (tmp_path / run).mkdir()
+        writer = EventWriter(tmp_path / run / "events.jsonl", run)
+        writer.emit(started(options, 10))
+        for step, loss in reports:
+            writer.emit(progress(step, loss, Planted()))
+        writer.close()
+        rows.append(Trial(side=side, repeat=len(rows), run=run, outcome="ok"))
+
+    assert comparing.compare("n", rows, tmp_path) == Learning(note="n")
+    for end in (1.0, 1.5, 5.0):
+        ran("a", (1, 2.0), (11, end))
+        ran("b", (1, 2.0), (6, end / 2), (21, 0.1))
+    ran("b", (1, 2.0), (21, 0.0))
+    found = comparing.compare("n", rows, tmp_path)
+    assert (found.note, found.samples) == ("n", 110)
+    assert [row.loss_at_samples for row in rows[::2][:3]] == pytest.approx([1.0, 1.5, 5.0])
+    b = [0.5 - 0.4 / 3, 0.75 - 0.65 / 3, 2.5 - 2.4 / 3, 1.0]
+    assert [row.loss_at_samples for row in (*rows[1::2], rows[-1])] == pytest.approx(b)
+    assert (found.loss_a, found.loss_b) == (1.5, pytest.approx((b[1] + b[3]) / 2))
+    ran("a")
+    assert comparing.compare("n", rows, tmp_path) == Learning(note="n"), "one has reported no loss"
 
 
 @pytest.mark.parametrize(
