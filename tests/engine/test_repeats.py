@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,3 +96,17 @@ def test_each_file_that_cannot_be_read_is_a_note_of_its_run(three: list[Run]) ->
     assert lost == "the pin is lost"
     assert options.startswith(f"{three[1].name}: line 1 of preset.yaml is damaged, so that its options are unknown: ")
     assert result == f"{three[2].name}: result.json is damaged, left out"
+
+
+def test_the_noise_of_a_share_is_in_points_and_of_other_figures_a_share_of_the_smallest(three: list[Run]) -> None:
+    for number, run in enumerate(three):
+        result = dict(run.result or {}) | {"input_wait": 0.1 * (number + 1)}
+        run.file("result.json").write_text(json.dumps(result))
+    rows = {row.key: row for row in comparison.compare(LineUp(tuple(three))).figures}
+    wait, speed = rows["input_wait"], rows["samples_per_second"]
+    assert wait.unit == "share"
+    for row, noise, changes in ((wait, 0.2, (0.1, 0.2)), (speed, 0.02, (0.01, 0.02))):
+        assert row.noise == pytest.approx(noise)
+        assert row.changes[0] is None
+        assert row.changes[1:] == pytest.approx(changes)
+    assert [speed.exceeds_noise(place) for place in range(3)] == [None, False, False]
