@@ -151,6 +151,8 @@ def readings(busy: float, clock: float | None = None, count: int = 5, **more: An
 def test_the_slow_gpu_is_that_of_the_low_clock_or_else_the_busiest(first: Any, second: Any, slow: int | None) -> None:
     gpus = [[reading | {"index": index} for reading in of] for index, of in enumerate((first, second))]
     assert stragglers.gpu_figures(gpus).get("slow_gpu") == slow
+    elsewhere = [[reading | {"index": 7 - reading["index"]} for reading in of] for of in gpus]
+    assert stragglers.gpu_figures(elsewhere).get("slow_gpu") == (None if slow is None else 7 - slow), "not its place"
 
 
 def test_the_clock_gap_is_to_the_median_of_the_other_gpus() -> None:
@@ -290,6 +292,9 @@ def test_the_evidence_of_a_slow_input(figures: dict[str, Any], texts: list[str])
          ["the others wait for GPU 1, which is busy 90 % of the time; it is {hot}"]),
         (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, slow_gpu=1, slow_gpu_busy=0.9), []),
         (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, slow_worker="worker 1", slow_worker_wait=0.1), []),
+        (gpu(python_share=0.4, compute_share=0.59, busy_mean=0.8, sm_active=0.5, tensor_active=0.3, mfu=0.1),
+         ["the GPU's multiprocessors work 50 % of the time", "its tensor cores work 30 % of the time",
+          "10 % of the chip's peak is reached"]),
         (gpu(worker_gap=0.4, slow_worker="worker 1 (h1:1)", slow_worker_wait=0.42),
          ["the others wait for worker 1 (h1:1), which waits 42 % of its steps for its input"]),
         (gpu(worker_exchange=0.4, exchange_ms=12.0, exchanged="44 MB of gradients", hosts=("h0", "h1")),
