@@ -284,17 +284,19 @@ def test_workers_train_on_as_many_devices_of_one_kind(
 
 
 def test_each_worker_draws_other_numbers() -> None:
-    seeds = [tf.Variable([7, 5], dtype=tf.uint32), tf.Variable([2**32 - 1, 6], dtype=tf.uint32), tf.Variable(1.0)]
+    seeds = {
+        f"{name}/seed_generator/state": tf.Variable(value, dtype=tf.uint32)
+        for name, value in {"dropout": [7, 5], "noise": [2**32 - 1, 6], "crop": [3_000_000_000, 0]}.items()
+    }
+    others = {"norm/mean": tf.Variable(1.0)}
     model: Any = SimpleNamespace(
-        non_trainable_variables=[
-            SimpleNamespace(path=path, value=value)
-            for path, value in zip(
-                ("dropout/seed_generator/state", "noise/seed_generator/state", "norm/mean"), seeds, strict=True
-            )
-        ]
+        non_trainable_variables=[SimpleNamespace(path=path, value=value) for path, value in {**seeds, **others}.items()]
     )
     tensorflow_cluster.draw_apart(model, joined_with())
-    assert [seed.numpy().tolist() for seed in seeds] == [[7 + 1_000_003, 5], [1_000_002, 6], 1.0]
+    assert [seed.numpy().tolist() for seed in seeds.values()] == [
+        [7 + 1_000_003, 5], [1_000_002, 6], [3_001_000_003, 0],
+    ]  # fmt: skip
+    assert others["norm/mean"].numpy() == 1.0
 
 
 # ---- a worker that fails -----------------------------------------------------------------------
