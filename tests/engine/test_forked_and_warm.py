@@ -343,11 +343,13 @@ def test_a_run_is_taken_from_standard_input_with_its_lock_and_its_leases(
             ]
             for number, _ in pairs:
                 os.close(int(number))
-        mine, theirs = socket.socketpair()
-        with theirs:
-            os.dup2(theirs.fileno(), 0)
-            mine.close()
-            assert spawn.take_run() == ("", None, ""), "nobody wants it any more"
+        for sent_alone in (b"", b"5.0 7.0 /r\n"):
+            mine, theirs = socket.socketpair()
+            with mine, theirs:
+                os.dup2(theirs.fileno(), 0)
+                mine.sendall(sent_alone)
+                mine.shutdown(socket.SHUT_WR)
+                assert spawn.take_run() == ("", None, ""), "nobody wants it any more, or gives it a lock"
     finally:
         os.dup2(kept, 0)
         os.close(kept)

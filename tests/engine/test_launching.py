@@ -222,6 +222,7 @@ def test_a_resume_with_new_code_copies_it_and_one_with_the_copy_trains_the_copy(
     resuming.resume(run, new_code=True)
     texts = [(run.file(name) / "train.py").read_text() for name in (code_copy.FOLDER, "code-1")]
     assert texts == ["x = 2\n", "x = 1\n"]
+    assert sorted(path.name for path in run.path.glob("code*") if path.is_dir()) == ["code", "code-1"], "only once"
 
 
 # ---- what is settled before a launch -------------------------------------------------------------
