@@ -114,6 +114,18 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
     assert lease.holder("GPU-1") == records[0][0], "the newest of several users"
 
 
+def test_a_gpu_that_is_shared_is_not_leased_as_a_whole_nor_the_other_way_round(home: Path) -> None:
+    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    with pytest.raises(NotFree, match=r"^GPU-1 is used by 1 of 2 runs: .*digits"):
+        lease.take(["GPU-1"], "words")
+    slot.release()
+    (whole,) = lease.take(["GPU-1"], "words")
+    with pytest.raises(NotFree, match=r"^GPU-1 is used by .*words"):
+        lease.take(["GPU-1"], "digits", per_gpu=2)
+    whole.release()
+    assert lease.holders() == {}
+
+
 def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     from gputui.engine.files.places import runs_folder
 

@@ -30,6 +30,17 @@ CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float 
         (Begun("x", frozenset("a"), 30, per_gpu=2),),
         {"one": 0, "two": 0, "three": 0},
     ),
+    "on an idle device it keeps no shared one from the next": (
+        (run("one", per_gpu=2), run("whole", usable="a")),
+        (Begun("x", frozenset("a"), 30, per_gpu=2),),
+        {"one": 0, "whole": 30},
+    ),
+    "runs that are delayed may take each of their devices at any moment": (
+        (run("one", usable="a", is_delayed=True), run("two", usable="b", is_delayed=True), run("three", usable="a"),
+         run("four", usable="c")),
+        (begun("x", "a", 30), begun("y", "c", 40)),
+        {"one": None, "two": None, "three": None, "four": 40},
+    ),
     "one after the other, on the device that is free first": (
         (run("one"), run("two"), run("three")),
         (begun("x", "a", 30), begun("y", "b", 50)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,10 @@ import pytest
 from gputui.engine import checks, presets
 from gputui.engine.checks import Finding
 from gputui.engine.files.places import proofs_folder
-from gputui.engine.leases import start_devices
+from gputui.engine.job import start_worker
+from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.job.several_tasks import Remark
+from gputui.engine.leases import lease, start_devices
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.proof import folder, proof_start, request
@@ -326,3 +329,100 @@ def test_a_run_in_a_job_of_slurm_is_launched_with_all_devices_of_the_job_unless_
     result = made[1].result
     assert result is not None
     assert (result["outcome"], result["error"]) == ("error", {"kind": "queue", "message": words, "hint": ""})
+
+
+# ---- a run of the queue --------------------------------------------------------------------------
+
+
+class Starting:
+    """A queued run whose entry is `starting`, with what its start asks and does; its engine is not started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, preset: Preset, folder: Path | None = None) -> None:
+        self.run = launch.create_queued(preset, folder)
+        self.begun: list[tuple[str, object, bool | None]] = []
+        self.checked: list[str | None] = []
+        self.act: Callable[[], None] = lambda: None
+        entry = entries.add(self.run)
+        with entries.locked():
+            entries.write(replace(entry, state="starting", started_at=1.0, code="new"))
+        monkeypatch.setattr(launch, "begin", self.begin)
+        monkeypatch.setattr(checks, "of_preset", self.check)
+        monkeypatch.setattr(proof_start, "in_the_way", lambda *_: "")
+        monkeypatch.setattr(start_devices, "in_use", lambda *_: "")
+
+    def begin(self, run: Run, _preset: Preset, among: object) -> None:
+        self.begun.append((run.id, among, locks.held(entries.queue_folder() / entries.LOCK)))
+
+    def check(self, preset: Preset, _machine: object) -> list[Finding]:
+        self.checked.append(preset.options.workload.entry)
+        self.act()
+        return []
+
+    def main(self, *among: str) -> int:
+        return start.main([self.run.id, "1.0", *among])
+
+    @property
+    def entry(self) -> Entry:
+        entry = entries.read(self.run.id)
+        assert entry is not None
+        return replace(entry, devices=tuple(entry.devices))
+
+
+def test_a_queued_run_begins_under_the_lock_of_the_queue_and_its_code_is_taken_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = Starting(monkeypatch, presets.resolve("quickstart", ["visible=none"]))
+    assert item.main("GPU-a", "GPU-b") == BEGUN
+    assert item.begun == [(item.run.id, ["GPU-a", "GPU-b"], True)]
+    assert (item.entry.state, item.entry.devices, item.entry.code) == ("running", ("GPU-a", "GPU-b"), "")
+
+
+def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("x = 1\n")
+    own = presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"])
+    item = Starting(monkeypatch, own, tmp_path)
+    (tmp_path / "train.py").unlink()
+    assert item.main(CPU) == BEGUN
+    assert item.checked == [f"{item.run.file('code')}/train.py:build"]
+
+
+def test_a_queued_run_that_was_taken_over_while_it_was_checked_is_not_started(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = Starting(monkeypatch, presets.resolve("quickstart", ["visible=none"]))
+
+    def another_runner() -> None:
+        with entries.locked():
+            entries.write(replace(item.entry, started_at=2.0))
+
+    item.act = another_runner
+    assert item.main(CPU) == NOT_FREE
+    assert capsys.readouterr().out == "it was taken out of the queue, or another runner starts it\n"
+    assert (item.begun, item.entry.state) == ([], "starting")
+
+
+def test_what_keeps_a_queued_run_from_its_devices_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = Starting(monkeypatch, presets.resolve("quickstart", ["visible=[0]"]))
+    machine = Machine((Gpu(0, "GPU-a", "A100", (8, 0), 40 * 1024**3),), "", 8, 64 * 1024**3)
+    remarks: list[Remark] = []
+    monkeypatch.setattr(start_worker, "machine_for", lambda *_: (machine, remarks))
+    (mine,) = lease.take([CPU], "letters")
+    assert (item.main("GPU-a"), len(item.begun)) == (BEGUN, 1), "it does not need the CPU"
+    on_cpu = Starting(monkeypatch, presets.resolve("quickstart", ["visible=none"]))
+    assert on_cpu.main(CPU) == NOT_FREE
+    assert capsys.readouterr().out.startswith("the CPU is used by ")
+    mine.release()
+    for name, words in (("in_use", "GPU 0: used by ann"), ("in_the_way", "a measurement is under way")):
+        with monkeypatch.context() as patched:
+            patched.setattr(start_devices if name == "in_use" else proof_start, name, lambda *_, words=words: words)
+            assert on_cpu.main(CPU) == NOT_FREE
+            assert capsys.readouterr().out == f"{words}\n"
+    remarks.append(Remark("error", "the workers share no GPU", "start fewer"))
+    assert (on_cpu.main(CPU), on_cpu.begun) == (REFUSED, [])
+    assert "the workers share no GPU" in capsys.readouterr().out
+    remarks[:] = [Remark("warning", "some", "x")]
+    assert on_cpu.main(CPU) == BEGUN
