@@ -119,6 +119,7 @@ def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, unlink = ended("one"), os.unlink
+    run.file("request.json").touch()  # the file that makes a folder a proof
 
     def refuse(path: str, **more: Any) -> None:
         if str(path).endswith("result.json"):
@@ -134,6 +135,7 @@ def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
         f"what is left of it is in {run.path}",
     ]
     assert runs.all_runs() == [run]
+    assert {path.name for path in run.path.iterdir()} >= {"preset.yaml", "request.json", "result.json"}
     trash = Trash()
     trash.put([run])
     assert trash.empty().endswith("cannot be removed: Operation not permitted")
@@ -175,6 +177,15 @@ def test_the_old_name_of_a_renamed_run_is_not_listed_and_a_link_to_elsewhere_is_
     assert not (tmp_path / "elsewhere").exists()
     assert delete_all([Run(link)]) == ([Run(link)], [])
     assert runs.all_runs() == []
+
+
+def test_what_a_link_inside_a_run_shows_stays(tmp_path: Path) -> None:
+    run = ended("one")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/kept").touch()
+    run.file("data").symlink_to(tmp_path / "data")
+    assert delete_all([run]) == ([run], [])
+    assert (tmp_path / "data/kept").exists()
 
 
 def test_a_file_that_is_deleted_between_its_opening_and_its_locking_is_no_lock(

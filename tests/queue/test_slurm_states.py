@@ -304,12 +304,17 @@ def test_a_sign_of_percent_in_the_home_is_none_of_slurms_patterns(
     assert command[:3] == ["exec", "env", f"GPUTUI_HOME={tmp_path}/100%j of 'it'"]
 
 
-def test_a_job_waits_for_another_job_and_not_for_what_is_none(submitted: list[list[str]]) -> None:
+def test_a_job_waits_for_another_job_and_not_for_what_is_none(
+    submitted: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[int] = []
+    monkeypatch.setattr(entries, "ensure_runner", lambda: followed.append(len(submitted)))
     settings("engine: slurm\n")
     first, second, ended, local = waiting("a"), waiting("b"), waiting("c"), waiting("d")
     slurm_queue.submit(entries.entry_of(first))
     slurm_queue.submit(entries.entry_of(second, first.id))
     assert "--dependency=afterany:101" in submitted[1]
+    assert followed == [1, 2], "a runner follows each job"
     ended.file("result.json").write_text('{"outcome": "ok"}')
     slurm_queue.submit(entries.entry_of(waiting("e"), ended.id))
     assert not [word for word in submitted[2] if word.startswith("--dependency")]
