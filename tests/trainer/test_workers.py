@@ -284,19 +284,15 @@ def test_workers_train_on_as_many_devices_of_one_kind(
 
 
 def test_each_worker_draws_other_numbers() -> None:
-    seeds = {
-        f"{name}/seed_generator/state": tf.Variable(value, dtype=tf.uint32)
-        for name, value in {"dropout": [7, 5], "noise": [2**32 - 1, 6], "crop": [3_000_000_000, 0]}.items()
-    }
-    others = {"norm/mean": tf.Variable(1.0)}
-    model: Any = SimpleNamespace(
-        non_trainable_variables=[SimpleNamespace(path=path, value=value) for path, value in {**seeds, **others}.items()]
-    )
+    given = {"dropout": [7, 5], "noise": [2**32 - 1, 6], "crop": [3_000_000_000, 0]}
+    seeds = {f"{name}/seed_generator/state": tf.Variable(seed, dtype=tf.uint32) for name, seed in given.items()}
+    mean = tf.Variable(1.0)
+    held = [SimpleNamespace(path=path, value=value) for path, value in {**seeds, "norm/mean": mean}.items()]
+    model: Any = SimpleNamespace(non_trainable_variables=held)
     tensorflow_cluster.draw_apart(model, joined_with())
-    assert [seed.numpy().tolist() for seed in seeds.values()] == [
-        [7 + 1_000_003, 5], [1_000_002, 6], [3_001_000_003, 0],
-    ]  # fmt: skip
-    assert others["norm/mean"].numpy() == 1.0
+    drawn = [seed.numpy().tolist() for seed in seeds.values()]
+    assert drawn == [[7 + 1_000_003, 5], [1_000_002, 6], [3_001_000_003, 0]]
+    assert mean.numpy() == 1.0
 
 
 # ---- a worker that fails -----------------------------------------------------------------------
