@@ -292,6 +292,7 @@ def test_what_is_noteworthy_of_a_gpu() -> None:
     mine, other, hidden = (GpuProcess(n, f"p{n}", 1024.0**3, own) for n, own in ((1, True), (2, False), (3, None)))
     assert rows() == []
     assert rows(lease="free") == []
+    assert rows(mig=()) == ["warn: MIG    on, no instances"]
     why = {"sm_active": "unsupported", "tensor_active": "no_permission", "dram_active": "unsupported"}
     alike = dict.fromkeys(why, "unsupported")
     said = [rows(memory_busy=0.3, reasons=reasons)[0].partition(" 30 %")[2][:19] for reasons in (why, alike)]

@@ -325,7 +325,7 @@ def test_the_processes_on_gpus_as_a_tree_of_users(monkeypatch: pytest.MonkeyPatc
         Gpu(3, missing="lost"), Gpu(4, reasons={"processes": "unsupported"}), Gpu(5, missing="lost"),
     ]  # fmt: skip
     branches = [Branch(10, "ann", "train.py", 3.0, True), Branch(11, "ann", "", None, True, (True,), 2),
-                Branch(13, "bob", "idle.py", None, False)]  # fmt: skip
+                Branch(13, "bob", "idle.py", 7.0, False)]  # fmt: skip
     asked: list[int] = []
 
     def trees(pids: list[int]) -> list[Branch]:
@@ -349,7 +349,7 @@ def test_the_processes_on_gpus_as_a_tree_of_users(monkeypatch: pytest.MonkeyPatc
         (0.75, 1.0, False), (None, None, True), (None, None, True),
     ], "the greatest use and the shortest idle time, if all GPUs report them"  # fmt: skip
     assert [(by_pid[pid].command, by_pid[pid].started) for pid in (10, 11, 13)] == [
-        ("train.py", 3.0), (None, None), ("idle.py", None),
+        ("train.py", 3.0), (None, None), ("idle.py", 7.0),
     ]  # fmt: skip
     assert users.unknown == "GPU 3,5: lost; GPU 4: not offered"
 

@@ -244,6 +244,10 @@ async def test_words_headings_findings_and_cards_are_switched_by_mouse_and_keys(
         heading = screen.query_one(PartHeading)
         assert heading.group == "compile"
         before = heading.folded
+        texts = {}
+        for heading.folded in (not before, before):
+            texts[heading.folded] = heading.render().plain.split()[-2:]
+        assert texts == {True: ["xla,", "seed"], False: ["1", "changed"]}
         await pilot.click(heading)
         await pilot.press("right", "right", "left", "left", "enter")
         assert (heading.folded, len(screen.reported)) == (before, 4)

@@ -13,8 +13,9 @@ from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import Input
+from textual.widgets._footer import FooterKey
 
-from tests.support.tiny import Tiny, tiny
+from tests.support.tiny import Tiny, tiny, wait_for
 
 
 class Keys(Screen[None]):
@@ -75,3 +76,22 @@ async def test_the_keys_for_which_there_is_room_and_the_ways_out(
         await pilot.pause()
         found.append(f"in a field: {shown(119)}")
         assert "\n".join(found) == snapshot
+
+
+async def test_the_last_line_is_made_again_only_if_its_keys_have_changed() -> None:
+    async with Tiny(Keys, PLAIN).run_test(size=(80, 12)) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, Keys)
+        footer = screen.query_one(KeyFooter)
+        screen.set_focus(None)
+        await pilot.pause()
+        made = list(footer.query(FooterKey))
+        for again in (footer.choose_again, footer.recompose):
+            footer.call_later(again)
+        await pilot.pause()
+        assert list(footer.query(FooterKey)) == made
+        assert "Start" in [key.description for key in made]
+        screen.labels_now["start"] = "Run again"
+        footer.call_later(footer.choose_again)
+        await wait_for(pilot, lambda: "Run again" in [key.description for key in footer.query(FooterKey)])
+        assert len(footer.query(FooterKey)) == len(made)

@@ -98,7 +98,7 @@ class Early:
         return self.acted, self.named
 
     async def rest(self) -> None:
-        for _ in range(50):
+        for _ in range(100):
             await asyncio.sleep(0)
 
 
@@ -174,6 +174,17 @@ async def test_a_key_typed_right_after_the_key_of_a_place_acts_there_if_it_is_al
     await early.rest()
     assert early.acted == acted
     assert "".join(early.named) == " ".join(key for key, _ in keys if key not in acted)
+
+
+async def test_a_key_waits_until_the_widget_with_the_focus_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    early = Early(monkeypatch)
+    await early.press(("b", 100.0))
+    early.screen.focused = field = Place()
+    field.is_mounted = False
+    assert await early.press(("a", 101.0)) == ([], [])
+    field.is_mounted = True
+    await early.rest()
+    assert (early.acted, early.named) == (["a"], [])
 
 
 async def test_a_question_must_have_been_seen_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

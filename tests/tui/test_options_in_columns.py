@@ -9,6 +9,7 @@ from gputui.tui.base.glyphs import PLAIN
 from gputui.tui.form.form_state import FormState
 from gputui.tui.widgets.headings import GroupHeading
 from gputui.tui.widgets.options_view import COLUMN_WIDTH, NARROW_COLUMN_WIDTH, SHORT_GROUPS, OptionsView
+from textual import on
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
@@ -19,8 +20,16 @@ from tests.support.tiny import Tiny
 class Options(Screen[None]):
     CSS = "OptionsView { height: 1fr; overflow-y: auto; } OptionRow { height: 1; }"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: list[OptionsView.Moved] = []
+
     def compose(self) -> ComposeResult:
         yield OptionsView(FormState.open(presets.SHIPPED / "quickstart.yaml"))
+
+    @on(OptionsView.Moved)
+    def keep(self, message: OptionsView.Moved) -> None:
+        self.moved.append(message)
 
 
 def groups(columns: list[list[Any]]) -> list[str]:
@@ -29,7 +38,9 @@ def groups(columns: list[list[Any]]) -> list[str]:
 
 async def test_groups_stand_side_by_side_if_there_is_room_and_are_reached_one_after_the_other() -> None:
     async with Tiny(Options, PLAIN).run_test(size=(70, 30)) as pilot:
-        view = pilot.app.screen.query_one(OptionsView)
+        screen = pilot.app.screen
+        assert isinstance(screen, Options)
+        view, moved = screen.query_one(OptionsView), screen.moved
         lines = [line for line in view.children if line.display and line.id != "no-match"]
         every = list(view.headings)
 
@@ -79,9 +90,15 @@ async def test_groups_stand_side_by_side_if_there_is_room_and_are_reached_one_af
         view.point_at(key)
         await pilot.pause()
         assert (view.last_row.key, view.last.has_focus, view.current) == (key, False, view.rows[key])
+        moved.clear()
         view.focus_last()
         await pilot.pause()
-        assert view.rows[key].has_focus
+        assert (view.rows[key].has_focus, moved) == (True, []), "it was shown already"
+        view.action_step(1)
+        await pilot.pause()
+        assert (view.last_row, len(moved)) == (view.last, 1), "its help is to be shown"
+        view.rows[key].focus()
+        await pilot.pause()
         view.narrow("seed")
         assert view.current == view.shown[0], "the one with the focus is hidden"
         view.focus_last()
@@ -92,3 +109,15 @@ async def test_groups_stand_side_by_side_if_there_is_room_and_are_reached_one_af
         view.action_edge(0)
         view.action_step(1)
         view.action_section(1)
+        heading = view.headings["input"]
+
+        def changed(text: str) -> int:
+            view.state.set(key, text)
+            text = heading.render().plain.partition("  ")[2]
+            return int(text.partition(" ")[0]) if "changed" in text else 0
+
+        view.narrow("")
+        await pilot.pause()
+        assert not view.state.is_default(key), "the preset has another value"
+        counts = [changed(text) for text in ("48", "64", "32")]
+        assert counts == [counts[1] + 1, counts[1], counts[1] + 1], "that differ from the default, not from the file"

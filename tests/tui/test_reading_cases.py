@@ -26,7 +26,7 @@ from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.printing import prepare, proof, run_progress
 from gputui.tui.reading import earlier_starts, preset_files, queue_times, sweep_records, trial_curves
 from gputui.tui.reading.run import closer
-from gputui.tui.reading.run.gpu_reading import GpuProcess
+from gputui.tui.reading.run.gpu_reading import GpuProcess, Instance
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.store import Store
@@ -162,6 +162,23 @@ def test_a_process_is_named_by_its_command_or_else_by_its_program() -> None:
     assert [GpuProcess(5, name, command=command).program for name, command in names] == [
         "train.py -x", "python", "train.py -x", None,
     ]  # fmt: skip
+
+
+def test_what_a_reading_says_of_the_memory_of_a_gpu() -> None:
+    def read(**more: Any) -> tuple[bool, bool, bool]:
+        store = Store()
+        store.feed([recalled({"t": 1.0, "type": "gpu", "gpus": [{"index": 0, "uuid": "GPU-a"} | more]})])
+        (gpu,) = store.snapshot().gpus
+        return gpu.counts_reserved, gpu.shared_with_host, gpu.mig_off
+
+    assert read() == (False, False, False)
+    assert read(memory_used_counts_reserved=True) == (True, False, False)
+    assert read(shared_with_host=True, mig=None) == (False, True, True)
+    assert read(mig=[]) == (False, False, False)
+    parts = [{"memory_used_bytes": 1, "memory_total_bytes": 2, "uuid": "MIG-a", "processes": [{"pid": 5}]}]
+    store = Store()
+    store.feed([recalled({"t": 1.0, "type": "gpu", "gpus": [{"index": 0, "uuid": "GPU-a", "mig": parts}]})])
+    assert store.snapshot().gpus[0].mig == (Instance(1, 2, "MIG-a", (GpuProcess(5),)),)
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------
