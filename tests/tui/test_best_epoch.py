@@ -36,6 +36,14 @@ def test_the_result_says_why_it_ended_which_epoch_was_best_and_where_it_is_kept(
             [ELSEWHERE | {"files": [{"file": ""}, *ELSEWHERE["files"]]}],  # the file of one is not there
             ["best val_accuracy 0.9 in epoch 8, kept in best/epoch-0008.keras and 1 more"],
         ),
+        (
+            "last_step",
+            [ELSEWHERE | {"epoch": 7, "files": []}, EARLY],
+            [
+                "best val_loss 0.312 in epoch 7, whose weights the model has",
+                "best val_accuracy 0.9 in epoch 7",
+            ],
+        ),
         ("last_step", [], []),
     ):
         assert list(sentences({"epochs": 12, "ended_by": ended_by, "best": best})) == expected

@@ -18,7 +18,7 @@ from gputui.tui.drawing.plot.axes import x_scale, y_scale
 from gputui.tui.drawing.plot.canvas import draw, title
 from gputui.tui.drawing.plot.curves import Curve, Plot, as_drawn, smoothed
 from gputui.tui.drawing.plot.scales import Scale
-from gputui.tui.drawing.plot.strokes import drawable
+from gputui.tui.drawing.plot.strokes import drawable, strokes
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
 from gputui.tui.reading.run.series import Line, Pace
@@ -235,6 +235,25 @@ def test_curves_beside_their_scale_and_with_many_readings_in_a_column(snapshot: 
     pictures = [picture(plot, height, glyphs) for plot in (share, band, dense, cut, ends) for glyphs in (PLAIN, RICH)
                 for height in (4, 9)]  # fmt: skip
     assert "\n----\n".join(pictures) == snapshot
+
+
+def test_a_line_is_cut_where_it_crosses_the_ends_of_the_axis() -> None:
+    points = line(0.0, 10.0, 20.0, 40.0, apart=5.0)
+
+    def cut(low: float, high: float, of: Line = points) -> list[list[tuple[float, float, float]]]:
+        return [[stop[:3] for stop in part] for part in strokes(of, Scale(low, high, 1.0), 50)]
+
+    assert cut(2.5, 12.5) == [[(2.5, 5.0, 5.0), (5.0, 10.0, 10.0), (10.0, 20.0, 20.0), (12.5, 30.0, 30.0)]]
+    assert cut(5.0, 10.0) == [[(5.0, 10.0, 10.0), (10.0, 20.0, 20.0)]]
+    assert cut(6.0, 9.0) == [[(6.0, 12.0, 12.0), (9.0, 18.0, 18.0)]], "between two points"
+    assert cut(-5.0, 2.5) == [[(0.0, 0.0, 0.0), (2.5, 5.0, 5.0)]]
+    assert cut(16.0, 20.0) == []
+    broken = replace(points, breaks=frozenset({2}), made={})
+    assert cut(2.5, 12.5, broken) == [
+        [(2.5, 5.0, 5.0), (5.0, 10.0, 10.0)], [(10.0, 20.0, 20.0), (12.5, 30.0, 30.0)],
+    ]  # fmt: skip
+    assert cut(6.0, 9.0, broken) == [], "nothing is drawn in a gap"
+    assert Pace(0.0, 0.0, 0.0).axes() == ("time", "step")
 
 
 def test_titles_lose_first_what_matters_least(snapshot: Any) -> None:
