@@ -30,7 +30,9 @@ from gputui.tui.reading.run.gpu_reading import GpuProcess, Instance
 from gputui.tui.reading.run.reader import RunReader
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.store import Store
+from gputui.tui.reading.run_list import Entry as Listed
 from gputui.tui.reading.run_list import RunList
+from gputui.tui.reading.sweep_rows import in_sweeps
 from rich.console import Console
 
 from tests.support import recorded
@@ -208,6 +210,15 @@ def test_the_record_of_a_sweep_is_read_again_if_its_file_changes_or_it_goes_on(
     path.write_text("{}")
     assert set(records.read(["gone", "other"])) == {"gone", "other"}
     assert reads[3:] == ["gone", "other"]
+
+
+def test_the_row_of_a_sweep_has_the_time_of_its_newest_trial_and_the_size_of_all() -> None:
+    trials = [Listed(Run(Path(f"/runs/{n}")), "ok", when=when, size=size, sweep="sw")
+              for n, (when, size) in enumerate(((5.0, 10), (9.0, None), (7.0, 30)))]  # fmt: skip
+    (row,) = in_sweeps(trials, {})
+    assert (row.when, row.size) == (9.0, 40)
+    (row,) = in_sweeps(trials[1:2], {})
+    assert (row.when, row.size) == (9.0, None), "not measured yet"
 
 
 def test_the_curves_of_trials_are_read_if_their_files_have_grown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
