@@ -7,12 +7,13 @@ import json
 import math
 import os
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine.files import located_yaml, places, reading, values, writing, yaml_writing
-from gputui.engine.files.declared_types import Form, fits
+from gputui.engine.files.declared_types import Form, completed, fits
 from gputui.engine.files.reading import GrowingFile, Object, read_object
 from gputui.engine.files.yaml_text import YamlFault, shorten, trap
 from gputui.engine.system import locks
@@ -89,6 +90,7 @@ def test_json_is_strict() -> None:
     ("hint", "good", "bad"),
     [
         (int | str | None, (1, "a", None), (1.5, True, [])),
+        (int | None | str, (1, "a", None), (1.5, True, [])),
         (float, (1, 1.5, LARGEST), (True, "1", math.nan, 2e100)),
         (int, (LARGEST_WHOLE,), (LARGEST_WHOLE + 1, 1.0, True)),
         (bool, (True,), (1, 0)),
@@ -104,6 +106,28 @@ def test_a_value_has_its_declared_type_or_not(hint: Any, good: tuple[Any, ...], 
     for value in bad:
         assert (fits(hint)(value), form.holds({"x": value}), form.wrong({"x": value})) == (False, False, ["x"]), value
     assert form.holds({"other": object()})
+
+
+@dataclass
+class Part:
+    name: str
+    size: int = 1
+
+
+@dataclass
+class Whole:
+    parts: list[Part] = field(default_factory=list)
+    one: Part | None = None
+
+
+def test_the_defaults_of_what_is_declared_are_filled_in_at_each_depth() -> None:
+    assert completed(Whole, {}) == {"parts": [], "one": None}
+    assert completed(Whole, {"parts": [{"name": "a"}, {"name": "b", "size": 2}], "one": {"name": "c"}, "x": 1}) == {
+        "parts": [{"name": "a", "size": 1}, {"name": "b", "size": 2}],
+        "one": {"name": "c", "size": 1},
+        "x": 1,
+    }
+    assert completed(Whole, {"parts": [{"size": 2}]}) is None
 
 
 # ---- reading -------------------------------------------------------------------------------------
