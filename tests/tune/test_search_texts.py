@@ -348,6 +348,25 @@ def test_the_chosen_candidate(settings: Any, taken: Any, decision: str, stands: 
     assert search_results.is_chosen(candidate, searched({}, changes_kept=taken)) is stands
 
 
+@pytest.mark.parametrize(
+    ("candidate", "state", "dropped"),
+    [
+        ({"tried": BATCH, "settings": BATCH, "decision": "kept"}, "done", True),  # its change is not in the end
+        ({"tried": XLA, "settings": BATCH | XLA, "decision": "kept"}, "done", True),  # all of its settings are not
+        ({"tried": XLA, "settings": XLA, "decision": "kept"}, "done", False),
+        ({"tried": {}, "settings": BATCH | XLA, "decision": "kept"}, "done", False),  # a measurement of the best
+        ({"tried": BATCH, "settings": BATCH, "decision": "rejected"}, "done", False),
+        ({"tried": BATCH, "settings": BATCH, "decision": "kept"}, "running", False),
+        ({"tried": XLA, "settings": BATCH | XLA, "decision": "kept"}, "running", False),
+    ],
+)
+def test_a_candidate_is_dropped_if_the_end_has_not_chosen_what_it_brought(
+    candidate: dict[str, Any], state: str, dropped: bool
+) -> None:
+    record = searched({"best": BATCH | XLA}, state=state, changes_kept=XLA)
+    assert search_results.is_dropped(typed(Candidate, candidate), record) is dropped
+
+
 def test_each_side_of_the_pairs_is_a_row_with_its_reason() -> None:
     trials = [{"side": side, "outcome": "ok", "run": side, "samples_per_second": 100.0} for side in "ab"]
     made = {"changes": XLA, "decision": "rejected", "why": "w", "gain": 0.1, "spread": 0.02, "trials": trials}
