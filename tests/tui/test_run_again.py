@@ -86,7 +86,8 @@ def test_a_run_that_cannot_be_resumed_or_started_again_says_why(
     assert taken == ["cnn"], "it is named after its preset"
     run.file("preset.yaml").write_text("train: {epochs: none}\n")
     act(Shown(run), "again")
-    assert app.told.pop().startswith("cannot run it again: ")
+    said = app.told.pop()
+    assert (said[:21], said[-8:]) == ("cannot run it again: ", " (error)")
     assert (app.told, app.opened) == ([], [])
 
 
