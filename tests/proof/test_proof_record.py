@@ -348,6 +348,10 @@ def test_a_request_that_measures_nothing_or_chooses_its_gpus_is_known() -> None:
     request.refuse(replace(made, kind="diagnosis", repeats=1), HERE)
     free = request.of_opened("ab", presets.defaults(["device.visible=free:1"]), None)
     assert (free.chooses_gpus, made.chooses_gpus) == (True, False)
+    seeds = [request.of_opened("ab", presets.defaults([f"train.seed={seed}"]), None).seed for seed in (0, 7)]
+    assert seeds == [0, 7]
+    drawn = {request.of_opened("ab", presets.defaults(["train.seed=null"]), None).seed for _ in range(5)}
+    assert len(drawn) > 1, "without one it is drawn"
     assert replace(made, preset="train: {no: 1}\n").chooses_gpus is False, "that is reported when it is used"
     note = "note: input.cache: trials are measured with a filled cache; the preset trains one pass"
     for epochs, noted in ((1, True), (2, False)):

@@ -88,6 +88,16 @@ def test_a_training_for_its_loss_changes_only_its_length_and_leaves_nothing() ->
     assert trial_preset.as_training(given, 12, (1, 7), HERE, 90.0).options.train.steps_per_epoch == 7
 
 
+@pytest.mark.parametrize(("batch", "drops", "steps"), [(30, False, 8), (30, True, 6), (300, False, 2), (300, True, 2)])
+def test_a_schedule_that_is_as_long_as_the_training_counts_whole_batches_and_at_least_one(
+    batch: int, drops: bool, steps: int
+) -> None:
+    """Two passes over 100 samples."""
+    given = ["schedule=cosine", "data=synthetic", "samples=100", "validation_split=0", "epochs=2"]
+    options = presets.defaults([*given, f"batch_size={batch}", f"drop_remainder={str(drops).lower()}"]).options
+    assert trial_preset.decay_steps(options, HERE) == steps
+
+
 def test_a_resumed_proof_numbers_its_trials_after_those_that_there_are(tmp_path: Path) -> None:
     for name in ("01-a", "02-b"):
         (tmp_path / name).mkdir()

@@ -18,6 +18,7 @@ from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
 from gputui.engine.sweep import sweep_request, trainings
 from gputui.engine.sweep.sweep_time import SweepTime
 from gputui.engine.sweep.trainings import Look, QueuedTrainings
+from gputui.engine.trials import sweep_groups
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepSettings, SweepTrial
 
@@ -253,6 +254,19 @@ def test_the_preset_of_a_trial_sends_no_notice_and_pauses_with_a_checkpoint() ->
     whole = replace(whole, preset=f"{whole.preset}run: {{checkpoint: 'off'}}\n")
     assert trainings.trial_preset(whole, ONE, 7).options.run.checkpoint == "off"
     assert trainings.tag_of("20261126-214120-cnn") == "sweep-20261126-214120"
+
+
+def test_only_a_complete_training_has_a_value_that_counts() -> None:
+    def trial(state: str, value: float | None, **more: Any) -> SweepTrial:
+        return SweepTrial(run="r", changes={"a": 1}, seed=1, state=state, value=value, **more)
+
+    trials = [trial("done", 1.0), trial("paused", 2.0), trial("stopped", 3.0), trial("done", None), trial("done", 4.0)]
+    assert sweep_groups.values(trials) == [1.0, 4.0]
+    mean, spread = sweep_groups.mean_and_spread(trials)
+    assert (mean, round(spread or 0.0, 9)) == (2.5, round(4.5**0.5, 9))
+    assert sweep_groups.ranked([*trials, trial("failed", None)], higher=False) == []
+    assert sweep_groups.ranked(trials, higher=False) == [({"a": 1}, 2.5)]
+    assert sweep_groups.key_of({"b": 1, "a": 2}) == sweep_groups.key_of({"a": 2, "b": 1})
 
 
 # ---- the loop -------------------------------------------------------------------------------------------
