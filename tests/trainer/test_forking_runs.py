@@ -170,7 +170,7 @@ class Parting(Process):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, trainer: int) -> None:
         super().__init__(monkeypatch, trainer)
         self.close()
-        self.environment: dict[str, str] = {"HOME": "/root"}
+        self.environment: dict[str, str] = {"HOME": "/root", "TF2_BEHAVIOR": "1"}  # an import has set one
         self.patch(os, "environ", self.environment)
         self.patch(os, "setsid", self.note("session"))
         self.patch(os, "close", self.note("close"))
@@ -216,7 +216,7 @@ def test_the_trainer_closes_what_is_the_engines_and_goes_on_as_one_that_was_star
     assert process.calls == [*BEFORE, "adopts", "fork", ("close", 5), ("close", 6), ("close", 8)]
     assert sys.argv == ["-m", "/runs/a"]
     assert process.environment == {
-        "HOME": "/root", places.SCRATCH_VARIABLE: "/scratch", "GPUTUI_LIFELINE": CLOCK.as_text(),
+        "HOME": "/root", "TF2_BEHAVIOR": "1", places.SCRATCH_VARIABLE: "/scratch", "GPUTUI_LIFELINE": CLOCK.as_text(),
     }  # fmt: skip
 
 
