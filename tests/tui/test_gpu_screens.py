@@ -25,6 +25,7 @@ from gputui.tui.widgets.gpu_cards import GpuCards
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widgets import DataTable
 
 from tests.support.tiny import Tiny, lines_of, wait_for
 
@@ -98,6 +99,10 @@ async def test_the_tree_of_users_and_processes(
         below.now, given[0] = Snapshot(gpus=(busy, *GPUS[1:])), Users(LINES[:1])
         await processes(pilot, given[0])
         parts.append(f"---- leases\n{lines_of(pilot.app)}")
+        table = pilot.app.screen.query_one(DataTable)
+        width = table.ordered_columns[0].width
+        await pilot.resize_terminal(size[0] + 20, 16)
+        await wait_for(pilot, lambda: table.ordered_columns[0].width == width + 20, 30)
     assert asked[0] == GPUS
     assert "\n".join(parts) == snapshot
 

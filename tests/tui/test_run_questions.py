@@ -15,6 +15,7 @@ from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.runs.titles import Notes, Title
 from gputui.engine.runs.trash import Trash
 from gputui.tui.reading.run_list import Entry
+from gputui.tui.screens.runs import queue_actions
 from gputui.tui.screens.runs.actions import AskNote, AskTags, ended
 from gputui.tui.screens.runs.screen import RunsScreen
 
@@ -220,6 +221,15 @@ def test_a_move_in_the_queue_can_be_taken_back(
     assert order() == ["one", "two", "three"]
     act(Shown(waiting[0]), "move_waiting", "up")
     assert len(app.acts["runs"].newest_first) == 1, "nothing was moved"
+
+
+def test_each_key_of_a_waiting_run_has_its_action() -> None:
+    bindings: list[Any] = queue_actions.BINDINGS
+    assert [(each.id, each.action) for each in bindings] == [
+        ("queue_up", "move_waiting('up')"), ("queue_down", "move_waiting('down')"),
+        ("queue_top", "move_waiting('top')"), ("hold", "hold_waiting"), ("hold", "release_waiting"),
+        ("stop", "take_out"),
+    ]  # fmt: skip
 
 
 def test_a_run_that_has_left_the_queue_during_a_move_is_not_put_back(
