@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,10 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.runs import Run
+from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings
 from gputui.tui.reading.run_list import Ended, Now
+from gputui.tui.screens.base import FollowingScreen
+from gputui.tui.screens.runs import watch as run_watch
 from gputui.tui.screens.runs.watch import RunWatch, TerminalTitle, notification, title_of, titled
+
+from tests.support.tiny import wait_for
 
 RUNS = tuple(Run(Path("/runs") / name) for name in ("a", "b", "c"))
 
@@ -171,3 +178,31 @@ def test_a_title_is_set_only_if_the_settings_and_the_terminal_allow_it_and_is_br
     assert titles() == on
     monkeypatch.setattr(sys, "__stderr__", SimpleNamespace(isatty=lambda: False))
     assert titles() == []
+
+
+async def test_what_reads_in_threads_ends_also_if_the_application_fails_while_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process would wait for them."""
+
+    async def fails(_app: GputuiApp) -> None:
+        raise ValueError("left badly")
+
+    monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(GputuiApp, "_close_all", fails)
+    app = GputuiApp(presets.resolve("quickstart"))
+    with pytest.raises(ValueError, match="left badly"):
+        async with app.run_test() as pilot:
+            app.action_show("gpus")
+            await wait_for(pilot, lambda: isinstance(app.screen, FollowingScreen) and app.screen.latest is not None)
+    reading = [worker for worker in app.workers if worker.group in ("running", "reading")]
+    assert {worker.group for worker in reading} == {"running", "reading"}
+    try:
+        async with asyncio.timeout(60):
+            while not all(worker.is_finished for worker in reading):
+                await asyncio.sleep(0.02)
+    finally:
+        app.run_watch.close()
+        for screen in app.screen_stack:
+            if isinstance(screen, FollowingScreen):
+                screen.on_unmount()

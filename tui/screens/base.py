@@ -199,12 +199,15 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """Post each reading as a message, until the readings end. First waits until the former readings have ended, as
-        a driver may be slow.
+        """Post each reading as a message, until the readings or the application end. First waits until the former
+        readings have ended, as a driver may be slow.
         """
+        app = self.app
         with self._one_at_a_time:
             for reading in self.readings(leaving):
                 self.post_message(self.Read(reading))
+                if not app.is_running:  # it has failed, and leaves no screen any more
+                    leaving.set()
 
     def on_following_screen_read(self, message: FollowingScreen.Read) -> None:
         self.is_stale = False

@@ -48,11 +48,13 @@ class RunWatch:
         return shown and understands(os.environ)
 
     def _read_running(self) -> None:
-        """Read every 3 s which runs are running or wait, until `close`. This runs in a thread."""
+        """Read every 3 s which runs are running or wait, until `close`, or until the application has ended without it,
+        as after an error: its process waits for this thread.
+        """
         from ...reading.run_list import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
-        while not self._leaving.is_set():
+        while self._app.is_running and not self._leaving.is_set():
             self._app.call_later(self._take, running_runs.read())
             self._leaving.wait(LOOK_SECONDS)
 
