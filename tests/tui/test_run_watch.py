@@ -191,10 +191,14 @@ async def test_what_reads_in_threads_ends_also_if_the_application_fails_while_it
     monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(GputuiApp, "_close_all", fails)
     app = GputuiApp(presets.resolve("quickstart"))
-    with pytest.raises(ValueError, match="left badly"):
+
+    async def read_and_leave() -> None:
         async with app.run_test() as pilot:
             app.action_show("gpus")
             await wait_for(pilot, lambda: isinstance(app.screen, FollowingScreen) and app.screen.latest is not None)
+
+    with pytest.raises(ValueError, match="left badly"):
+        await read_and_leave()
     reading = [worker for worker in app.workers if worker.group in ("running", "reading")]
     assert {worker.group for worker in reading} == {"running", "reading"}
     try:
