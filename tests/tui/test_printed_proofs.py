@@ -53,7 +53,12 @@ def test_the_result_of_a_proof_of_each_kind(capsys: Printed, monkeypatch: pytest
     going = {"state": "running", "doing": "pair 2 of 3"}
     pairs = trials(("a", 100.0), ("b", 150.0), ("b", 160.0), ("a", None), outcome="crashed")
     ablation = {"trials": pairs, "input_cost": 0.3, "stages": STAGES["stages"], "why": ""}
+    losses = [each | {"loss_at_samples": loss} for each, loss in zip(pairs, (0.5, 0.4, None, None), strict=True)]
+    rate = {"before": 1e-3, "decision": "better", "why": "w", "trials": losses}
+    suggested = {"suggested": 2e-3, "reason": "the loss falls fastest there", "lowest_at": 0.3}
     cases: dict[str, dict[str, Any]] = {
+        "rate": {"kind": "rate", "rate": rate | suggested} | none, "rate without a suggestion": {
+            "kind": "rate", "rate": {"before": 1e-3, "decision": "no suggestion", "why": "w", "trials": losses}} | none,
         "loop": {}, "loop that goes on": going, "loop without a gain": none,
         "ab": {"kind": "ab", "comparisons": PROOF["comparisons"][:1]},
         "ab that has stopped": {"kind": "ab", "state": "stopped", "ended_because": "it was stopped"} | none,
