@@ -19,6 +19,7 @@ from gputui.engine.system import child_process, heartbeat, stop_signals
 from gputui.engine.system.run_clock import VARIABLE, RunClock
 from gputui.engine.trainer import __main__ as trainer
 from gputui.engine.trainer import fork_server, session
+from gputui.engine.trainer.common import process_exit
 from gputui.engine.trainer.common.process_exit import ProcessExit
 from gputui.engine.trainer.common.stopping import StopSwitch
 from gputui.engine.trainer.common.training_errors import TrainerError
@@ -37,6 +38,7 @@ class Begins:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, given: str, line: str = "") -> None:
         self.calls: list[Any] = []
+        self.limits: list[tuple[float, int]] = []
         self.folder = folder
         monkeypatch.setattr(sys, "argv", ["-m", given])
         lifeline, engine = os.pipe()
@@ -57,6 +59,8 @@ class Begins:
         monkeypatch.setattr(StopSwitch, "listen", self.listen)
         monkeypatch.setattr(session, "train_run", self.train)
         monkeypatch.setattr(ProcessExit, "at_the_end", lambda _, code: self.calls.append(("ends", code)))
+        # Else this process ends after that time.
+        monkeypatch.setattr(process_exit, "_end_after", lambda seconds, code: self.limits.append((seconds, code)))
 
     def note(self, name: str, returned: Any = None) -> Callable[..., Any]:
         def noted(*given: Any, **more: Any) -> Any:
@@ -83,6 +87,7 @@ class Begins:
         assert report.when_finished.__self__ is stop.exit.__self__, "both end this process"
         assert (report.when_finished.__name__, stop.exit.__name__) == ("limit", "at_once")
         stop.leave_result("stopped")
+        assert self.limits == [(30.0, 0)]
         report.writer.close()
         for descriptor in (self.report, self.pipe):
             os.close(descriptor)
