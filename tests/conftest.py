@@ -9,10 +9,12 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -152,6 +154,16 @@ def handlers_put_back() -> Iterator[None]:
     for number, handler in before.items():
         if signal.getsignal(number) != handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def no_timer_is_left() -> Iterator[None]:
+    """It would ring in another test: that of a trainer which has ended ends the whole process half a minute later."""
+    yield
+    left = [thread for thread in threading.enumerate() if isinstance(thread, Timer)]
+    for timer in left:
+        timer.cancel()
+    assert left == []
 
 
 @pytest.fixture(autouse=True)
