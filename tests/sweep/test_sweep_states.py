@@ -23,6 +23,7 @@ from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepSettings, SweepTrial
 
 from tests.support import recorded
+from tests.support.queued import no_runner
 from tests.support.swept import Simulated, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
 
@@ -157,7 +158,8 @@ def queued(state: str, **more: Any) -> Look:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_trial_in_the_queue_waits_trains_or_is_held() -> None:
+def test_a_trial_in_the_queue_waits_trains_or_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
     assert queued("waiting") == Look("waiting")
     assert queued("starting") == Look("waiting")
     assert queued("running") == Look("running")
@@ -195,6 +197,7 @@ def test_a_trial_that_has_ended_has_the_figures_of_its_epochs(
 def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_stop(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_runner(monkeypatch)
     asked: list[str] = []
     monkeypatch.setattr(runs, "request_stop", lambda run: asked.append(run.id))
     of_queue = QueuedTrainings(request_of([RATES]), "s")
