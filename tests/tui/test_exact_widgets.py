@@ -323,6 +323,12 @@ async def test_charts_are_zoomed_selected_opened_and_turned_by_the_mouse() -> No
         view.hover(30.0)
         big.on_leave()
         assert view.cursor is None
+        assert small.view is not None
+        assert small.render_line(0).text.endswith(" 100")
+        small.view.place(0.0)
+        small.show(replace(PLOT, x_end=101.0))
+        await pilot.pause()
+        assert small.render_line(0).text.endswith("   0"), "the figure at the cursor"
         screen.reported.clear()
         await pilot.click(small, offset=(20, 3))
         for x in (57, 56, 54, 53, 50, 49):
