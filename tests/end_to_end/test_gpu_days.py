@@ -118,7 +118,7 @@ def test_a_gpu_is_throttled_one_is_shared_the_driver_is_loaded_again_and_the_hom
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:
     """All of it in one training on two of the eight, which goes on until it is stopped."""
-    box = Box(fakegpu, tmp_path / "box", settings="kernel_us=3000")
+    box = Box(fakegpu, tmp_path / "box", settings="kernel_us=500")
     settings = (*MLP, *MIRRORED, "strategy.devices=6,7", "epochs=1", "steps_per_epoch=1000000", "run.checkpoint=10")
     with opened(*words_of(*settings), env=os.environ | box.environment) as command:
         run = until(lambda: next(iter(runs.all_runs()), None))
