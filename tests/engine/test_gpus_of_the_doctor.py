@@ -176,18 +176,6 @@ def test_settings_instances_and_users_are_told_with_what_to_do() -> None:
          "end them; device.visible can choose another GPU"),
         ({"pcie_lanes": (4, 16)}, "warning", "PCIe uses 4 of 16 lanes: copies take 4 times as long",
          "reseat the card, or try another slot"),
-        ({"nvlinks": (4, 12)}, "note", "4 of 12 NVLinks are active",
-         "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"),
-        ({"nvlinks": (4, 12), "fabric": 3}, "warning", "4 of 12 NVLinks are active",
-         "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"),
-        ({"repair": "rows of its memory"}, "warning",
-         "rows of its memory failed and will be replaced at the next reset",
-         "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"),
-        ({"unrepaired": True}, "warning", "a failed row of its memory could not be replaced",
-         "replace the GPU; until then leave it out with device.visible"),
-        ({"licensed": False}, "warning",
-         "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working",
-         "systemctl status nvidia-gridd shows why"),
     ):  # fmt: skip
         assert found(more)[1:] == [Finding(level, "GPU 0", what, remedy)], more
     for quiet in ({"memory_used_bytes": GIB - 1}, {"memory_used_bytes": 9 * GIB, "shared_with_host": True},

@@ -18,19 +18,12 @@ from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError
 from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
-from gputui.engine.trials import record as records
 from gputui.engine.trials.change_texts import changes as in_words
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 
 from tests.support.courses import Clock, rounded
+from tests.support.courses import clock as clock
 from tests.support.proving import Figures, Planted, proving
-
-
-@pytest.fixture
-def clock(home: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(records, "steady", made)
-    return made
 
 
 def flat(options: Options) -> dict[str, Any]:

@@ -18,19 +18,12 @@ from gputui.engine.proof.request import Request
 from gputui.engine.scaling import scaling_request
 from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.trials import proof_sentences, scaling_sentences, trial_tables
-from gputui.engine.trials import record as records
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.trial import Trial
 
 from tests.support.courses import Clock, rounded
+from tests.support.courses import clock as clock
 from tests.support.proving import HERE, Figures, Planted, PlantedBench
-
-
-@pytest.fixture
-def clock(home: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(records, "steady", made)
-    return made
 
 
 def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-replica", **more: Any) -> Request:

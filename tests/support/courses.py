@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
+from gputui.engine.trials import record as records
 
 
 class Clock:
@@ -19,6 +23,14 @@ class Clock:
 
     def time(self) -> float:
         return 1_790_000_000.0 + self.now
+
+
+@pytest.fixture
+def clock(home: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which a record measures."""
+    made = Clock()
+    monkeypatch.setattr(records, "steady", made)
+    return made
 
 
 def rounded(value: Any, digits: int = 5, empty: tuple[Any, ...] = (None, "", [], {})) -> Any:
