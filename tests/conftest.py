@@ -277,9 +277,12 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
 
 @pytest.fixture
 def nothing_left_running(home: Path) -> Iterator[None]:
-    """A test that fails must not leave its engines training."""
+    """A test that fails must not leave its engines training, nor one that starts just then."""
     yield
     for run in runs.all_runs():
+        deadline = time.monotonic() + 20
+        while run.liveness.starting and time.monotonic() < deadline:
+            time.sleep(0.1)
         for role in ("engine", "trainer"):
             process = run.process(role)
             if process is not None and process.alive():

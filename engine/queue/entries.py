@@ -163,7 +163,7 @@ class ListingReader:
 
     def read(self) -> bool:
         """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
-        folder = queue_folder()
+        folder, now = queue_folder(), time.time()
         try:
             changed_ns = folder.stat().st_mtime_ns
         except OSError:
@@ -172,7 +172,7 @@ class ListingReader:
         if stamp == self._stamp:
             return False
         self.listing = listing()
-        self._stamp = stamp if time.time() - changed_ns / 1e9 > SETTLED_SECONDS else _UNKNOWN
+        self._stamp = stamp if now - changed_ns / 1e9 > SETTLED_SECONDS else _UNKNOWN
         return True
 
 

@@ -119,7 +119,7 @@ def test_a_program_of_theirs_finds_their_packages_alone_is_stopped_resumed_and_d
     assert told == [str(theirs), [name for name in NAMES if not name.startswith("gputui")], []]
     reached = max(event["step"] for event in happened(run, "progress"))
     assert command("resume", run.id, "--detach", GPUTUI_PYTHON="/nowhere").returncode == 0  # it goes on where it was
-    until(lambda: max(event["step"] for event in happened(run, "progress")) > reached + 20 or run.result)
+    until(lambda: max(event["step"] for event in happened(run, "progress")) > reached + 20 or not run.is_active)
     runs.request_stop(run)
     assert ended(run)["outcome"] == "stopped", run.log_tail()
     first, second = happened(run, "started")

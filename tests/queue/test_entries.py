@@ -130,6 +130,28 @@ def test_the_entries_are_read_again_only_after_their_folder_has_changed(monkeypa
     assert [entry.run for entry in reader.listing.entries] == ["a", "b"]
 
 
+def test_an_entry_of_the_same_moment_is_noticed_after_a_reading_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine, where the process gets no core for a second between two of its calls."""
+    now, listing, folder = [5_000.05], entries.listing, entries.queue_folder()
+    write(Entry("a", 1.0))
+    os.utime(folder, (5_000.0, 5_000.0))
+
+    def slowly() -> entries.Listing:
+        read = listing()
+        write(Entry("b", 2.0))
+        os.utime(folder, (5_000.0, 5_000.0))
+        now[0] = 5_001.0
+        return read
+
+    monkeypatch.setattr(entries, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
+    reader = ListingReader()
+    with monkeypatch.context() as busy:
+        busy.setattr(entries, "listing", slowly)
+        assert reader.read()
+    assert reader.read()
+    assert [entry.run for entry in reader.listing.entries] == ["a", "b"]
+
+
 # ---- the environment -----------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ def queued(after: str | None = None) -> Proof:
     return Proof(folder.proofs_folder() / adding.queue_proof(asked, after).run)
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # a measurement on the CPU waits for every training of the machine, also for those of other tests
 @pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CODE)
