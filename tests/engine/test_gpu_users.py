@@ -191,6 +191,19 @@ def machine_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("machine_of_three")
+def test_processes_whose_user_is_not_known_are_counted_with_the_hidden_ones() -> None:
+    nobodys = GpuProcess(40, memory_used_bytes=3.0)
+    hidden = GpuProcess(7, memory_used_bytes=4.0, hidden=HIDDEN)
+    users = machine.read(
+        [Gpu(0, processes=(nobodys, GpuProcess(30, memory_used_bytes=1.0))), Gpu(1, processes=(hidden,))]
+    )
+    keys = ["user ann", "process 30", "process 31", "process 32", "user not visible", "process 40", "process 7"]
+    assert [line.key for line in users.lines] == keys
+    heading = users.lines[4]
+    assert (heading.count, heading.gpus, heading.memory_bytes) == (2, (0, 1), 7.0)
+
+
+@pytest.mark.usefixtures("machine_of_three")
 def test_trees_have_the_processes_of_one_user_above_and_all_below_by_user_and_start() -> None:
     assert gpu_processes.trees([22, 32, 40, 50, 4_194_304]) == [
         Branch(30, "ann", "train", 4.0, False),

@@ -68,12 +68,17 @@ def read(gpus: Sequence[Gpu]) -> Users:
     held = _holders(gpus)
     lines: list[Line] = []
     visible = [pid for pid, holder in held.items() if not holder.process.hidden]
+    without_user: list[Line] = []
     for user, branches in groupby(trees(visible), key=lambda branch: branch.user):
         below = [_line(branch, held) for branch in branches]
-        lines += [_user(user or UNKNOWN, below), *below]
-    placed = {line.process.pid for line in lines if line.process is not None}
-    if rest := [_hidden(holder) for pid, holder in sorted(held.items()) if pid not in placed]:
-        lines += [_user(UNKNOWN, rest), *rest]
+        if user:
+            lines += [_user(user, below), *below]
+        else:
+            without_user += below
+    placed = {line.process.pid for line in (*lines, *without_user) if line.process is not None}
+    without_user += [_hidden(holder) for pid, holder in sorted(held.items()) if pid not in placed]
+    if without_user:
+        lines += [_user(UNKNOWN, without_user), *without_user]
     reasons: dict[str, list[int]] = {}
     for gpu in gpus:
         if gpu.processes is None:
