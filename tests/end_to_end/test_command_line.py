@@ -97,7 +97,9 @@ REFUSED = {
     "--wait quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
     "--anyway quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
     "--wait --queue quickstart": "--queue needs no screen: gputui --preset NAME",
-    "--after r1 quickstart": "--json, --detach and --dry-run need no screen: gputui --preset NAME",
+    "--after r1 quickstart": "--after needs no screen: gputui --preset NAME",
+    "--preset quickstart quickstart":
+        "name one preset: gputui --preset NAME trains without the screen, gputui NAME opens the form",
     "--queue --worker 0 quickstart": "--cluster and --worker need no screen: gputui --preset NAME",
     "--cluster a:1 quickstart": "--cluster and --worker need no screen: gputui --preset NAME",
     "--json runs": "--preset and what belongs to it do not go with the command 'runs'",

@@ -31,6 +31,17 @@ from .shared_options import (
     warn_of_twin,
 )
 
+# Options of a training without a screen, by the words about them in a message: the first one given is named.
+WITHOUT_SCREEN = {
+    "--cluster and --worker need": {"workers", "worker"},
+    "--queue needs": {"queue"},
+    "--after needs": {"after"},
+    "--code needs": {"code"},
+    "--wait and --anyway need": {"wait", "anyway"},
+    "--resume-if-any needs": {"resume_if_any"},
+    "--json, --detach and --dry-run need": {"as_json", "detach", "dry_run"},
+}
+
 
 @click.group(
     cls=PresetOrCommand,
@@ -100,22 +111,10 @@ def cli(
 
         queue_command.go_on(context.invoked_subcommand)
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
-    opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too
-    without_screen = as_json or detach or dry_run or resume_if_any or workers is not None or worker is not None
-    without_screen = without_screen or code is not None or wait or anyway or queue or after is not None
+    _refuse_misplaced(context)
     if context.invoked_subcommand is not None:
-        if preset or (settings and not opens) or without_screen:
-            if opens:
-                given = "--resume-if-any needs" if resume_if_any else "--json, --detach and --dry-run need"
-                given = "--code needs" if code else "--wait and --anyway need" if wait or anyway else given
-                given = "--queue needs" if queue else given
-                given = "--cluster and --worker need" if workers is not None or worker is not None else given
-                raise Refused(f"{given} no screen: gputui --preset NAME")
-            raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
         return
     if preset is None:
-        if settings or without_screen:
-            raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
         context.exit(show())
     if dry_run and resume_if_any:
         raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
@@ -135,6 +134,23 @@ def cli(
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
     how |= {"wait": wait, "anyway": anyway}
     context.exit(train.run_preset(preset, settings, code=code, **how))
+
+
+def _refuse_misplaced(context: click.Context) -> None:
+    """Raise Refused if options of a training are given without --preset, with a command, or with a preset's form."""
+    given, command = context.params, context.invoked_subcommand
+    used = {name for name, value in given.items() if value is not None and value is not False}
+    without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
+    if command is None:
+        if given["preset"] is None and (given["settings"] or without_screen):
+            raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
+    elif command == "":  # a preset was named; its command gets the settings, too
+        if given["preset"] is not None:
+            raise Refused("name one preset: gputui --preset NAME trains without the screen, gputui NAME opens the form")
+        if without_screen:
+            raise Refused(f"{without_screen} no screen: gputui --preset NAME")
+    elif given["preset"] is not None or given["settings"] or without_screen:
+        raise Refused(f"--preset and what belongs to it do not go with the command {command!r}")
 
 
 @click.command()
