@@ -14,6 +14,7 @@ from gputui.tui.screens import dialogs, undoing
 from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, Copyable, CopyScreen
 from gputui.tui.screens.help import ListScreen
 from gputui.tui.screens.presets.screen import preview, prompt
+from textual import events
 from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -136,7 +137,7 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
     info = INFO["compile.xla"]
     assert info.fixed_values == ("auto", "true", "false")
     async with Tiny(Screen).run_test(size=(80, 24)) as pilot:
-        dialog = ChoiceScreen(info, "true", row, 20)
+        dialog = ChoiceScreen(info, "true", lambda: (row, 20))
         pilot.app.push_screen(dialog)
         await wait_for(pilot, "false", 30)
         at = dialog.query_one(OptionList)
@@ -148,7 +149,7 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         dialog.dismiss(None)
         info = INFO["precision.policy"]
         assert info.fixed_values == ("float32", "mixed_float16", "mixed_bfloat16")
-        pilot.app.push_screen(dialog := ChoiceScreen(info, "no such value", row, 20))
+        pilot.app.push_screen(dialog := ChoiceScreen(info, "no such value", lambda: (row, 20)))
         await wait_for(pilot, "mixed_float16", 30)
         at = dialog.query_one(OptionList)
         assert at.highlighted == 0, "the first, if the present value is none of them"
@@ -158,6 +159,22 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         await pilot.click(at)
         await pilot.click(offset=(79, 23))
         await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
+
+
+async def test_the_values_follow_the_row_when_the_screen_below_is_laid_out_again() -> None:
+    row = Region(4, 5, 60, 1)
+
+    class Laid(Screen[None]):
+        def on_resize(self, event: events.Resize) -> None:
+            nonlocal row
+            if event.size.width == 100:
+                row = Region(40, 9, 36, 1)
+
+    async with Tiny(Laid).run_test(size=(80, 24)) as pilot:
+        pilot.app.push_screen(dialog := ChoiceScreen(INFO["compile.xla"], "true", lambda: (row, 20)))
+        await wait_for(pilot, "false", 30)
+        await pilot.resize_terminal(100, 30)
+        await wait_for(pilot, lambda: dialog.query_one(OptionList).offset == (58, 10), 30)
 
 
 async def test_lines_under_a_title_are_wrapped_and_indented() -> None:

@@ -173,6 +173,27 @@ async def test_all_that_is_said_stands_there_at_any_size(three: list[Run], snaps
         assert lines_of(pilot.app) == snapshot
 
 
+async def test_the_words_of_the_table_are_those_for_the_present_size(three: list[Run]) -> None:
+    def words(pilot: Pilot[None]) -> list[list[str]]:
+        table = pilot.app.screen.query_one(DataTable)
+        return [shown_runs(pilot), *([*map(str, table.get_row_at(row))] for row in range(table.row_count))]
+
+    opened = {}
+    for size in ((60, 30), (200, 60)):
+        async with Tiny(lambda: CompareScreen(three)).run_test(size=size) as pilot:
+            await wait_for(pilot, "throughput")
+            opened[size] = words(pilot)
+    (narrow, few), (wide, many) = opened.items()
+    assert few != many
+    async with Tiny(lambda: CompareScreen(three)).run_test(size=wide) as pilot:
+        await wait_for(pilot, "throughput")
+        await pilot.press("right", "down")
+        for size, expected in ((narrow, few), (wide, many)):
+            await pilot.resize_terminal(*size)
+            await wait_for(pilot, lambda expected=expected: words(pilot) == expected)  # type: ignore[misc]
+        assert pilot.app.screen.query_one(DataTable).cursor_coordinate == (1, 2)
+
+
 async def test_a_deleted_baseline_is_said_and_left_out(three: list[Run]) -> None:
     baseline.pin(three[2])
     deleted(three[2])

@@ -221,8 +221,9 @@ class Words(OptionList):
 class ChoiceScreen(ModalScreen[str | None]):
     """Lists the values of an option. The result is the text of the chosen value, or None if the list was left.
 
-    `present` is the present value, `row` is the region of the option's row on the screen, and `value_column` is the
-    column of the value in this row.
+    `present` is the present value. `row` returns the region of the option's row on the screen below, and the column of
+    the value in this row. If that screen is laid out again, as after a change of the terminal's size, the list follows
+    the row.
     """
 
     DEFAULT_CSS = """
@@ -234,9 +235,9 @@ class ChoiceScreen(ModalScreen[str | None]):
     """
     BINDINGS = keys.back("dismiss(None)")
 
-    def __init__(self, info: OptionInfo, present: str, row: Region, value_column: int) -> None:
+    def __init__(self, info: OptionInfo, present: str, row: Callable[[], tuple[Region, int]]) -> None:
         super().__init__()
-        self.info, self.present, self.row, self.value_column = info, present, row, value_column
+        self.info, self.present, self.row = info, present, row
 
     def compose(self) -> ComposeResult:
         words = self.info.fixed_values
@@ -249,16 +250,19 @@ class ChoiceScreen(ModalScreen[str | None]):
         words.highlighted = self.info.fixed_values.index(self.present) if self.present in self.info.fixed_values else 0
         words.focus()
         self._place()
+        below = self.app.screen_stack[self.app.screen_stack.index(self) - 1]
+        below.screen_layout_refresh_signal.subscribe(self, lambda _screen: self._place())
 
     def on_resize(self) -> None:
         self._place()
 
     def _place(self) -> None:
         """Place the list below the option's row, or above the row if there is too little room below."""
+        row, value_column = self.row()
         height = len(self.info.fixed_values) + 2
-        below = self.row.bottom + height <= self.size.height
-        y = self.row.bottom if below else max(0, self.row.y - height)
-        x = min(self.row.x + self.value_column - 2, max(0, self.size.width - 36))
+        below = row.bottom + height <= self.size.height
+        y = row.bottom if below else max(0, row.y - height)
+        x = min(row.x + value_column - 2, max(0, self.size.width - 36))
         self.query_one(OptionList).offset = Offset(x, y)
 
     def on_key(self, event: events.Key) -> None:

@@ -267,9 +267,12 @@ class CompareScreen(ComparedCurves):
         panel.repaint()
 
     def on_resize(self) -> None:
-        self.show_curves()
         if self.comparison is not None:
-            self.call_after_refresh(self._show_remarks)
+            table = self.query_one(Table)
+            column = table.cursor_column
+            self.show(self.runs, self.comparison)  # headings and words are as long as the width allows
+            table.move_cursor(column=column)
+        self.show_curves()
 
     @property
     def selected(self) -> Run | None:

@@ -99,7 +99,7 @@ class FormScreen(CheckedForm):
 
         row = event.row
         present = self.state.texts[row.key]
-        text = await self.app.push_screen_wait(ChoiceScreen(row.info, present, row.region, row.value_column))
+        text = await self.app.push_screen_wait(ChoiceScreen(row.info, present, lambda: (row.region, row.value_column)))
         if text is not None:
             row.post_message(OptionRow.Changed(row.key, text))
 
