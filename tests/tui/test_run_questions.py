@@ -21,6 +21,7 @@ from gputui.tui.screens.runs.screen import RunsScreen
 
 from tests.support import queued, recorded
 from tests.support.answering import Answering, Shown, act
+from tests.support.deleting import deleted
 
 
 @pytest.fixture
@@ -185,6 +186,18 @@ def test_a_run_whose_note_cannot_be_written_is_said_and_nothing_is_taken_back_of
     monkeypatch.setattr(titles, "write_note", write)
     monkeypatch.setattr(titles, "restore", refuse)
     assert noted.take_back() == [f"{run.name}: [Errno 13] Permission denied"]
+
+
+def test_of_a_run_that_another_gputui_has_deleted_that_is_said(home: Path, app: Answering) -> None:
+    run, _ = two(home)
+    deleted(run)
+    screen = Shown(run)
+    gone = f"{run.name} has been deleted meanwhile (error)"
+    app.answers = ["after the fix"]
+    for action, said in (("note", f"not written: {gone}"), ("again", f"cannot run it again: {gone}"), ("resume", gone)):
+        act(screen, action)
+        assert app.told.pop() == said
+    assert (app.told, app.acts["runs"].newest_first) == ([], [])
 
 
 # ---- the queue ------------------------------------------------------------------------------------------

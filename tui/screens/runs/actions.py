@@ -154,7 +154,7 @@ class RunActions(UndoActions):
             if (answer := await self.app.push_screen_wait(question)) in (None, "Cancel"):
                 return
         start = await asyncio.to_thread(resumed_run, run, answer == NEW_CODE, answer == COPIED_CODE)
-        if await self._launched(start, "") is not None:
+        if await self._launched(run, start, "") is not None:
             self.app.stopping_runs.pop(run.id, None)
             self.say(f"{await asyncio.to_thread(with_name, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)
@@ -169,23 +169,23 @@ class RunActions(UndoActions):
         try:
             start = new_run(self.app, await asyncio.to_thread(_preset_of, run))
         except PresetError as reason:
-            self.say(f"cannot run it again: {reason}", "error")
+            self.say(f"cannot run it again: {why(run, reason)}", "error")
             return
-        if (again := await self._launched(start, "cannot run it again: ")) is not None:
+        if (again := await self._launched(run, start, "cannot run it again: ")) is not None:
             self.app.open_run(again)
 
-    async def _launched(self, start: Start, lead: str) -> Run | None:
+    async def _launched(self, of: Run, start: Start, lead: str) -> Run | None:
         """Start a run and return it. None if it waits for its devices or the user has cancelled, and after a message if
         it cannot be started.
 
-        `lead` is the beginning of that message.
+        `of` is the run that it resumes or repeats, and `lead` the beginning of that message.
         """
         from ..starting import ConflictError, ask_and_launch
 
         try:
             made = await ask_and_launch(self.app, start)
         except (ConflictError, PresetError, RunError, OSError) as reason:
-            self.say(f"{lead}{reason}", "error")
+            self.say(f"{lead}{why(of, reason)}", "error")
             return None
         if made is None:
             return None
@@ -232,7 +232,7 @@ class RunActions(UndoActions):
                 before = await asyncio.to_thread(titles.read_notes, run)
                 after = await asyncio.to_thread(write, run)
             except (RunError, OSError) as reason:
-                self.app.complain(f"not written: {reason}")
+                self.app.complain(f"not written: {why(run, reason)}")
             else:
                 changes |= {run: (before, after)} if after != before else {}
                 self.acted(run)
@@ -279,6 +279,13 @@ class AskTags(AskText):
         except RunError as fault:
             return str(fault)
         return ""
+
+
+def why(run: Run, fault: Exception) -> str:
+    """Return the reason why something could not be done with the run: that it has been deleted, as by another gputui,
+    else the text of the fault.
+    """
+    return str(fault) if run.path.exists() else f"{run.name} has been deleted meanwhile"
 
 
 def ended(run: Run) -> str:
