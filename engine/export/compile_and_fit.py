@@ -264,11 +264,12 @@ def _checkpoint(script: Script, options: Options) -> None:
     elif every == "epoch":
         script.add(f"    {backup},", "run.checkpoint", f"starts again at the epoch; {exact}")
     elif every != "off":
-        script.add(
-            f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',
-            "run.checkpoint",
-            "the weights alone; Keras resumes from epochs only",
-        )
+        weights = f'keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every})'
+        why = "the weights alone; Keras resumes from epochs only"
+        if options.workload.entry is not None:
+            weights = f"*([{weights}] if model.built or type(model).call is not keras.Model.call else [])"
+            why += ", and saves no model without `call`"
+        script.add(f"    {weights},", "run.checkpoint", why)
 
 
 def _fit(script: Script, options: Options) -> None:

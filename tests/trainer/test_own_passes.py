@@ -271,15 +271,28 @@ def test_a_dataset_is_told_of_each_pass_once_and_of_those_before_it() -> None:
     data = Pages()
     loader = py_dataset.Loader(data, 3, alone=True)
     assert loader.begin(1, skipped=1) == 3
-    assert data.seen == ["begin", "end", "begin"]
+    assert data.seen == ["end", "begin", "end", "begin"]
     loader.load(1)
-    assert data.seen[3:] == [1]
+    assert data.seen[4:] == [1]
     assert [array.shape for array in loader.load(2)] == [(6, 2), (6,)]
-    assert data.seen[4:] == [2, "end"]
+    assert data.seen[5:] == [2, "end"]
     loader.begin(1, skipped=0)
-    assert data.seen[6:] == []
+    assert data.seen[7:] == []
     loader.begin(2, skipped=3)
-    assert data.seen[6:] == ["begin"]
+    assert data.seen[7:] == ["begin"]
+
+
+def test_a_dataset_is_told_of_passes_as_by_keras() -> None:
+    theirs, ours = Pages(), Pages()
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(theirs, epochs=2, shuffle=False, verbose=0)
+    loader = py_dataset.Loader(ours, 3, alone=True)
+    for number in range(2):
+        loader.begin(number, skipped=0)
+        for index in range(3):
+            loader.load(index)
+    assert theirs.seen == [0, 1, *ours.seen], "Keras looks at two batches, for their shapes"
 
 
 @pytest.mark.parametrize(

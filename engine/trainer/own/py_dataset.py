@@ -34,7 +34,7 @@ class Loader:
     def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
         self._data, self._batches, self._alone = data, batches, alone
         self._lock = threading.RLock()
-        self._begun = self._ended = 0
+        self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
 
     def begin(self, number: int, skipped: int) -> int:
