@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -292,6 +292,7 @@ def _counter(path: Path) -> int:
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
     """Return the summary of a run with the ending `end` and the last figures in the trainer's events.
 
+    The shares are means over the steps, as a single reading may be of one step, such as the first of an epoch.
     `returncode` is the trainer's, None if it has not ended. `seconds` is the duration of the run.
     """
     written = read_events(run.path)
@@ -304,8 +305,8 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         measured_steps=None,
         step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
         global_batch_size=started.global_batch_size if started else None,
-        input_wait=progress.input_wait if progress else None,
-        python_share=progress.python_share if progress else None,
+        input_wait=_mean(written, lambda reading: reading.input_wait),
+        python_share=_mean(written, lambda reading: reading.python_share),
         traces=progress.traces if progress else None,
         peak_memory_bytes=_allocated(written, first_step=False) or _allocated(written, first_step=True),
         first_step_memory_bytes=_allocated(written, first_step=True),
@@ -320,6 +321,21 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
         code_changes=code_files.read(run).changes,
     )
+
+
+def _mean(written: RunEvents, share: Callable[[Progress], float | None]) -> float | None:
+    """Return the mean of a share over the steps of the last launch that has progress; None without a reading."""
+    total, steps, before, is_begun = 0.0, 0, 0, True
+    for event in written.events:
+        if isinstance(event, Started):
+            before, is_begun = event.resumed_at_step or 0, True
+        elif isinstance(event, Progress):
+            if is_begun:
+                total, steps, is_begun = 0.0, 0, False
+            if (value := share(event)) is not None:
+                total, steps = total + value * (event.step - before), steps + event.step - before
+            before = event.step
+    return total / steps if steps else None
 
 
 def _allocated(written: RunEvents, first_step: bool) -> int | None:

@@ -150,8 +150,8 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
         measured_steps=None,
         step_ms={"p50": 7.0, "p95": 12.0},
         global_batch_size=64,
-        input_wait=0.25,
-        python_share=0.03,
+        input_wait=(5 * 0.5 + 19 * 0.25) / 24,
+        python_share=(5 * 0.01 + 19 * 0.03) / 24,
         traces=3,
         peak_memory_bytes=700,
         first_step_memory_bytes=900,
@@ -174,6 +174,24 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
         code_changes=(),
     )  # fmt: skip
     assert asdict(summary) == asdict(expected)
+
+
+def test_the_waits_of_a_lost_trainer_are_those_of_all_steps_of_its_last_launch(run: Run) -> None:
+    def at(step: int, wait: float | None) -> Progress:
+        return Progress(
+            epoch=1, epochs=3, step=step, steps=300, samples_per_second=1.0, step_ms_p50=1.0, step_ms_p95=1.0,
+            input_wait=wait, loss=0.5, metrics={}, eta_seconds=1.0,
+        )  # fmt: skip
+
+    def wait() -> float | None:
+        return summary_of(run, Ending("crashed", "crash", ""), None, 1.0).input_wait
+
+    told(run, (1.0, Started(**STARTED)), (2.0, at(1, None)))
+    assert wait() is None
+    told(run, (3.0, at(11, 0.5)), (4.0, at(99, 1.0)), (5.0, Started(**STARTED | {"resumed_at_step": 90})))
+    assert wait() == (10 * 0.5 + 88) / 98, "the last launch has not trained"
+    told(run, (6.0, at(91, None)), (7.0, at(130, 0.75)), (8.0, at(131, 0.0)))
+    assert wait() == 39 * 0.75 / 40, "the last reading is of one step alone"
 
 
 def test_of_a_trainer_that_was_lost_in_its_first_steps_little_is_known(run: Run) -> None:

@@ -19,7 +19,8 @@ from gputui.engine.queue import adding, entries, entry_changes, queue_settings
 from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.runs.launched_with import options_of
 from gputui.tui import cli
-from gputui.tui.base.errors import WRONG
+from gputui.tui.base.errors import WRONG, OutputFault
+from gputui.tui.commands import queue as queue_command
 from gputui.tui.reading import queue, queue_times
 
 from tests.support.queued import Said, no_runner, waiting
@@ -215,6 +216,20 @@ def test_what_is_found_about_a_queued_run_is_said(said: Said, monkeypatch: pytes
     wrong = said("--preset", "quickstart", "--queue", "--set", "optimizer=adam", "--set", "momentum=0.9", code=WRONG)
     assert wrong.startswith("--set momentum=0.9: train.momentum, train.optimizer: adam takes no momentum; ")
     assert len(entries.all_entries()) == 1
+
+
+def test_a_run_whose_id_cannot_be_printed_is_named_as_queued(
+    four: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_given: Any, **_named: Any) -> None:
+        raise OutputFault(OSError(28, "No space left on device"))
+
+    one = four[0]
+    monkeypatch.setattr(adding, "queue_resume", lambda *_: entries.read(one.id))
+    monkeypatch.setattr(queue_command, "print", full, raising=False)
+    with pytest.raises(OutputFault):
+        queue_command.add_resumed("one", None, None)
+    assert capsys.readouterr().err == f"{one.name} is in the queue; take it out with: gputui queue rm {one.name}\n"
 
 
 def test_a_run_is_queued_after_another_by_any_of_its_names(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,6 +143,18 @@ def test_an_output_that_cannot_be_written_hides_no_failed_command(
     assert (discarded, capsys.readouterr().err.strip()) == ([True] * (fault is not None), said)
 
 
+def test_messages_that_cannot_be_written_do_not_replace_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as full, open(tmp_path / "other", "w") as other:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert errors.guarded(lambda: errors.report(errors.Refused("no"))) == 2
+        assert os.path.samestat(os.fstat(full.fileno()), os.stat(os.devnull))  # what is kept goes nowhere at the end
+        monkeypatch.setattr(sys, "stderr", other)
+        assert errors.guarded(lambda: errors.report(errors.Refused("no"))) == 2
+    assert (tmp_path / "other").read_text() == "no\n"
+
+
 def test_a_command_that_is_interrupted_or_refused_has_its_exit_code(capsys: Printed) -> None:
     def ends(fault: BaseException) -> int:
         def command() -> int:
@@ -154,7 +167,7 @@ def test_a_command_that_is_interrupted_or_refused_has_its_exit_code(capsys: Prin
 
 
 def test_texts_of_others_steer_no_terminal_and_long_lines_lose_their_middle(capsys: Printed) -> None:
-    assert errors.clean("a\x1b[31m\tb\nc\u202e") == "a?[31m?b\nc?"
+    assert errors.clean("a\x1b[31m\tb\nc\u202e") == "a?[31m b\nc?"
     errors.complain("one\x07\n" + "x" * 30 + "y" * 30, 20)
     first, second = capsys.readouterr().err.splitlines()
     assert (first, len(second)) == ("one?", 20)

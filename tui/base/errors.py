@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...engine.files.values import LONGEST_LINE, brief
+from ...engine.files.values import LONGEST_LINE, brief, harmless
 
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_WRITTEN = 74  # EX_IOERR of sysexits.h: an error of input or output
@@ -57,7 +57,7 @@ class _Output(io.FileIO):
 
 def clean(text: object) -> str:
     """Return text of logs, presets or paths without characters that would control the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
+    return harmless(str(text))
 
 
 def complain(text: object, limit: int = LONGEST_LINE) -> None:
@@ -121,6 +121,19 @@ def guarded(command: Callable[[], int]) -> int:
             return code
         complain(f"standard output cannot be written ({fault})")
         return code or NOT_WRITTEN
+    finally:
+        _discard_unwritten_messages()
+
+
+def _discard_unwritten_messages() -> None:
+    """Discard what stderr still holds if it cannot be written: when Python ends, it would replace the exit code by
+    120.
+    """
+    try:
+        sys.stderr.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:

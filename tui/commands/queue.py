@@ -20,7 +20,7 @@ from ...engine.files.values import mapping, to_json
 from ...engine.queue import entries, entry_changes, free_devices, queue_settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
-from ..base.errors import DONE, Refused, clean, complain
+from ..base.errors import DONE, OutputFault, Refused, clean, complain
 from ..reading import queue, queue_times
 
 if TYPE_CHECKING:
@@ -119,7 +119,11 @@ def _first(name: str | None) -> str | None:
 
 
 def _added(entry: Entry) -> int:
-    print(entry.run, flush=True)
+    try:
+        print(entry.run, flush=True)
+    except OutputFault:
+        complain(f"{entry.name} is in the queue; take it out with: gputui queue rm {entry.name}")
+        raise
     name = f"{entry.name}: " if entry.name != entry.run else ""
     complain(f"{name}{queue.place_text(entry)}")
     return DONE
