@@ -11,6 +11,7 @@ from typing import Any
 
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
+from ..runs import launched_with
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials import comparing, proof_sentences, significance
@@ -171,8 +172,9 @@ class Prover:
         """
         self.record.comparisons.append(comparison)
         measuring = Comparing(
-            self.bench, comparison, self.best, changed, self.request.repeats, self._report, first_a=self._fresh
-        )
+            self.bench, comparison, self.best, changed, self.request.repeats, self._report, self._fresh,
+            in_vain=self._in_vain,
+        )  # fmt: skip
         self._fresh = None
         try:
             gains = measuring.measure()
@@ -181,6 +183,12 @@ class Prover:
             if comparison.good("a") and not any(comparison.trials for comparison in self.record.comparisons[:-1]):
                 self.record.before = medians(comparison.good("a"))
         return None if comparison.decision == "failed" else significance.verdict(gains)
+
+    def _in_vain(self, trial: Trial) -> str:
+        """Return why the change that was asked for has no effect on the user's own code in `trial`; empty if it has."""
+        started = launched_with.started(self.bench.run_of(trial)) if self.request.changes else None
+        why = {key: started.inapplicable.get(key) for key in self.request.changes} if started else {}
+        return f"{next(iter(why))} does nothing here: {next(iter(why.values()))}" if why and all(why.values()) else ""
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
         note = comparing.note(comparison.changes, changed.options, says_so)

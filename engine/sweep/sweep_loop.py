@@ -73,7 +73,7 @@ class SweepLoop:
         options = changed_preset(request, {}).options
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
         self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
-        self._begun_t, self._is_metric_checked = time.time(), False
+        self._begun_t, self._is_metric_checked, self._read = time.time(), False, set[str]()
         self._study, self._seed = study or Alone(), request.seed
         self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
@@ -202,6 +202,7 @@ class SweepLoop:
             for trial in self._flying(part):
                 self._settle(trial, self._trainings.look(trial))
                 self._check_metric(trial)
+                self._check_axes(trial)
             self._exchange()
             if self._stop.count:
                 self._stop_trials()
@@ -233,6 +234,13 @@ class SweepLoop:
         if epochs := self._trainings.figures(trial):
             self._is_metric_checked = True
             if why := of_metric.why_missing(self._settings.metric, epochs, has_ended=False):
+                raise BaselineFailed(why)
+
+    def _check_axes(self, trial: SweepTrial) -> None:
+        """Raise BaselineFailed if a trial that has just been built shows that a swept option does nothing."""
+        if trial.run not in self._read and (reasons := self._trainings.without_effect(trial)) is not None:
+            self._read.add(trial.run)
+            if why := swept_values.in_vain(self._settings.axes, reasons):
                 raise BaselineFailed(why)
 
     def _are_others_done(self, part: str) -> bool:

@@ -175,6 +175,22 @@ def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]
     return settings
 
 
+def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
+    """Return which swept option has no effect on the user's own code, with the reason; empty if there is none.
+
+    `without_effect` has the reasons of one training by option. If values of the code are swept as well, nothing is
+    said, as the code may do something else with others of them.
+    """
+    keys = [each.key for each in axes]
+    key = next(filter(without_effect.__contains__, keys), "")
+    if not key or any(map(is_argument, keys)):
+        return ""
+    return (
+        f"{key} does nothing here: {without_effect[key]}; sweep a value that your code reads, as "
+        "--over args.NAME=VALUES"
+    )
+
+
 def as_settings(changes: Mapping[str, Any]) -> list[str]:
     """Return the changes as texts `KEY=VALUE`, as --set takes them."""
     return [f"{key}={value(of)}" for key, of in changes.items()]

@@ -20,7 +20,7 @@ from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
-from ..runs import Run, RunError, code_files, part_of_sweep, titles
+from ..runs import Run, RunError, code_files, launched_with, part_of_sweep, titles
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
@@ -61,6 +61,9 @@ class Trainings(Protocol):
 
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:
         """Return the figures of the epochs that a trial has trained up to now."""
+
+    def without_effect(self, trial: SweepTrial) -> Mapping[str, str] | None:
+        """Return why options have no effect on the user's own code, by their keys; None until a trial is built."""
 
     def stop(self, trial: SweepTrial) -> bool:
         """Stop a trial that waits or trains. Return False if it is just starting, so that it has to be asked again."""
@@ -197,6 +200,11 @@ class QueuedTrainings:
         events, figures = self._followed.setdefault(trial.run, (Tail(self._run(trial).file(EVENTS_FILE)), []))
         figures += [event.metrics for event in events.read() if isinstance(event, EpochEnd)]
         return figures
+
+    def without_effect(self, trial: SweepTrial) -> Mapping[str, str] | None:
+        """Return why options have no effect on the user's own code, by their keys; None until a trial is built."""
+        started = launched_with.started(self._run(trial))
+        return None if started is None else started.inapplicable
 
     def stop(self, trial: SweepTrial) -> bool:
         """Take a waiting trial out of the queue, or ask a running one to stop. Return False if it is just starting."""

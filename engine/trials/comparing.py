@@ -47,7 +47,7 @@ class Comparing:
 
     `report` writes the results so far and is called with the present work in words. `gains` are the gains of the pairs
     so far, as shares (0.05: b is 5 % faster). With `may_end_early`, two pairs are enough if they agree by far
-    (significance.py).
+    (significance.py). `in_vain` returns why the change has no effect in a successful trial of side b; empty if it has.
     """
 
     bench: Measures
@@ -58,6 +58,7 @@ class Comparing:
     report: Callable[[str], None]
     first_a: Trial | None = None  # a trial of side a that was just measured
     may_end_early: bool = False
+    in_vain: Callable[[Trial], str] = lambda _trial: ""
     gains: list[float] = field(default_factory=list)
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
@@ -112,6 +113,8 @@ class Comparing:
             self.comparison.trials.append(trial)
             self.report("")
             if trial.good:
+                if side == "b" and (why := self.in_vain(trial)):
+                    raise _ChangedFailed(why)
                 return trial
             if self.bench.stop.count:
                 raise Stopped

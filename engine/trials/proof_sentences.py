@@ -207,7 +207,14 @@ def _search(proof: Record) -> str:
         return f"stopped before anything was proved ({_tried(tried)})"
     if compared := proof.comparisons:
         return f"nothing was proved to be faster than the preset as it is: {verdict(compared[-1])}"
+    if learns_worse(proof):
+        return f"what is faster than the preset learns clearly worse ({_tried(tried)})"
     return f"nothing is faster than the preset as it is ({_tried(tried)})"
+
+
+def learns_worse(proof: Record) -> bool:
+    """Return True if a search has kept nothing because what is faster learns clearly worse."""
+    return not proof.changes_kept and any(check.decision == "worse" for check in search_of(proof).losses)
 
 
 def _tried(count: int) -> str:

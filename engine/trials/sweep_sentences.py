@@ -115,12 +115,24 @@ def result(sweep: Sweep | None) -> str:
         ended = 0 if sweep is None else sum(trial.state == DONE for trial in sweep.trials)
         return f"stopped before the search had ended ({counted(ended, 'trials')} complete)"
     if sweep.winner is None:
-        return f"stopped before the proof had ended; in the search {changed(sweep.best)} is the best, which is no proof"
+        return f"stopped before the proof had ended; {_leader(sweep)} in the search, which is no proof"
     decided = [rival for rival in sweep.rivals if rival.half_width is not None]
     if not decided:
         reason = "it was not trained on fresh seeds" if not sweep.rivals else sweep.rivals[0].why
-        return f"{changed(sweep.best)} is the best of {sweep.compared} in the search, which is no proof: {reason}"
+        return f"{_leader(sweep)} in the search, which is no proof: {reason}"
     return "; ".join(rival_sentence(sweep, rival) for rival in sweep.rivals)
+
+
+def _leader(sweep: Sweep) -> str:
+    """Return what the search says about its best setting: it may be the only one, or as good as others."""
+    best, metric = changed(sweep.best or {}), sweep.settings.metric
+    if sweep.compared == 1:
+        return f"{best} is the only setting with a {metric}"
+    means = [mean for _, mean in sweep_groups.ranked(sweep.trials, sweep.settings.higher)]
+    equal = means.count(means[0]) if means else 1
+    if equal > 1:
+        return f"{best} is one of {equal} settings with the same {metric}, the best of {sweep.compared}"
+    return f"{best} is the best of {sweep.compared}"
 
 
 def rival_sentence(sweep: Sweep, rival: Rival) -> str:

@@ -189,6 +189,8 @@ REFUSED = {
         "--copies trains several copies of one training on one device: leave out --replicas and --keep",
     "scaling --preset quickstart -o a.yaml":
         "-o saves the preset with the number of runs on a GPU that pays: it needs --copies",
+    "scaling --preset quickstart --copies 2 -o a.yaml":
+        "-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out",
     "scaling --preset quickstart --replicas 0":
         "--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not '0'",
     "scaling --preset quickstart --replicas 2,1025":
@@ -472,7 +474,7 @@ sweep --preset quickstart --over epochs=1..9 --sampler random --trials 7 --paral
 sweep --preset quickstart --set clip_norm=9 --over epochs=1,9 --halving 2 --markdown
 scaling --preset quickstart --set logical_devices=4 --set memory_growth=off
 scaling --preset quickstart --set logical_devices=4 --replicas 1,2 --keep global --repeats 4 --seconds 2 --minutes 3
-scaling --preset quickstart --copies 2,3 -o a.yaml --json --wait
+scaling --preset quickstart --copies 2,3 --json --wait
 scaling --preset quickstart --copies 2 --markdown --anyway"""
 
 

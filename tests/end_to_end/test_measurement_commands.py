@@ -150,6 +150,25 @@ def test_what_comes_next_after_a_search_depends_on_what_was_saved(
         assert "next" not in "".join(said(capsys)[0])
 
 
+WORSE = {"limits": asdict(Limits()), "losses": [{"settings": {}, "decision": "worse"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "why"),
+    [
+        ("ab", {"state": "failed"}, "the proof failed"),
+        ("tune", {"state": "failed"}, "the search failed"),
+        ("tune", {"search": WORSE}, "what is faster learns clearly worse"),
+    ],
+)
+def test_why_no_preset_is_saved(
+    home: Path, done: list[Any], capsys: Printed, kind: str, fields: dict[str, Any], why: str
+) -> None:
+    made(home, kind, **fields)
+    proof.run_proof(replace(asked(), kind=kind), as_json=False, anyway=True, output="a.yaml")
+    assert f"a.yaml is not written: {why}" in said(capsys)[0]
+
+
 # ---- resumed --------------------------------------------------------------------------------------
 
 

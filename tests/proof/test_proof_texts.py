@@ -165,6 +165,8 @@ SEARCH: dict[str, Any] = {"candidates": [TRIED], "best": XLA, "before_speed": 10
         ({}, {}, "nothing is faster than the preset as it is (1 change tried)"),
         ({"candidates": [TRIED] * 2}, {}, "nothing is faster than the preset as it is (2 changes tried)"),
         ({}, {"state": "running"}, "nothing is faster than the preset as it is (1 change tried)"),
+        ({"losses": [{"settings": XLA, "decision": "worse"}]}, {}, "what is faster than the preset learns clearly "
+         "worse (1 change tried)"),
         ({"best": {}}, {"state": "stopped"}, "stopped before anything was proved (1 change tried)"),
         ({}, {"state": "stopped"}, "stopped: it seems faster with xla=true, which is not proved: +50.0 % in single "
          "trials"),

@@ -134,3 +134,13 @@ def test_the_whole_course_of_a_proof(
 
 def test_the_whole_course_of_a_proof_that_is_stopped(tmp_path: Path, clock: Clock, snapshot: Any) -> None:
     assert "\n".join(course(tmp_path / "p", clock, slow("loop"), input_helps, stop_at=10)) == snapshot
+
+
+def test_a_change_that_the_code_does_not_read_is_not_compared(tmp_path: Path, clock: Clock) -> None:
+    reasons = {"input.batch_size": "your code has batched the data"}
+    figures = lambda _options, _before: Planted(inapplicable=reasons)  # noqa: E731
+    said = "\n".join(course(tmp_path / "p", clock, of_change("batch_size=128"), figures))
+    assert '"why": "input.batch_size does nothing here: your code has batched the data"' in said
+    assert "03 at" not in said, "no third trial"
+    both = "\n".join(course(tmp_path / "q", clock, of_change("batch_size=128", "cache=off"), figures))
+    assert "does nothing here" not in both, "the other change may have an effect"

@@ -37,6 +37,7 @@ class Simulated:
     def __init__(self, metric: Metric, epochs: int = 1, failing: Mapping[str, str] | None = None) -> None:
         self.metric, self.epochs, self.failing = metric, epochs, dict(failing or {})
         self.trained: dict[str, list[int]] = {}
+        self.reasons: dict[str, str] = {}  # why options have no effect
         self.given_up: list[str] = []  # the runs that a person may resume on their own
         self.kill_at = -1  # the call at which the process is killed
         self.calls = 0
@@ -82,6 +83,9 @@ class Simulated:
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:
         done = self.trained.get(trial.run, ())
         return [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
+
+    def without_effect(self, trial: SweepTrial) -> Mapping[str, str] | None:
+        return self.reasons
 
     def let_go(self, trial: SweepTrial) -> None:
         self.given_up.append(trial.run)

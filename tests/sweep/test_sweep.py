@@ -383,6 +383,18 @@ def test_a_wrong_metric_names_the_figures_that_there_are(tmp_path: Path) -> None
     assert len(trainings.trained) <= 2, "while the first of them trains"
 
 
+def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> None:
+    """Values of the code that are swept as well may change that."""
+    trainings = Simulated(loss)
+    trainings.reasons = {"input.batch_size": "your code has batched the data"}
+    with pytest.raises(BaselineFailed, match=r"^input.batch_size does nothing here: your code has batched the data; "):
+        swept(request_of([RATES, "batch_size=32,64"]), trainings, tmp_path)
+    assert len(trainings.trained) <= 2, "while the first of them trains"
+    axes = [Axis(key=key, values=[1, 2]) for key in ("input.batch_size", "workload.args.units")]
+    assert swept_values.in_vain(axes, trainings.reasons) == ""
+    assert swept_values.in_vain(axes[:1], {"train.learning_rate": "your code has chosen the optimizer"}) == ""
+
+
 def test_the_metric_is_that_of_the_latest_epoch_that_has_it() -> None:
     without, late = {"loss": 3.0}, {"loss": 2.0, "val_loss": 2.5}
     every_second: list[metric.Figures] = [without, late, without, late | {"val_loss": None}]

@@ -97,9 +97,14 @@ def test_the_result_of_each_stage_of_a_sweep() -> None:
     result = sweep_sentences.result
     assert result(None) == "stopped before the search had ended (0 trials complete)"
     assert result(made([trial(), trial(state="failed")])) == "stopped before the search had ended (1 trial complete)"
-    assert result(made(best=ONE)) == (
-        "stopped before the proof had ended; in the search learning_rate=0.001 is the best, which is no proof"
+    assert result(made(best=ONE, compared=4)) == (
+        "stopped before the proof had ended; learning_rate=0.001 is the best of 4 in the search, which is no proof"
     )
+    equal = made([trial(each, value=0.5) for each in (ONE, TWO)], best=ONE, winner=ONE, compared=2)
+    same = "learning_rate=0.001 is one of 2 settings with the same val_loss, the best of 2 in the search, which is no "
+    assert result(equal).startswith(f"{same}proof: ")
+    only = "learning_rate=0.001 is the only setting with a val_loss in the search, which is no proof: "
+    assert result(made(best=ONE, winner=ONE, compared=1)).startswith(only)
     alone = "learning_rate=0.001 is the best of 4 in the search, which is no proof: "
     assert result(made(best=ONE, winner=ONE, compared=4)) == alone + "it was not trained on fresh seeds"
     apart = Rival(changes=TWO, why="only 2 of the fresh seeds are complete with both")

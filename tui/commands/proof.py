@@ -205,14 +205,22 @@ def _to_its_end(
         improved_preset.save(proof, Path(output))
         _say(_saved(output, data), quiet)
     elif output is not None:
-        nothing = NOTHING.get(data.kind, "nothing was found to be faster")
-        _say(f"{output} is not written: {nothing}", quiet)
+        _say(f"{output} is not written: {_why_nothing(data)}", quiet)
     if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
     elif data.changes_kept and not saved:
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", quiet)
     return _code(data, presses)
+
+
+def _why_nothing(data: Record) -> str:
+    """Return why there is no preset to save."""
+    if data.state == "failed":
+        return f"the {NOUNS.get(data.kind, 'proof')} failed"
+    if data.kind == "tune" and proof_sentences.learns_worse(data):
+        return "what is faster learns clearly worse"
+    return NOTHING.get(data.kind, "nothing was found to be faster")
 
 
 def _saved(output: str, data: Record) -> str:

@@ -38,6 +38,8 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
     if output is not None and not copies:
         raise Refused("-o saves the preset with the number of runs on a GPU that pays: it needs --copies")
     asked = scaling_request.of_preset(preset, settings, replicas, measure_seconds=seconds, copies=copies, **options)
+    if output is not None and asked.scaling is not None and asked.scaling.shared:
+        raise Refused("-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out")
     return proof_command.run_proof(asked, output=output, **following)
 
 

@@ -240,7 +240,10 @@ def nothing_to_measure(data: Record) -> str:
         return ""
     if data.ended_because.startswith(proof_sentences.OUT_OF_TIME):
         return ""
-    proved = "its gain is proved" if data.changes_kept else "nothing is faster than the preset"
+    nothing = (
+        "what is faster learns worse" if proof_sentences.learns_worse(data) else "nothing is faster than the preset"
+    )
+    proved = "its gain is proved" if data.changes_kept else nothing
     return f"every option was tried, and {proved}: there is nothing to measure with more minutes"
 
 
