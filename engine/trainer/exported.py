@@ -133,16 +133,21 @@ def as_dataset(data: Any, model: keras.Model, in_batches: bool, copies: bool, ke
     if not once:
         random.setstate(states[0])
         np.random.set_state(states[1])
-    whole = itertools.chain(first, iterator)
+    whole: Any = itertools.islice(itertools.chain(first, iterator), kept)
 
     def one_pass() -> Any:
-        for batch in whole if once else data() if is_function else data:
+        nonlocal whole
+        if once and kept:
+            whole, batches = itertools.tee(whole)  # `whole` stays at its begin
+        else:
+            batches = whole if once else data() if is_function else data
+        for batch in batches:
             yield tf.nest.map_structure(copied, as_batch(batch)) if copies else as_batch(batch)
 
     spec = tf.nest.map_structure(lambda *leaves: type_of(leaves, in_batches), *map(as_batch, first))
     made = tf.data.Dataset.from_generator(one_pass, output_signature=opened_as(spec, model) if in_batches else spec)
     if once:
-        return made.take(kept).cache() if kept else made
+        return made
     count = len(data) if hasattr(data, "__len__") else tf.data.UNKNOWN_CARDINALITY
     return made.apply(tf.data.experimental.assert_cardinality(count)) if 0 <= count < 2**62 else made
 

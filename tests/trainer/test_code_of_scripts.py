@@ -197,7 +197,7 @@ def test_a_generator_is_read_once_with_its_first_batches_and_as_many_of_it_are_k
             yield X[:1] + number, Y[number : number + 1]
 
     kept = exported.as_dataset(numbers(), ANY_MODEL, in_batches=True, copies=False, kept=3)
-    assert [values(kept), values(kept)] == [[[0], [1], [2]]] * 2
+    assert [values(kept.take(3)), values(kept), values(kept)] == [[[0], [1], [2]]] * 3, "also if its end is not read"
     once = exported.as_dataset(numbers(), ANY_MODEL, in_batches=True, copies=False)
     assert [values(once), values(once)] == [[[number] for number in range(6)] + [[]] * 3, []]
 
