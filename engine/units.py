@@ -8,6 +8,7 @@ about three significant digits and commas between thousands. An unknown value is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 NONE = "-"
@@ -141,6 +142,15 @@ def clock(value: float | None) -> str:
     minutes, rest = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def since(then: float, now: float | None = None) -> str:
+    """Return `since 14:05` for a Unix time, with its day if that is not today: `since Nov 26 14:05`, with the year if
+    that is another one. `now` is the present time if it is None.
+    """
+    moment, today = time.localtime(then), time.localtime(now)
+    day = "" if moment[:3] == today[:3] else "%b %d " if moment[0] == today[0] else "%Y-%m-%d "
+    return time.strftime(f"since {day}%H:%M", moment)
 
 
 def axis_time(value: float) -> str:

@@ -22,7 +22,7 @@ from ..system.background_call import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
-from ..units import HOUR, share, size
+from ..units import HOUR, share, since, size
 from . import lease
 from .lease import Holder, Lease, NotFree
 from .memory_needs import MemoryNeed
@@ -61,8 +61,8 @@ class GpuUser:
 
     def __str__(self) -> str:
         what = f"{self.user}'s {self.program or 'process'}" if self.user else f"process {self.pid}"
-        since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
-        return f"{what}{since}" + (f", idle for {self.idle_hours} h" if self.idle_hours else "")
+        begin = f" {since(self.since)}" if self.since else ""
+        return f"{what}{begin}" + (f", idle for {self.idle_hours} h" if self.idle_hours else "")
 
     @property
     def idle_hours(self) -> int:

@@ -33,6 +33,7 @@ from ..runs import RunError
 from ..system import locks
 from ..system.identity import Place, Process
 from ..system.locks import Lock
+from ..units import since
 
 CPU = "cpu"  # the name of the lease on a machine without a GPU
 FOLDER = "GPUTUI_LEASES"  # environment variable: the folder of the leases, such as one that containers share
@@ -78,9 +79,9 @@ class Holder:
 
     def __str__(self) -> str:
         by = f"{self.user}'s {self.what}" if self.what else self.user or "another process"
-        since = f" since {time.strftime('%H:%M', time.localtime(self.since))}" if self.since else ""
+        begin = f" {since(self.since)}" if self.since else ""
         more = f" and {len(self.sharers) - 1} more" if len(self.sharers) > 1 else ""
-        return (f"{self.places}: " if self.sharers else "") + by + since + more
+        return (f"{self.places}: " if self.sharers else "") + by + begin + more
 
     @property
     def places(self) -> str:

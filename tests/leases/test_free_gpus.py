@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gputui.engine.leases.free_gpus import GpuUse, GpuUser, Wish
 from gputui.engine.leases.lease import Holder
 from gputui.engine.leases.tickets import Ticket
 from gputui.engine.options import gpu_choice
+from gputui.engine.units import since
 
 MIB, GIB, HOUR = 1024**2, 1024**3, 3600.0
 FREE = GpuUse(1, "GPU-1", "A100", 0, 24 * GIB, 0.0, ())
@@ -69,16 +71,33 @@ def test_an_idle_process_is_named_so_from_two_hours_on(seconds: float | None, ho
 
 
 @pytest.mark.usefixtures("not_at_utc")
-def test_a_process_is_named_by_what_is_known_of_it() -> None:
+def test_a_process_is_named_by_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
+    monkeypatch.setattr(free_gpus, "since", partial(since, now=at + 60))
     assert str(GpuUser(7, "bob", "python", at, idle_seconds=3 * HOUR)) == "bob's python since 14:05, idle for 3 h"
     assert str(GpuUser(7, "bob")) == "bob's process"
     assert str(GpuUser(7, None, "python", at)) == "process 7 since 14:05"
 
 
 @pytest.mark.usefixtures("not_at_utc")
-def test_the_holder_of_a_lease_is_named_by_what_is_known_of_it() -> None:
+@pytest.mark.parametrize(
+    ("year", "month", "day", "said"),
+    [
+        (2026, 2, 3, "since 14:05"),
+        (2026, 2, 4, "since Feb 03 14:05"),
+        (2026, 3, 3, "since Feb 03 14:05"),
+        (2027, 2, 3, "since 2026-02-03 14:05"),
+    ],
+)
+def test_the_begin_of_a_use_has_its_day_if_that_is_not_today(year: int, month: int, day: int, said: str) -> None:
     at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
+    assert since(at, time.mktime((year, month, day, 14, 6, 0, 0, 0, -1))) == said
+
+
+@pytest.mark.usefixtures("not_at_utc")
+def test_the_holder_of_a_lease_is_named_by_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
+    monkeypatch.setattr(lease, "since", partial(since, now=at + 60))
     assert str(replace(EVES, since=at)) == "eve's digits since 14:05"
     assert str(Holder("GPU-1", "eve")) == "eve"
     assert str(Holder("GPU-1")) == "another process"

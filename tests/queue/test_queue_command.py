@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from os import terminal_size
 from typing import Any
 
@@ -18,6 +19,7 @@ from gputui.engine.process import resuming
 from gputui.engine.queue import adding, entries, entry_changes, queue_settings
 from gputui.engine.runs import Run, RunError, titles
 from gputui.engine.runs.launched_with import options_of
+from gputui.engine.units import since
 from gputui.tui import cli
 from gputui.tui.base.errors import WRONG, OutputFault
 from gputui.tui.commands import queue as queue_command
@@ -40,6 +42,7 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
     no_runner(monkeypatch)
     monkeypatch.setattr(queue, "gpus", lambda: 2)
     monkeypatch.setattr(queue_times, "starts_in", starts)
+    monkeypatch.setattr("gputui.tui.commands.queue.since", partial(since, now=BEGAN + 60))
     made = [waiting(name, visible="free:2" if name == "two" else "free:1") for name in ("one", "two", "three", "four")]
     for number, run in enumerate(made):
         entry = replace(entries.add(run), queued_at=BEGAN + number, group="cnn")

@@ -9,7 +9,6 @@ import contextlib
 import shutil
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ...engine.files.values import mapping, to_json
 from ...engine.queue import entries, entry_changes, free_devices, queue_settings
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
+from ...engine.units import since
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
 from ..reading import queue, queue_times
 
@@ -218,14 +218,14 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
-    """Return the time since which a run has run (`since 14:05`), or about when a waiting run starts, `unknown` if that
-    is not known.
+    """Return the time since which a run has run (`since 14:05`, or with its day), or about when a waiting run starts,
+    `unknown` if that is not known.
 
     Empty for a run that is held or that Slurm starts, and in a queue that is paused. `starts` has the seconds until the
     waiting runs start, by id.
     """
     if entry.run not in starts:
-        return time.strftime("since %H:%M", time.localtime(entry.started_at or 0))
+        return since(entry.started_at or 0)
     if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
         return ""
     return queue_times.when_text(starts[entry.run]) or "unknown"
