@@ -18,7 +18,7 @@ from gputui.tui.drawing import tune_leaderboard as leaderboard
 from gputui.tui.drawing.live import head, waiting
 from gputui.tui.drawing.rows import Row, gauge, length, plain
 from gputui.tui.reading.queue_places import Waiting
-from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
+from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, Instance
 from gputui.tui.reading.run.series import Line
 from gputui.tui.reading.run.snapshot import Snapshot
 
@@ -305,6 +305,16 @@ def test_what_is_noteworthy_of_a_gpu() -> None:
     assert rows(processes=(other,), training=True) == ["warn: also   p2 1.0 GiB"]
     assert rows(processes=(hidden,), training=True) == [], "it may belong to the run"
     assert [len(rows(slowed={"power": share, "heat": 0.0})) for share in (0.0099, 0.01)] == [0, 1]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(61, 3), (60, 2), (47, 2), (46, 1), (31, 0)])
+def test_the_memory_of_an_instance_is_shown_as_a_whole_or_not_at_all(width: int, shown: int) -> None:
+    used = (1.0, 10.0, 0.5)
+    gpu = Gpu(0, mig=tuple(Instance(n * 1024**3, 20.0 * 1024**3) for n in used))
+    said = ["MIG    3 instances", "  1.0/20.0 GiB", "  10.0/20.0 GiB", "  0.5/20.0 GiB"]
+    noteworthy = gpu_details.noteworthy_rows(gpu, width, 9, PLAIN)
+    assert plain(noteworthy[0]) == "".join(said[: 1 + shown])
+    assert plain(noteworthy[0]) in [plain(row) for row in gpu_details.whole(gpu, width, 20, PLAIN)]
 
 
 def test_a_share_of_zero_is_shown_and_a_gauge_never_exceeds_what_is_used() -> None:

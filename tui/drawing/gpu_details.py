@@ -44,9 +44,8 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return the rows of a GPU that show something noteworthy, at most `height`, the most important first."""
     activity, *rest = _rows(gpu, width)
-    rows = [
-        row for row, tells in (*_alarms(gpu), *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells
-    ]
+    alarms = [_narrow(row, width) for row in _alarms(gpu)]
+    rows = [row for row, tells in (*alarms, *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells]
     return rows[:height]
 
 
@@ -208,7 +207,8 @@ def _instances(gpu: Gpu) -> Row:
         return [("on, no instances", "warn")]
     row: Row = [(f"{count} instance{'s' if count > 1 else ''}", "value")]
     for instance in gpu.mig or ():
-        row.append((f"  {gibibytes(instance.memory_used_bytes)}/{gibibytes(instance.memory_total_bytes)} GiB", "value"))
+        memory = f"{gibibytes(instance.memory_used_bytes)}/{gibibytes(instance.memory_total_bytes)} GiB"
+        row += [("  ", "label"), (memory, "value")]
     return row
 
 
