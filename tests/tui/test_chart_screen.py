@@ -68,9 +68,7 @@ async def test_the_keys_of_a_chart_change_its_axis_scale_smoothing_and_the_chart
         app.push_screen(screen)
         await wait_for(pilot, "2/3")
         assert row(pilot, 0).endswith("busy  r1 a title of several words                2/3  [ before  ] next")
-        assert row(pilot, -3).strip() == (
-            "left and right move the cursor, which shows the values; ctrl+k and - choose a part of the axis"
-        )
+        assert row(pilot, -3).strip() == ("left and right move the cursor, which shows the values; ctrl+k and - zoom")
         assert row(pilot, -2).strip() == "the foot in 118 cells"
         for key, axis in (("a", "epoch"), ("a", "time"), ("a", "step"), ("a", "epoch")):
             await pilot.press(key)

@@ -184,7 +184,7 @@ class ChartScreen(AppScreen):
     def _values(self, width: int, _height: int) -> list[Row]:
         if self.view.cursor is None:
             left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
-            parts = f"{self.app.key('zoom_in')} and {self.app.key('zoom_out')} choose a part of the axis"
+            parts = f"{self.app.key('zoom_in')} and {self.app.key('zoom_out')} zoom"
             return [[(f"{left} and {right} move the cursor, which shows the values; {parts}", "label")]]
         return cursor.rows(self.chart.plot, self.view.cursor, self.chart.cell, width, self.glyphs)
 

@@ -49,7 +49,7 @@ HEADS: dict[Group, str] = {
 }  # fmt: skip
 ARRIVE_SECONDS = 0.3  # the longest wait for all groups before the first list is shown
 PYTHON = ".py"  # a program, which is no preset
-PLACEHOLDER = "type to filter, or a path; tab completes it"
+PLACEHOLDER = "type to filter, or a path; tab completes the path, or goes to the list"
 
 
 class PresetList(OptionList):
@@ -66,7 +66,11 @@ class OpenInput(Input):
         keys.bind("field_up", "screen.move('cursor_up')", show=False, meaning="the file before"),
         keys.bind("field_page_down", "screen.move('page_down')", show=False),
         keys.bind("field_page_up", "screen.move('page_up')", show=False),
-        keys.bind("complete", "screen.complete"),
+        keys.bind(
+            "complete",
+            "screen.complete",
+            meaning="complete the path; without a path, go to the list, where a preset is duplicated or deleted",
+        ),
     ]
 
 
