@@ -88,7 +88,8 @@ class SweepLoop:
                 self._train(SEARCH)
                 self._end_search()
             self._plan_proof()
-            self._train(PROOF)
+            if sweep_groups.groups(self._sweep.trials, PROOF):
+                self._train(PROOF)
         except (BaselineFailed, OSError):
             self._stop_trials()
             # Another machine may have what is missing on this one.

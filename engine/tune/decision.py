@@ -91,11 +91,12 @@ class Deciding:
     def _is_kept(self, settings: Settings, reason: str) -> bool:
         """Compare the settings in pairs of trials with the preset. Return True if the pairs prove their gain.
 
-        `reason` is recorded with the comparison. If the pairs do not decide it, the settings are stored as unproved.
-        The same happens, without a trial, if there is no time for two pairs.
+        `reason` is recorded with the comparison. If the pairs do not decide it, the settings are stored as unproved,
+        unless what the pairs have gained would not be worth it. The same happens, without a trial, if there is no time
+        for two pairs.
         """
         comparison = self._compare(settings, reason) if self._pairs_in_time else None
-        if comparison is None or comparison.decision == "undecided":
+        if comparison is None or (comparison.decision == "undecided" and _seems_faster(comparison)):
             self._search.unproved = self._search.unproved or dict(settings)
         return comparison is not None and comparison.decision == "kept"
 
@@ -233,6 +234,10 @@ class Deciding:
         record.changes_kept = dict(comparison.changes)
         record.gain_total = 1 + (comparison.gain or 0.0)
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
+
+
+def _seems_faster(comparison: Comparison) -> bool:
+    return comparison.gain is None or comparison.gain >= significance.LEAST_GAIN
 
 
 # ---- settings nearer to the preset ---------------------------------------------------------------

@@ -191,12 +191,11 @@ REFUSED = {
         "-o saves the preset with the number of runs on a GPU that pays: it needs --copies",
     "scaling --preset quickstart --copies 2 -o a.yaml":
         "-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out",
-    "scaling --preset quickstart --replicas 0":
-        "--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not '0'",
-    "scaling --preset quickstart --replicas 2,1025":
-        "--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not '2,1025'",
-    "scaling --preset quickstart --replicas a":
-        "--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not 'a'",
+    **{
+        f"scaling --preset quickstart --replicas {words}":
+            f"--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not '{words}'"
+        for words in ("0", "2,1025", "a")
+    },
     "scaling --preset quickstart --copies 17":
         "--copies takes numbers of copies from 1 to 16, such as 1,2,4, not '17'",
     "sweep": "name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest",

@@ -283,7 +283,7 @@ def test_more_pairs_are_measured_only_of_what_seems_faster(
     found = searched(tmp_path / "p", asked("xla=false", only=["xla"], largest_batch=None, minutes=60), uneven)
     (comparison,) = found["comparisons"]
     assert (len(comparison.trials), comparison.decision) == (trials, decision)
-    assert found["search"].unproved == ({} if decision == "kept" else {"compile.xla": True})
+    assert found["search"].unproved == {}, "pairs that are slower in the middle do not seem faster"
 
 
 @pytest.mark.parametrize(

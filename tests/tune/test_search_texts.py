@@ -269,6 +269,13 @@ def test_the_limits_of_a_search_in_its_report() -> None:
 
 # ---- results ----------------------------------------------------------------------------------------
 
+FASTER_BUT_WORSE: dict[str, Any] = {
+    "before_speed": 100.0, "best_speed": 150.0, "best": XLA | CACHE, "candidates": [
+        {"settings": XLA, "tried": XLA, "decision": "kept", "samples_per_second": 120.0},
+        {"settings": XLA | CACHE, "tried": CACHE, "decision": "kept", "samples_per_second": 150.0},
+    ],
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("search", "more", "gain", "in_all"),
@@ -284,6 +291,9 @@ def test_the_limits_of_a_search_in_its_report() -> None:
             {"changes": CACHE, "decision": "kept", "gain": 9.0}, {"changes": XLA, "decision": "kept", "gain": 0.4,
              "spread": 0.1}]}, 0.5, (0.4, 0.1, True)),
         ({"before_speed": 100.0, "best_speed": 150.0}, {"gain_total": 1.4, "comparisons": []}, 0.5, (0.5, None, False)),
+        # The fastest settings are not chosen: nothing is, or slower ones.
+        (FASTER_BUT_WORSE, {}, 0.5, (None, None, False)),
+        (FASTER_BUT_WORSE | {"unproved": XLA}, {}, 0.5, (pytest.approx(0.2), None, False)),
     ],
 )  # fmt: skip
 def test_the_gain_so_far_and_in_all(search: dict[str, Any], more: dict[str, Any], gain: Any, in_all: Any) -> None:

@@ -268,7 +268,8 @@ def budget(asked: Request) -> str:
     if asked.kind == "loop":
         more = 2 * asked.repeats
         text = f"at first {text}; {more} trials ({_minutes(more * each)}) for each further remedy"
-        return text + (f", at most {_minutes(asked.limit_seconds)} in total" if asked.limit_seconds else "")
+        limit = f"; none is begun that would end after {_minutes(asked.limit_seconds)}" if asked.limit_seconds else ""
+        return text + limit
     return text
 
 

@@ -298,10 +298,15 @@ def in_all(data: Record) -> tuple[float | None, float | None, bool]:
     """Return the gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have
     proved it.
 
-    Without a proof the gain is that of the best settings in the trials so far, None if there is none, and the spread is
-    None.
+    Without a proof the gain is that of the chosen settings in the trials so far, None if there is none, and the spread
+    is None.
     """
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:
         return proved[-1].gain, proved[-1].spread, True
-    return gain_so_far(data), None, False
+    search, taken = search_of(data), chosen(data)
+    if not is_decided(data) or search.best.items() <= taken.items():
+        return gain_so_far(data), None, False
+    alike = [each for each in search.candidates if is_chosen(each, data) and not each.without_input]
+    speeds = [each.samples_per_second for each in alike if each.samples_per_second]
+    return (speeds[-1] / search.before_speed - 1 if speeds and search.before_speed else None), None, False
