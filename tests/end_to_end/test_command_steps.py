@@ -263,6 +263,22 @@ def test_a_signal_for_the_command_is_passed_on_to_the_program(name: str, leased:
     assert capfd.readouterr().err.splitlines()[2:] == ["on GPU 1, 0", "GPU 1 is still in use"]
 
 
+def test_a_reason_to_wait_is_told_once_until_it_changes(
+    leased: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Printed
+) -> None:
+    reasons = ["one", "one", "other", "other", "one"]
+
+    def choose(*_given: Any, **_named: Any) -> Any:
+        if reasons:
+            raise NotFree(reasons.pop(0))
+        return [SimpleNamespace(number="0", uuid="GPU-0")], ["lease"]
+
+    monkeypatch.setattr(free_gpus, "choose", choose)
+    assert cli.run(["lease", "--wait", "1", "true"]) == 0
+    assert capfd.readouterr().err.splitlines()[:4] == ["waiting: one", "waiting: other", "waiting: one", "on GPU 0"]
+    assert leased.count("waits 5.0") == 5
+
+
 @pytest.mark.usefixtures("leased")
 def test_ctrl_c_is_left_to_the_program_which_gets_it_from_the_terminal_too() -> None:
     script = "trap 'exit 9' INT; for i in 1 2 3; do kill -INT $PPID; sleep 0.01; done; exit 3"

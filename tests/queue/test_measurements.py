@@ -15,7 +15,7 @@ from gputui.engine.leases import free_gpus
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import adding, entries, entry_changes, jobs, start
+from gputui.engine.queue import adding, entries, entry_changes, jobs, queue_settings, start
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED
 from gputui.engine.runs import RunError
@@ -117,7 +117,27 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["next"] for line in lines] == [any_one.id, named.id]
     assert cli.run(("gpus",)) == 0
-    assert any_one.id in capsys.readouterr().out.splitlines()[1]
+    assert capsys.readouterr().out.splitlines()[1].endswith(any_one.name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [("", "WWW"), ("never: [1]", "O-O"), ("most: 2", "OOO"), ("most: 3", "WWW"), ("never: [0, 1, 2]", "---")],
+)
+def test_what_the_settings_of_the_queue_forbid_is_not_started_next(
+    settings: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    wide, one = waiting(visible="free:3"), waiting(visible="free:1")
+    add(wide, one)
+    queue_settings.path().parent.mkdir(parents=True)
+    queue_settings.path().write_text(settings)
+    boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(3)]
+    monkeypatch.setattr(free_gpus, "read", lambda: boxes)
+    assert cli.run(("gpus", "--json")) == 0
+    names = {wide.id: "W", one.id: "O", None: "-"}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "".join(names[line["next"]] for line in lines) == expected
 
 
 def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,14 @@ def test_several_runs_that_are_moved_keep_their_order(four: list[Run], said: Sai
         assert [name for name in order() if name != "three"] == [name for name in expected if name != "three"], words
 
 
+def test_of_several_runs_those_are_named_that_were_changed_before_one_was_refused(four: list[Run], said: Said) -> None:
+    one, two, three, _ = four
+    assert said("queue", "rm", "one", "three", "two", code=WRONG).splitlines() == [
+        f"{one.name} is taken out of the queue", f"{three.name} has begun; gputui stop {three.name} stops it",
+    ]  # fmt: skip
+    assert (entries.read(one.id) is None, entries.read(two.id) is None) == (True, False)
+
+
 def test_a_name_must_mean_one_queued_run(four: list[Run], said: Said) -> None:
     one, two, *_ = four
     ids = ", ".join(sorted(run.id for run in four)[:3])

@@ -49,7 +49,10 @@ def show_gpus(as_json: bool) -> None:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
         return
     if following:
-        rows = [(*_row(gpu), following.get(gpu.uuid, "")) for gpu in gpus]
+        from ...engine.queue.entries import name_of  # only if something is queued
+
+        names = {uuid: name_of(run) for uuid, run in following.items()}
+        rows = [(*_row(gpu), names.get(gpu.uuid, "")) for gpu in gpus]
         show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
     else:
         show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
@@ -58,12 +61,12 @@ def show_gpus(as_json: bool) -> None:
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
-    """Return the id of the first waiting run or measurement that could use each GPU, by the GPU's UUID. A GPU for which
-    none waits is left out.
+    """Return the id of the first waiting run or measurement that the queue could start on each GPU, by the GPU's UUID.
+    A GPU for which none waits, and one that the queue's settings leave to others, is left out.
     """
     if not any_entry():
         return {}
-    from ...engine.queue import entries, free_devices  # only if something is queued
+    from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
 
     seen = [
         free_devices.Device(
@@ -71,10 +74,14 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
         )
         for gpu in gpus
     ]
+    settings, at_once = queue_settings.read(), free_devices.shown_at_once(seen)
+    allowed = free_devices.allowed(seen, settings)
     following: dict[str, str] = {}
     for entry in entries.all_entries():
-        if entry.state == "waiting" and not entry.is_of_slurm:
-            for device in free_devices.usable(entry, seen):
+        devices, number = free_devices.usable(entry, allowed), free_devices.count(entry, at_once)
+        can_start = number <= min(len(devices), settings.most or number)
+        if entry.state == "waiting" and not entry.is_of_slurm and can_start:
+            for device in devices:
                 following.setdefault(device.name, entry.run)
     return following
 
@@ -148,6 +155,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
         raise Refused(
             f"{choice.kind} cannot be leased: this process may use {len(wish.names)} such; gputui gpus lists all"
         )
+    last = ""
     while True:
         try:
             chosen, leases = free_gpus.choose(wish, os.path.basename(command[0]), tell=complain)
@@ -155,7 +163,9 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
         except NotFree as fault:
             if not wait:
                 raise Refused(f"{fault}\n--wait starts when that has changed") from None
-            complain(f"waiting: {fault}")
+            if str(fault) != last:
+                complain(f"waiting: {fault}")
+                last = str(fault)
             time.sleep(WAIT_SECONDS)
     complain(f"on GPU {', '.join(gpu.number for gpu in chosen)}")
     try:

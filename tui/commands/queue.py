@@ -245,14 +245,19 @@ _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
 
 def change(verb: str, names: Sequence[str]) -> None:
     """Apply `verb` (a key of _CHANGES) to each of the named runs in the queue. Several runs that are moved to the top
-    keep their order.
+    keep their order. If one is refused, those before it are changed, and named.
     """
     act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
-    for name in reversed(ids) if verb in ("top", "down") else ids:
-        act(name)
-    for name in ids:
-        print(f"{entries.name_of(name)} {done}")
+    changed = set[str]()
+    try:
+        for name in reversed(ids) if verb in ("top", "down") else ids:
+            act(name)
+            changed.add(name)
+    finally:
+        for name in ids:
+            if name in changed:
+                print(f"{entries.name_of(name)} {done}")
 
 
 def _queued(name: str) -> str:
