@@ -112,7 +112,7 @@ def _extends(tree: Mapping[str, Located]) -> Located | None:
 
 
 def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
-    """Return the file that the preset `path` extends.
+    """Return the file that the preset `path` extends: the shipped preset if it is the user's and extends its own name.
 
     `chain` has the files that lead to `path` by `extends`. Raises YamlFault for a circle or too long a chain.
     """
@@ -121,7 +121,8 @@ def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
     if len(chain) >= MAX_CHAIN:
         raise YamlFault(f"more than {MAX_CHAIN} presets extend one another", base.line, "extends")
     try:
-        return find(base.value, beside=path.parent)
+        file, shipped = find(base.value, beside=path.parent), SHIPPED / f"{base.value}.yaml"
+        return shipped if file.resolve() == path.resolve() and shipped.is_file() else file
     except PresetError as fault:
         problem = fault.problems[0]
         raise YamlFault(f"{shorten(base.value)}: {problem.message}", base.line, "extends") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,14 @@ def test_extends_in_a_circle_is_told_with_the_way(tmp_path: Path) -> None:
 def test_extends_of_itself_is_told(tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml", "extends: ./a.yaml\n")
     assert ":1: extends: extends itself" in problem(path)
+
+
+def test_a_preset_of_the_user_extends_the_shipped_one_of_its_name(home: Path) -> None:
+    shipped = presets.resolve("quickstart").options.train
+    write(presets.user_folder() / "quickstart.yaml", "extends: quickstart\ntrain: {epochs: 3}\n")
+    assert presets.resolve("quickstart").options.train == replace(shipped, epochs=3)
+    write(presets.user_folder() / "mine.yaml", "extends: mine\n")
+    assert "extends itself" in problem("mine")
 
 
 def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:
