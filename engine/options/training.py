@@ -296,7 +296,8 @@ class Train(Group):
         "in parts, too",
         hurts="smaller parts use a GPU less well; takes memory for one more value per weight; without batch "
         "normalization and dropout the result is that of the whole batch except for rounding: batch normalization "
-        "uses the means of each part, and dropout draws other numbers; not with a train_step of your own",
+        "uses the means of each part, and dropout draws other numbers; with embeddings, Adam and other optimizers that "
+        "square gradients take other steps (docs/gpu.md); not with a train_step of your own",
         unit="parts",
         ge=1,
         le=10_000,
