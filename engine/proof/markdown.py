@@ -163,12 +163,8 @@ def _ablation(data: Record) -> Iterator[str]:
         return
     yield f"## Without input\n\n{escaped(capital(proof_sentences.input_cost(ablation)))}."
     yield trials_table(ablation.trials, {"a": "as it is", "b": "one repeated batch"})
-    stages = [
-        [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
-        for stage in ablation.stages
-    ]
-    if stages:
-        yield Table(["input stage", "operation", "ms per batch", "in parallel"], stages).markdown()
+    if ablation.stages:
+        yield trial_tables.input_stages(ablation.stages).markdown()
 
 
 def _profile(data: Record) -> Iterator[str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import figures
+from ..diagnosis.measurements import stage_ms
 from ..text_table import Code, Table
-from ..units import NONE, change, spread, times
+from ..units import NONE, amount, change, spread, times
 from . import proof_sentences, scaling_sentences
 from .record import Comparison, Record
 from .trial import Trial
@@ -120,3 +121,25 @@ def remedies(diagnosis: Mapping[str, Any]) -> Table:
         what = settings(remedy["changes"]) or "(advice)"
         rows.append([what, remedy["reason"] + learns, at_most(remedy.get("expected_gain"))])
     return Table(["remedy", "reason", "expected"], rows)
+
+
+def input_stages(stages: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of the stages of the input pipeline from its source to its end, of which the slowest is marked.
+
+    Each has its time from one batch to the next in milliseconds, which takes its parallel calls into account.
+    """
+    times = [stage_ms(stage) for stage in stages]
+    slowest = max((time for time in times if time), default=None)
+    rows = [
+        [
+            stage["name"],
+            stage.get("op") or NONE,
+            amount(time),
+            str(stage.get("parallelism") or NONE),
+            amount(stage.get("ms_per_batch")),
+            "slowest" if slowest and time == slowest else "",
+        ]
+        for stage, time in zip(stages, times, strict=True)
+    ]
+    head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
+    return Table(head, rows, right=(2, 3, 4))

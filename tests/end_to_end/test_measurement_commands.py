@@ -150,6 +150,17 @@ def test_what_comes_next_after_a_search_depends_on_what_was_saved(
         assert "next" not in "".join(said(capsys)[0])
 
 
+@pytest.mark.parametrize("state", ["stopped", "crashed", "failed", "done"])
+def test_a_sweep_that_has_ended_early_names_the_command_that_goes_on(
+    home: Path, done: list[Any], capsys: Printed, state: str
+) -> None:
+    """One that has failed says what is wrong with it."""
+    written = made(home, "sweep", state=state)
+    proof.run_proof(replace(asked(), kind="sweep"), as_json=False, anyway=True)
+    goes_on = f"gputui sweep --resume {written.id} goes on with it" in said(capsys)[0]
+    assert goes_on is (state in ("stopped", "crashed"))
+
+
 WORSE = {"limits": asdict(Limits()), "losses": [{"settings": {}, "decision": "worse"}]}
 
 

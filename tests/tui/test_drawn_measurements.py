@@ -50,6 +50,16 @@ def search(**fields: Any) -> Record:
 # ---- proofs ------------------------------------------------------------------------------------------------------
 
 
+def test_a_head_says_that_the_time_was_used_up_also_where_that_takes_a_line_more() -> None:
+    late = {"state": "stopped", "ended_because": "the time budget of 2 min left 1 of 6 trials of the proof untrained"}
+    heads = (proof.head(record(**fields), PROOF["started_t"], 60, PLAIN) for fields in (late, late | OTHER_REASON))
+    said = [" ".join(text(head).split()) for head in heads]
+    assert ["untrained" in each for each in said] == [True, False], "another reason only where there is room for it"
+
+
+OTHER_REASON = {"ended_because": "what ended it is told in words of which some are left untrained"}
+
+
 def test_the_heads_of_proofs_of_each_kind_and_state(snapshot: Drawn) -> None:
     started: float = PROOF["started_t"]
     undecided = PROOF["comparisons"][0] | {"decision": "undecided"}

@@ -209,6 +209,8 @@ def _to_its_end(
     if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
+    elif data.kind in ("sweep", "scaling") and data.state in ("stopped", "crashed"):
+        _say(f"gputui {data.kind} --resume {proof.id} goes on with it", quiet)
     elif data.changes_kept and not saved:
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", quiet)
     return _code(data, presses)

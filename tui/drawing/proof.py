@@ -146,7 +146,8 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     if final and because.startswith(final):  # it also says what to do
         final, because = because, ""
     more = f"; {because}" if because else ""
-    lines = wrapped(ended + more if len(ended + more) <= width else ended, width, glyphs, SENTENCE)
+    is_short = len(ended + more) <= width or because.startswith(proof_sentences.OUT_OF_TIME)
+    lines = wrapped(ended + more if is_short else ended, width, glyphs, SENTENCE)
     return [*([(line, "title")] for line in lines), *([(line, "label")] for line in wrapped(final, width, glyphs))]
 
 

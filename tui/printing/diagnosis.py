@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.diagnosis import label
-from ...engine.diagnosis.measurements import stage_ms
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileReport
 from ...engine.profile.xprof_tables import InputTime, Operation
-from ...engine.text_table import Table
 from ...engine.trials import trial_tables
-from ...engine.units import NONE, amount, counted, share, size
+from ...engine.units import amount, counted, share, size
 from ..base.errors import clean
 from .plain_tables import show_table
 
@@ -37,21 +35,7 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
 
     Each has its time from one batch to the next in milliseconds, which takes its parallel calls into account.
     """
-    times = [stage_ms(stage) for stage in stages]
-    slowest = max((time for time in times if time), default=None)
-    rows = [
-        [
-            stage["name"],
-            stage.get("op") or NONE,
-            amount(time),
-            str(stage.get("parallelism") or NONE),
-            amount(stage["ms_per_batch"]),
-            "slowest" if slowest and time == slowest else "",
-        ]
-        for stage, time in zip(stages, times, strict=True)
-    ]
-    head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
-    show_table(Table(head, rows, right=(2, 3, 4)))
+    show_table(trial_tables.input_stages(stages))
 
 
 # ---- a profile ------------------------------------------------------------------------------------
