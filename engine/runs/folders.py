@@ -191,7 +191,8 @@ def find(text: str) -> Run:
     if text in all_folders.closed:
         raise RunError(f"{runs_folder() / text} cannot be read: {all_folders.closed[text]}")
     if not runs:
-        raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
+        none = f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart"
+        raise RunError(str(all_folders) or none)
     if not text:
         raise RunError("name a run, or latest; gputui runs lists them")
     if text == "latest":

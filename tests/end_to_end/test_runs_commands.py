@@ -11,11 +11,12 @@ from pathlib import Path
 
 import click
 import pytest
+from gputui.engine import runs
 from gputui.engine.files import run_numbers, writing
 from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
-from gputui.engine.runs import Run, RunError, all_runs, part_of_sweep, titles
+from gputui.engine.runs import Run, RunError, all_runs, folders, part_of_sweep, titles
 from gputui.engine.runs.titles import record
 from gputui.engine.system import locks
 from gputui.tui import cli
@@ -184,6 +185,16 @@ def test_without_runs_the_command_that_makes_one_is_named(home: Path, capsys: py
         made = "No runs so far; gputui --preset quickstart makes the first.\n"
         assert said(capsys, "runs", *words) == (made, ""), words
     assert said(capsys, "runs", "--json") == ("", "")
+
+
+def test_a_folder_of_runs_that_cannot_be_read_is_not_called_empty(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "survey", lambda: folders.Survey([], {".": "Permission denied"}))
+    monkeypatch.setattr(runs, "survey", folders.survey)
+    closed = f"left out, as gputui cannot read it: {home / 'runs'} (Permission denied)\n"
+    assert said(capsys, "runs") == ("", closed)
+    assert said(capsys, "logs", code=WRONG) == ("", closed)
 
 
 def test_the_first_damaged_run_is_named_and_the_others_are_counted(

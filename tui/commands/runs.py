@@ -40,7 +40,7 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
         listing.show(chosen)
     elif entries:
         print("No run matches; gputui runs without filters lists all.")
-    else:
+    elif not survey.closed:
         print("No runs so far; gputui --preset quickstart makes the first.")
 
 
