@@ -95,18 +95,18 @@ class Deciding:
         unless what the pairs have gained would not be worth it. The same happens, without a trial, if there is no time
         for two pairs.
         """
-        comparison = self._compare(settings, reason) if self._pairs_in_time else None
+        comparison = self._compare(settings, reason) if self._pairs_in_time(settings) else None
         if comparison is None or (comparison.decision == "undecided" and _seems_faster(comparison)):
             self._search.unproved = self._search.unproved or dict(settings)
         return comparison is not None and comparison.decision == "kept"
 
-    @property
-    def _pairs_in_time(self) -> bool:
-        """True if there is time for the smallest number of pairs that can prove a gain.
+    def _pairs_in_time(self, settings: Settings) -> bool:
+        """Return True if there is time for the smallest number of pairs that can prove a gain.
 
-        It is also true if the first pairs were measured before the search was resumed.
+        It is also true if the first pair of these settings was measured before the search was resumed.
         """
-        return self._trials.knows_pairs or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
+        is_known = self._trials.remembers(with_changes(self._baseline, settings), "b", 1)
+        return is_known or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
 
     def keep_without_pairs(self, best: Best, started: Started) -> None:
         """Keep the best settings without a proof, as the preset itself runs out of memory and cannot be compared."""

@@ -180,7 +180,6 @@ def test_a_trial_is_measured_again_only_if_chance_may_have_ended_it(
     resumed = Site(tmp_path / "q", lambda options, before: Planted(), [row])
     resumed.trials.measure(preset, side, 1)
     assert len(resumed.bench.asked) == again, "also by a resumed search"
-    assert resumed.trials.knows_pairs is (side in ("a", "b"))
     for other in ((preset, side, 2), (preset, "x", 1), (presets.defaults(["batch_size=7"]), side, 1)):
         assert not resumed.trials.remembers(*other)
     assert not resumed.trials.remembers(preset, side, 1, seconds=2.0), "measured for another time"

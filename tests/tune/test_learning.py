@@ -256,7 +256,7 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
     pairs.clear()
     searcher, _ = searching(tmp_path / "q", asked(largest_batch=64), slow)
     searcher.run()
-    comparison = searcher.record.comparisons[0]
+    (comparison,) = searcher.record.comparisons
     assert (comparison.decision, len(comparison.trials)) == ("undecided", 7)
     assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
     assert "no time was left for further pairs" in comparison.why

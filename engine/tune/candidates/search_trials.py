@@ -90,11 +90,6 @@ class Trials:
             return left
         return min(left, SLOWEST * self.trial_seconds + plan.MOST_TIMES * self._bench.measure_seconds)
 
-    @property
-    def knows_pairs(self) -> bool:
-        """True if any trial of a pair has been measured, also before the search was resumed."""
-        return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
-
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
         """Return True if this trial has already been measured. The arguments are those of `measure`."""
         return _key(preset, side, repeat, seconds) in self._known
