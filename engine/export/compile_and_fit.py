@@ -196,8 +196,8 @@ def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: 
         script.blocks(extract("trainer/exported.py", "Profile"))
     if isinstance(run.max_minutes, int | float):
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
-    if run.checkpoint == "epoch" and options.workload.entry is not None:
-        script.blocks(extract("trainer/exported.py", "has_variables"))
+    if run.checkpoint != "off" and options.workload.entry is not None:
+        script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
@@ -267,8 +267,8 @@ def _checkpoint(script: Script, options: Options) -> None:
         weights = f'keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every})'
         why = "the weights alone; Keras resumes from epochs only"
         if options.workload.entry is not None:
-            weights = f"*([{weights}] if model.built or type(model).call is not keras.Model.call else [])"
-            why += ", and saves no model without `call`"
+            weights = f"*([{weights}] if saves_weights(model, train) else [])"
+            why += ", and saves no model whose `call` does not take the data"
         script.add(f"    {weights},", "run.checkpoint", why)
 
 

@@ -100,6 +100,16 @@ def has_variables(model: keras.Model, data: Any) -> bool:
     return bool(model.built)
 
 
+def saves_weights(model: keras.Model, data: Any) -> bool:
+    """Return True if Keras can save the model's weights after its first step, for which its `call` must take the data.
+
+    `data` are the batches of the fit.
+    """
+    if isinstance(data, keras.utils.PyDataset) and not model.built:
+        return type(model).call is not keras.Model.call
+    return has_variables(model, data)
+
+
 class OfBytes(keras.Model):
     """A model that takes inputs as bytes and converts them to floats, multiplied by `scale`, at the start of each
     step.

@@ -116,6 +116,24 @@ def test_a_model_gets_its_variables_from_the_type_of_its_data(capsys: pytest.Cap
     assert capsys.readouterr().out.startswith("WithoutCall gets its variables in the first step: ")
 
 
+def test_weights_are_saved_of_models_whose_call_takes_the_data() -> None:
+    class OfNine(keras.Model):  # type: ignore[misc]
+        """Its train_step gives its layers more than the data."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = keras.Sequential([keras.Input((9,)), keras.layers.Dense(1)])
+
+        def call(self, x: Any) -> Any:
+            return self.layer(x)
+
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(2)
+    pages = keras.utils.PyDataset()
+    assert [exported.saves_weights(made(), data) for made in (OfNine, WithoutCall)] == [False, False]
+    assert exported.saves_weights(keras.Sequential([keras.layers.Dense(1)]), data)
+    assert [exported.saves_weights(made(), pages) for made in (OfNine, WithoutCall)] == [True, False]
+
+
 def test_inputs_that_are_bytes_become_scaled_floats_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("train_step", "test_step"):
         monkeypatch.setattr(keras.Model, name, lambda self, data: data)
