@@ -33,7 +33,8 @@ class RateTest:
 
     `rates` and `losses` are the curve of the ramp, a value for each report of the training; a loss is None if it is not
     finite. `smoothed` is the smoothed curve up to the rate at which the loss diverges. `suggested` is the suggested
-    rate with its `reason`, None if there is none. `lowest_at` is the rate with the lowest smoothed loss.
+    rate with its `reason`, None if there is none. `lowest_at` is the rate with the lowest smoothed loss. `seed` is that
+    of the ramp, and the pairs have the next ones; None in a record of an earlier version.
 
     The pairs compare the preset's rate (side a) with the suggestion (side b), each pair with its own seed, after
     `samples` samples or `passes` passes. `gains` has the loss of side a divided by that of side b, minus 1, for each
@@ -42,6 +43,7 @@ class RateTest:
 
     settings: RateSettings
     before: float
+    seed: int | None = None
     ramp: list[Trial] = field(default_factory=list)
     rates: Sequence[float] = ()
     losses: Sequence[float | None] = ()

@@ -76,13 +76,15 @@ def titled(test: RateTest) -> list[tuple[str, Trial]]:
 
 
 def trial_rows(test: RateTest) -> list[list[str]]:
-    """Return the cells of the compared trainings, one text for each column of HEAD. Seeds are counted from that of the
-    ramp, which is 1.
-    """
+    """Return the cells of the compared trainings, one text for each column of HEAD."""
     return [
-        [trial.run, str(trial.repeat), f"{_rate(test, trial):g}", outcome(trial), units.amount(trial.loss_at_samples)]
+        [trial.run, _seed(test, trial), f"{_rate(test, trial):g}", outcome(trial), units.amount(trial.loss_at_samples)]
         for trial in test.trials
     ]
+
+
+def _seed(test: RateTest, trial: Trial) -> str:
+    return units.NONE if test.seed is None else str(test.seed + trial.repeat - 1)
 
 
 def outcome(trial: Trial) -> str:

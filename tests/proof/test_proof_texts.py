@@ -437,12 +437,14 @@ def test_the_losses_of_the_pairs_of_a_range_test(gains: list[float], decision: s
     assert rate_sentences.losses(test) == f"validation loss 0.25 instead of 0.5{text}"
 
 
-def test_the_trainings_of_a_range_test_have_their_rates() -> None:
-    test = RateTest(settings=RateSettings(), before=0.001, suggested=0.01, ramp=[trial("r")], trials=[
+def test_the_trainings_of_a_range_test_have_their_rates_and_seeds() -> None:
+    test = RateTest(settings=RateSettings(), before=0.001, suggested=0.01, seed=70, ramp=[trial("r")], trials=[
         trial("a", repeat=2, loss_at_samples=0.5), trial("b", "error", repeat=2, error="e")])  # fmt: skip
     assert [title for title, _ in rate_sentences.titled(test)] == ["the ramp", "rate 0.001", "rate 0.01"]
     assert rate_sentences.trial_rows(test) == [
-        ["01-a", "2", "0.001", "ok", "0.5"], ["01-b", "2", "0.01", "error: e", "-"]]  # fmt: skip
+        ["01-a", "71", "0.001", "ok", "0.5"], ["01-b", "71", "0.01", "error: e", "-"]]  # fmt: skip
+    test.seed = None
+    assert rate_sentences.trial_rows(test)[0][1] == "-", "a record of an earlier version"
 
 
 # ---- the time -----------------------------------------------------------------------------------------

@@ -106,11 +106,12 @@ def test_the_decision_is_that_of_the_pairs(
 def planted(
     path: Path, monkeypatch: pytest.MonkeyPatch, loss: Callable[[float, int], float | None], rate: float = 1e-3,
     inapplicable: str = "", minutes: float = 10.0, given: Sequence[str] = (), fails: float | None = None,
-    late: float | None = None,
+    late: float | None = None, broken: bool = False,
 ) -> tuple[Record, PlantedBench]:  # fmt: skip
     """A range test of quickstart with `rate`, whose trainings end with the loss that `loss` gives for rate and seed.
 
-    With the rate `fails` they run out of memory, and with `late` they have time for two epochs.
+    With the rate `fails` they run out of memory, and with `late` they have time for two epochs. `broken`: the first
+    step of the ramp gives weights that are not finite.
     """
 
     def leave(run: Run, options: Options, _given: Planted) -> None:
@@ -124,7 +125,8 @@ def planted(
         if train.schedule == "ramp":
             assert options.compile.steps_per_execution == 1
             assert (train.learning_rate, train.decay_rate, train.warmup_steps) == (10.0, 1e-7, 0)
-            for step, value in enumerate(losses, 1):
+            ended = None if broken else ended
+            for step, value in enumerate([None] if broken else losses, 1):
                 report = proving.progress(step, 1.0, Planted())
                 writer.emit(events.Progress(**vars(report) | {"window_loss": value}), t=1000 + step / 100)
         else:
@@ -203,6 +205,8 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
     record, bench = planted(tmp_path / "b", monkeypatch, lambda *_given: 0.5, minutes=0.2)
     assert (record.rate and record.rate.decision, record.changes_kept) == ("not judged", {})
     assert "give more --minutes" in proof_sentences.result(record)
+    with pytest.raises(BaselineFailed, match=r"^no loss of the ramp is a finite number: weights are not finite"):
+        planted(tmp_path / "d", monkeypatch, lambda *_given: 0.5, broken=True)
     with pytest.raises(BaselineFailed, match="your code has chosen the optimizer; let `build` return no optimizer"):
         planted(tmp_path / "c", monkeypatch, lambda *_given: 0.5, inapplicable="your code has chosen the optimizer")
 

@@ -44,7 +44,9 @@ class RangeTest:
         settings = request.rate or RateSettings()
         self._limit = 60 * settings.minutes
         self._trials = Trials(bench, earlier, lambda: record.elapsed, self._limit, duration.of_request(request))
-        self._test = record.rate = RateTest(settings=settings, before=self._preset.options.train.learning_rate)
+        self._test = record.rate = RateTest(
+            settings=settings, before=self._preset.options.train.learning_rate, seed=request.seed
+        )
         self._steps = settings.steps * self._preset.options.train.gradient_accumulation  # as many updates
 
     def run(self) -> None:
@@ -96,6 +98,8 @@ class RangeTest:
         if why := started.inapplicable.get(KEY):
             raise BaselineFailed(rate_sentences.inapplicable(why))
         self._read_curve(events_of(run, Progress))
+        if not test.rates and self._diverged(trial):
+            raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
         if not test.rates:
             raise BaselineFailed("the model keeps no running mean of its loss, so that the loss of a step is not known")
         return started
