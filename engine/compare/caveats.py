@@ -34,7 +34,7 @@ def caveats(
     """
     actual = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
-    batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
+    batches = [_global_batch(*run) for run in zip(options, results, started, strict=True)]
     sentences = (
         _baseline(results[0], states[0]),
         _workload(with_options),
@@ -137,15 +137,17 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
     return "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"
 
 
-def _global_batch(options: Options, result: Figures) -> float | None:
+def _global_batch(options: Options, result: Figures, started: Started | None) -> float | None:
     """Return the number of samples in a step over all replicas. None if it is not known.
 
-    It is read from the result. The option input.batch_size, the number of one replica, is used only if there is one
-    replica.
+    It is read from the result. Of a user's own code without a result, the trainer has told it. Else the option
+    input.batch_size, the number of one replica, is used if there is one replica.
     """
     batch_of_result = result.get("global_batch_size")
     if batch_of_result is not None:
         return batch_of_result
+    if options.get("workload.entry") and started is not None:
+        return started.global_batch_size
     batch = number(options.get("input.batch_size"))
     return batch if options.get("strategy.kind") in ONE_REPLICA else None
 

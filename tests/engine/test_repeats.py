@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.compare import comparison
+from gputui.engine.compare import caveats, comparison
 from gputui.engine.compare.baseline import LineUp
 from gputui.engine.compare.same_code import CodeRow
 from gputui.engine.runs import Run, run_cluster
+from gputui.engine.runs.events import Started
+from gputui.engine.runs.parsing import recalled
 
 from tests.support import recorded
 
@@ -110,3 +112,16 @@ def test_the_noise_of_a_share_is_in_points_and_of_other_figures_a_share_of_the_s
         assert row.changes[0] is None
         assert row.changes[1:] == pytest.approx(changes)
     assert [speed.exceeds_noise(place) for place in range(3)] == [None, False, False]
+
+
+@pytest.mark.parametrize(("entry", "batch"), [("train.py:build", 32.0), (None, 64.0)])
+def test_the_batch_of_own_code_without_a_result_is_that_which_its_trainer_has_told(
+    entry: str | None, batch: float
+) -> None:
+    options = {"workload.entry": entry, "input.batch_size": 64, "strategy.kind": "single"}
+    begun = recalled({"t": 1.0, "type": "started", "global_batch_size": 32})
+    assert isinstance(begun, Started)
+    ended = {"global_batch_size": 128.0}
+    notes = caveats.caveats([options, options], [{}, ended], ["running", "ok"], [begun, begun])
+    expected = f"the global batch sizes differ ({batch:.0f}, 128 samples): a step is not the same amount of work"
+    assert expected in notes
