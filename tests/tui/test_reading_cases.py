@@ -150,6 +150,18 @@ def test_a_reader_has_the_log_and_follows_its_run_into_a_renamed_folder(home: Pa
     assert reader.run.path == renamed
 
 
+@pytest.mark.parametrize(
+    ("outcome", "pid", "seen"), [("ok", None, "ok"), (None, None, "crashed"), (None, os.getpid(), None)]
+)
+def test_the_end_of_a_run_is_read_at_once_as_it_is_no_state_of_the_past(
+    home: Path, outcome: Any, pid: int | None, seen: str | None
+) -> None:
+    reader = RunReader(recorded.write(home, gpus=0, seconds=20, outcome=outcome, engine_pid=pid))
+    while reader.poll():
+        assert reader.picture.reading
+    assert (reader.picture.snapshot.outcome, reader.picture.reading) == (seen, False)
+
+
 def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
     run = recorded.write(home, gpus=0, seconds=20, outcome="ok")
     run.file("result.json").unlink()

@@ -218,7 +218,7 @@ class RunReader:
         self._store.feed(fresh)
         self._onward.take(fresh)
         self._log.poll()
-        behind = self._replay is None and self._follower.behind
+        behind = self._replay is None and (self._follower.behind or (bool(fresh) and self._end_is_due()))
         now = self._replay.now() if self._replay else self._clock()
         snapshot = self._store.snapshot(None if behind else now)
         if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
@@ -230,6 +230,12 @@ class RunReader:
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         self._sizes_at_end = self._sizes() if self.ended else ()
         return behind
+
+    def _end_is_due(self) -> bool:
+        """Return True if the run has ended, but its end has not been read: the follower holds it back until there is no
+        other event.
+        """
+        return not self.ended and not self.run.is_active
 
     def _sizes(self) -> tuple[int, ...]:
         """Return the sizes of the files of events. They grow after the end of the run if it was resumed meanwhile."""
