@@ -28,11 +28,11 @@ def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_ass
         return budget(request.of_change("input-heavy", ["steps_per_execution=16"]))
 
     assert duration.sure_trials(request.of_change("quickstart", ["steps_per_execution=16"], repeats=4)) == 8
-    start = "6 trials of about 10 s (assumed: input-heavy has not been trained here): about 1:02"
+    start = "6 trials of about 10 s (assumed: input-heavy has not been trained here lately): about 1:02"
     assert said().startswith(start)
     assert "longer where 20 steps take more than 5 s" in said(), "the time of a step is not known"
     recorded.write(home, name="20260921-100000-other", seconds=30, gpus=0)  # 12 s, half of it imports
-    assert "of about 12 s (assumed by the starts of other presets: input-heavy has not been trained here)" in said()
+    assert "of about 12 s (assumed by the starts of other presets: input-heavy has not been trained here lately)" in said()
     run = recorded.write(home, name="20260921-110000-input-heavy", seconds=30, gpus=0)
     assert f"(by the start and the steps of {run.id})" in said()
     write_proof(home)  # each of its trials took 12.4 s, with 5 s measured
@@ -69,7 +69,7 @@ def test_a_trial_takes_its_start_its_warm_up_and_its_steps(step: float, measured
 
 def test_times_of_another_machine_and_of_profiled_trials_do_not_count(home: Path) -> None:
     write_search(home, "20261126-150000-cnn", host="node7")
-    assert duration.trial_times("cnn").source == "assumed: cnn has not been trained here"
+    assert duration.trial_times("cnn").source == "assumed: cnn has not been trained here lately"
     write_search(home, "20261126-140000-cnn")
     assert duration.trial_times("cnn").source == "as in 20261126-140000-cnn"
     rows = ("a", "ok", 40.0), ("b", "ok", 8.0), ("b", "oom", 2.0)

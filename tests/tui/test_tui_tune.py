@@ -345,7 +345,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         assert not started  # nobody can have read the dialog yet
         monkeypatch.setattr(TuneDialog, "seen_after_seconds", 0.0)  # from here on it is read at once
         shown = await wait_for(pilot, "10 minutes: all changes (about 15) and the proof")
-        assert "assumed: quickstart has not been trained here" in " ".join(shown.replace("│", " ").split())
+        assert "assumed: quickstart has not been trained here lately" in " ".join(shown.replace("│", " ").split())
         await pilot.press("down", "space", "right", "right", "space", "right", "right", "space")
         await wait_for(
             pilot, "10 minutes: all changes (about 8) and the proof"
