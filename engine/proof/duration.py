@@ -95,7 +95,8 @@ def _assumed(preset_name: str) -> TrialTimes:
     starts = [(started, imported) for _, started, imported in islice(_starts(), LATEST)]
     by = " by the starts of other presets" if starts else ""
     started, imported = map(statistics.median, zip(*starts or [(STARTUP_SECONDS, IMPORT_SECONDS)], strict=True))
-    return TrialTimes(started + BESIDE_SECONDS, 0.0, f"assumed{by}: {preset_name} has not been trained here lately", imported)
+    source = f"assumed{by}: {preset_name} has not been trained here lately"
+    return TrialTimes(started + BESIDE_SECONDS, 0.0, source, imported)
 
 
 def _starts() -> Iterator[tuple[Run, float, float]]:

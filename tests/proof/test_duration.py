@@ -32,7 +32,8 @@ def test_the_time_is_that_of_earlier_measurements_of_the_preset_or_is_called_ass
     assert said().startswith(start)
     assert "longer where 20 steps take more than 5 s" in said(), "the time of a step is not known"
     recorded.write(home, name="20260921-100000-other", seconds=30, gpus=0)  # 12 s, half of it imports
-    assert "of about 12 s (assumed by the starts of other presets: input-heavy has not been trained here lately)" in said()
+    by_others = "assumed by the starts of other presets: input-heavy has not been trained here lately"
+    assert f"of about 12 s ({by_others})" in said()
     run = recorded.write(home, name="20260921-110000-input-heavy", seconds=30, gpus=0)
     assert f"(by the start and the steps of {run.id})" in said()
     write_proof(home)  # each of its trials took 12.4 s, with 5 s measured
