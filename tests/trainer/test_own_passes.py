@@ -282,6 +282,16 @@ def test_a_dataset_is_told_of_each_pass_once_and_of_those_before_it() -> None:
     assert data.seen[7:] == ["begin"]
 
 
+def test_a_dataset_of_evaluations_is_told_of_the_first_alone() -> None:
+    data = Pages()
+    loader = py_dataset.Loader(data, 3, alone=True, evaluates=True)
+    for number in (0, 1, 0):  # the stream is endless, and begins again in the next evaluation
+        assert loader.begin(number, skipped=0) == 3
+        for index in range(3):
+            loader.load(index)
+    assert data.seen == ["end", "begin", *[0, 1, 2] * 3]
+
+
 def test_a_dataset_is_told_of_passes_as_by_keras() -> None:
     theirs, ours = Pages(), Pages()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

@@ -7,6 +7,7 @@ loaded twice, and none in parallel unless the PyDataset allows it.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +29,13 @@ LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as i
 class Loader:
     """Loads batches of a PyDataset, and notifies it once of each pass, even if several streams reach the pass.
 
-    `batches` is the number of batches in a pass. `alone`: only one batch is loaded at a time.
+    `batches` is the number of batches in a pass. `alone`: only one batch is loaded at a time. `evaluates`: it is
+    notified of the first pass alone, so that what it keeps, and thereby its batches, are the same in each evaluation.
     """
 
-    def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
+    def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool, evaluates: bool = False) -> None:
         self._data, self._batches, self._alone = data, batches, alone
+        self._last = 0 if evaluates else math.inf  # the last pass of which it is notified
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
@@ -44,7 +47,7 @@ class Loader:
         The first `skipped` batches are not loaded. Returns the number of batches in the pass.
         """
         with self._lock:
-            while self._begun <= number:
+            while self._begun <= min(number, self._last):
                 self._end()
                 self._data.on_epoch_begin()
                 self._begun += 1
@@ -61,7 +64,7 @@ class Loader:
         return batch
 
     def _end(self) -> None:
-        if self._ended < self._begun:
+        if self._ended < min(self._begun, self._last):
             self._ended += 1
             self._data.on_epoch_end()
 
@@ -141,10 +144,12 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
     return workers(data) if calls == "auto" else min(int(calls), workers(data))
 
 
-def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
+def indexed(
+    data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model, evaluates: bool = False
+) -> Indexed:
     """Return the PyDataset as a stream. Its shapes follow from its first batches and from the model. Raises UserError.
 
-    `samples` is the number of samples in a pass, None if unknown.
+    `samples` is the number of samples in a pass, None if unknown. `evaluates`: its batches are for evaluations.
     """
     batches = data.num_batches
     if not batches:
@@ -153,7 +158,7 @@ def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, 
         )
     first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
     size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
-    loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1)
+    loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1, evaluates=evaluates)
     spec = opened_as(tf.nest.map_structure(_spec, *first), model)
     return Indexed(data, options, int(batches), samples, size, spec, loader)
 

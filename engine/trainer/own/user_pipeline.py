@@ -248,7 +248,7 @@ def _stream(
     if _are_arrays(data):
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
-        return indexed(data, options, given, returned.model)
+        return indexed(data, options, given, returned.model, evaluates=not trains)
     if (passes := passes_of(data, role)) is not None:
         steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
         return iterated(passes, role, options, replicas, given, steps, returned.model, report)
