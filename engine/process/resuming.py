@@ -100,11 +100,13 @@ def _with_copy(options: Options) -> Options:
 def preset_to_resume(run: Run) -> Preset:
     """Return the preset of a run that is not alive.
 
-    Raises RunError if the run cannot be resumed because it has completed or has no intact checkpoint. Raises
-    PresetError if its preset cannot be read.
+    Raises RunError if the run cannot be resumed because it has not begun, has completed or has no intact checkpoint.
+    Raises PresetError if its preset cannot be read.
     """
-    if run.state_without_queue(Liveness()) not in RESUMABLE:
-        raise RunError(f"{run.name} cannot be resumed: it has completed")
+    state = run.state_without_queue(Liveness())
+    if state not in RESUMABLE:
+        why = "has completed" if state == "ok" else f"is {run.state}; stop it before resuming it"
+        raise RunError(f"{run.name} cannot be resumed: it {why}")
     preset = presets.resolve(str(run.file("preset.yaml")))
     if not _has_whole_checkpoint(run):
         raise RunError(without_checkpoint(run))

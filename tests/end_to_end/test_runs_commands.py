@@ -430,8 +430,28 @@ def test_a_log_is_waited_for_while_its_run_starts(
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        run.file("engine.log").write_text("at last")
+        run.file("engine.log").write_text("at last\n")
 
     monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", sleep)
     assert said(capsys, "logs", run.id, "-f", code=1)[0] == "at last\n"
     assert slept == [0.0]
+
+
+def test_a_run_that_waits_in_the_queue_has_not_ended(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = three[1]
+    for name in ("engine.log", "events.jsonl", "telemetry.jsonl"):
+        run.file(name).unlink(missing_ok=True)
+    run.queue_file.parent.mkdir(exist_ok=True)
+    run.queue_file.write_text('{"state": "waiting"}')
+    refused = f"{run.name} cannot be resumed: it is waiting; gputui stop {run.name} takes it out of the queue\n"
+    assert said(capsys, "resume", run.id, code=WRONG) == ("", refused)
+    assert said(capsys, "history", run.id, code=WRONG) == ("", f"{run.name} has no figures so far\n")
+
+    def sleep(_seconds: float) -> None:
+        run.file("engine.log").write_text("at last\n")
+        run.queue_file.unlink(missing_ok=True)
+
+    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", sleep)
+    assert said(capsys, "logs", run.id, "-f", code=INTERRUPTED)[0] == "at last\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,8 @@ def test_what_is_written_where_and_why_not(
     lines, err = said("--jsonl")
     assert ([json.loads(line)["t"] for line in lines.splitlines()], err) == ([10.0, 13.0, 13.5], f"{damage}\n")
     run.file("events.jsonl").write_text("")
+    assert said(code=2) == ("", f"{run.name} has no figures so far\n")
+    os.utime(run.file("preset.yaml"), (1, 1))  # it is not starting any more
     assert said(code=2) == ("", f"{run.name} has no figures: it ended before its first step\n")
     run.file("telemetry.jsonl").write_text("")
     assert said("--tensorboard", "-o", "new", code=2) == ("", f"{run.name} has no figures\n")

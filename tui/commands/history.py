@@ -14,6 +14,7 @@ from ...engine.follow import to_tensorboard
 from ...engine.runs import Run, event_reading, history
 from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
+from ...engine.runs.run import WAITING
 from ..base.errors import Refused, clean, complain
 
 
@@ -43,7 +44,9 @@ def show_history(name: str, form: str, output: str | None) -> None:
 def _as_csv(run: Run, recorded: RunEvents) -> str:
     table = history.rows(recorded.events)
     if not table:
-        raise Refused(f"{run.name} has no figures" + ("" if recorded.damage else ": it ended before its first step"))
+        goes_on = run.is_active or run.state == WAITING
+        why = " so far" if goes_on else ": it ended before its first step"
+        raise Refused(f"{run.name} has no figures{'' if recorded.damage else why}")
     out = io.StringIO()
     writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()

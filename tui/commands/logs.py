@@ -15,6 +15,7 @@ from ...engine import runs as run_folders
 from ...engine.files.reading import open_regular
 from ...engine.process.known_failures import RESUMED
 from ...engine.runs import Run
+from ...engine.runs.run import WAITING
 from ..base.errors import DONE, INTERRUPTED, Refused, clean, exit_code
 from ..drawing.log_rows import epoch_text, judged
 from ..reading.run.log_tail import EpochTail
@@ -57,7 +58,7 @@ def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
         else:
             yield from _last_of(lines, stream, last, follow)
         while follow:
-            ended = not run.is_active
+            ended = not _goes_on(run)
             yield from lines.with_epochs([stream.read()], arrived=time.time())
             if ended:
                 break
@@ -140,8 +141,8 @@ class _InOrder:
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """Return the opened log. With `follow`, wait for the log of a run that is starting, and return None if the run ends
-    without one. Without `follow`, a missing log raises Refused.
+    """Return the opened log. With `follow`, wait for the log of a run that is starting or waits in the queue, and
+    return None if the run ends without one. Without `follow`, a missing log raises Refused.
     """
     while True:
         try:
@@ -149,9 +150,13 @@ def _opened(run: Run, follow: bool) -> BinaryIO | None:
         except FileNotFoundError:
             if not follow:
                 raise Refused(f"{run.name} has no log") from None
-        if not run.is_active:
+        if not _goes_on(run):
             return None
         time.sleep(POLL_SECONDS)
+
+
+def _goes_on(run: Run) -> bool:
+    return run.is_active or run.state == WAITING
 
 
 def _shown(line: str) -> str:

@@ -35,6 +35,7 @@ from ...engine.process import launch, resuming
 from ...engine.runs import Follower, Run, RunError, code_files, titles
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launched_with import options_of, python_of
+from ...engine.runs.run import WAITING
 from ...engine.system import stop_signals
 from ..base.errors import (
     DONE,
@@ -193,6 +194,9 @@ def resume_run(
 
 
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
+    if run.state == WAITING:
+        out = f"gputui stop {run.name} takes it out of the queue"
+        raise Refused(f"{run.name} cannot be resumed: it is waiting; {out}")
     kind = options_of(run).get(start_worker.KEY)
     here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
