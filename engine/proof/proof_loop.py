@@ -193,7 +193,7 @@ class Prover:
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
         note = comparing.note(comparison.changes, changed.options, says_so)
         good = comparison.good("a") + comparison.good("b")
-        if note and comparison.good("a") and comparison.good("b"):
+        if note and comparison.decision != "failed" and comparison.good("a") and comparison.good("b"):
             comparison.learning = comparing.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from .. import options
 from ..files import located_yaml
 from ..options import ARGUMENTS, OPTIONS, by_key, is_private
+from ..options.own_code import remedy
 from ..proof.request import ProofError
 from ..trials.change_texts import value
 from ..trials.sweep_record import Axis
@@ -185,10 +186,8 @@ def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
     key = next(filter(without_effect.__contains__, keys), "")
     if not key or any(map(is_argument, keys)):
         return ""
-    return (
-        f"{key} does nothing here: {without_effect[key]}; sweep a value that your code reads, as "
-        "--over args.NAME=VALUES"
-    )
+    change = remedy(key, without_effect[key]) or "sweep a value that your code reads, as --over args.NAME=VALUES"
+    return f"{key} does nothing here: {without_effect[key]}; {change}"
 
 
 def as_settings(changes: Mapping[str, Any]) -> list[str]:

@@ -142,5 +142,6 @@ def test_a_change_that_the_code_does_not_read_is_not_compared(tmp_path: Path, cl
     said = "\n".join(course(tmp_path / "p", clock, of_change("batch_size=128"), figures))
     assert '"why": "input.batch_size does nothing here: your code has batched the data"' in said
     assert "03 at" not in said, "no third trial"
+    assert '"learning"' not in said, "what does nothing changes nothing that is learnt"
     both = "\n".join(course(tmp_path / "q", clock, of_change("batch_size=128", "cache=off"), figures))
     assert "does nothing here" not in both, "the other change may have an effect"
