@@ -140,14 +140,14 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 def _global_batch(options: Options, result: Figures, started: Started | None) -> float | None:
     """Return the number of samples in a step over all replicas. None if it is not known.
 
-    It is read from the result. Of a user's own code without a result, the trainer has told it. Else the option
-    input.batch_size, the number of one replica, is used if there is one replica.
+    It is read from the result. Of a user's own code without a result, only the trainer can have told it. Else the
+    option input.batch_size, the number of one replica, is used if there is one replica.
     """
     batch_of_result = result.get("global_batch_size")
     if batch_of_result is not None:
         return batch_of_result
-    if options.get("workload.entry") and started is not None:
-        return started.global_batch_size
+    if options.get("workload.entry"):
+        return started.global_batch_size if started else None
     batch = number(options.get("input.batch_size"))
     return batch if options.get("strategy.kind") in ONE_REPLICA else None
 

@@ -125,3 +125,5 @@ def test_the_batch_of_own_code_without_a_result_is_that_which_its_trainer_has_to
     notes = caveats.caveats([options, options], [{}, ended], ["running", "ok"], [begun, begun])
     expected = f"the global batch sizes differ ({batch:.0f}, 128 samples): a step is not the same amount of work"
     assert expected in notes
+    notes = caveats.caveats([options, options], [{}, ended], ["waiting", "ok"], [None, begun])
+    assert any("batch sizes" in note for note in notes) == (entry is None), "nobody knows it before the run begins"
