@@ -151,11 +151,12 @@ def test_a_reader_has_the_log_and_follows_its_run_into_a_renamed_folder(home: Pa
 
 
 @pytest.mark.parametrize(
-    ("outcome", "pid", "seen"), [("ok", None, "ok"), (None, None, "crashed"), (None, os.getpid(), None)]
+    ("outcome", "trains", "seen"), [("ok", False, "ok"), (None, False, "crashed"), (None, True, None)]
 )
 def test_the_end_of_a_run_is_read_at_once_as_it_is_no_state_of_the_past(
-    home: Path, outcome: Any, pid: int | None, seen: str | None
+    home: Path, outcome: Any, trains: bool, seen: str | None
 ) -> None:
+    pid = os.getpid() if trains else None
     reader = RunReader(recorded.write(home, gpus=0, seconds=20, outcome=outcome, engine_pid=pid))
     while reader.poll():
         assert reader.picture.reading
