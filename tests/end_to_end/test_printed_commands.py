@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from gputui.engine.doctor import Finding
 from gputui.engine.leases.free_gpus import GpuUse, GpuUser
 from gputui.engine.leases.lease import Holder, NotFree
 from gputui.engine.trials.record import Record
+from gputui.engine.units import since
 from gputui.tui import cli
 from gputui.tui.base.errors import INTERRUPTED
 from gputui.tui.commands import runs
@@ -86,6 +88,14 @@ GPUS = [
 ]
 
 
+@pytest.fixture
+def of_that_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever uses the GPUs has begun today."""
+    for module in ("free_gpus", "lease"):
+        monkeypatch.setattr(f"gputui.engine.leases.{module}.since", partial(since, now=recorded.BEGAN + 60))
+
+
+@pytest.mark.usefixtures("of_that_day")
 def test_the_gpus_and_who_uses_them(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, snapshot: Snapshot
 ) -> None:
@@ -101,6 +111,7 @@ def _nothing_read() -> list[GpuUse]:
     raise NotFree("no NVIDIA driver on this machine")
 
 
+@pytest.mark.usefixtures("of_that_day")
 def test_gpus_that_are_shared_divided_or_held_by_an_idle_process(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed, snapshot: Snapshot
 ) -> None:

@@ -445,7 +445,7 @@ def test_a_run_that_waits_in_the_queue_has_not_ended(
         run.file(name).unlink(missing_ok=True)
     run.queue_file.parent.mkdir(exist_ok=True)
     run.queue_file.write_text('{"state": "waiting"}')
-    refused = f"{run.name} cannot be resumed: it is waiting; gputui stop {run.name} takes it out of the queue\n"
+    refused = f"{run.name} cannot be resumed: it waits in the queue; gputui queue rm {run.name} takes it out\n"
     assert said(capsys, "resume", run.id, code=WRONG) == ("", refused)
     assert said(capsys, "history", run.id, code=WRONG) == ("", f"{run.name} has no figures so far\n")
 
