@@ -10,7 +10,7 @@ time), checkpoint_files.py, code_files.py and code_copy.py (the user's own code)
 from __future__ import annotations
 
 from ..files.places import home, runs_folder
-from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process
+from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process, waiting_error
 from .event_reading import Follower, Tail, follow
 from .folders import Survey, all_runs, create, create_at, find, survey
 from .run import ACTIVE_STATES, Run, RunError
@@ -36,4 +36,5 @@ __all__ = [
     "signal_process",
     "survey",
     "title",
+    "waiting_error",
 ]

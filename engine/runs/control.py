@@ -64,6 +64,11 @@ def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
         raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {verb} {run.name}")
 
 
+def waiting_error(run: Run, verb: str) -> RunError:
+    """Return the error that refuses an action on a run because it waits in the queue. `verb` is that of `reserved`."""
+    return RunError(f"{run.name} cannot be {verb}d: it waits in the queue; gputui queue rm {run.name} takes it out")
+
+
 @contextlib.contextmanager
 def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     """Hold and yield the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
@@ -75,7 +80,7 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     refuse_elsewhere(run, now, verb)
     state = run.state_without_queue(now) if from_queue else run.state_of(now)
     if state == WAITING:
-        raise RunError(f"{run.name} cannot be {verb}d: it waits in the queue; gputui queue rm {run.name} takes it out")
+        raise waiting_error(run, verb)
     if state in ACTIVE_STATES:
         raise RunError(f"{run.name} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
     try:

@@ -195,8 +195,7 @@ def resume_run(
 
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
     if run.state == WAITING:
-        out = f"gputui queue rm {run.name} takes it out"
-        raise Refused(f"{run.name} cannot be resumed: it waits in the queue; {out}")
+        raise run_folders.waiting_error(run, "resume")
     kind = options_of(run).get(start_worker.KEY)
     here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
