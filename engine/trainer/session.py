@@ -162,7 +162,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     except StopRequested:
         training.loop.leave()
         if built.joined is not None:
-            built.joined.exchange.wait()
+            built.joined.exchange.leave()
         raise
     except Exception as fault:
         if _has_left(training, report, stop, fault):
@@ -175,7 +175,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         if built.joined is None or built.joined.cluster.is_chief:
             save_model(built, training.loop.step)
     if built.joined is not None:
-        built.joined.exchange.wait()  # TensorFlow takes a worker that leaves before the others for one that has failed
+        built.joined.exchange.leave()
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:

@@ -16,11 +16,33 @@ from gputui.engine import presets
 from gputui.engine.runs import Run, checkpoint_files
 
 from tests.support.cluster import connected, epochs, program, told, workers_of
-from tests.support.forking import Forks, trainer_of
+from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import until
 
 pytestmark = pytest.mark.slow
 
+# `python leaving.py FOLDER TIMES`: the second worker waits TIMES times for the other one at the end, and is gone then.
+LEAVING = """
+import json, os, sys, time
+from pathlib import Path
+
+from gputui.engine.runs import Run
+from gputui.engine.trainer.cluster import tensorflow_cluster
+from gputui.engine.trainer.setup import devices
+
+from tests.support.training import options
+
+settings = options("strategy.kind=multi_worker", "model=mlp")
+agreed, joined = tensorflow_cluster.meet(settings, Run(Path(sys.argv[1])), print, lambda: None)
+devices.configure(agreed, joined)
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+    joined.exchange.leave()
+else:
+    for _ in range(int(sys.argv[2])):
+        joined.exchange.wait()
+    time.sleep(0.5)  # the other one has the values
+os._exit(0)
+"""
 SHORT = ("train.epochs=3", "optimizer=sgd", "learning_rate=0.05", "train.seed=3")
 
 
@@ -173,3 +195,14 @@ def the_error(run: Run) -> dict[str, str]:
     assert result is not None
     assert result["outcome"] == "error", result
     return dict(result["error"])
+
+
+def test_the_end_of_a_worker_fails_the_others_unless_all_have_come_to_their_end(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    here = str(Path(__file__).parents[2])
+    pairs = []
+    for times in (0, 1):
+        words = [str(tmp_path / "leaving.py"), str(tmp_path), str(times)]
+        logs = [str(tmp_path / f"log{times}-{index}") for index in (0, 1)]
+        pairs += connected([Program(here, log, words, path=[here]) for log in logs])
+    assert forks.codes(*pairs) == [1, 0, 0, 0]

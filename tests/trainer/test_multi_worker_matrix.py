@@ -57,8 +57,8 @@ for number, settings in enumerate(all_settings):
     loop.run(None)
     weights = [variable.numpy().tobytes() for variable in loop.built.model.trainable_variables]
     (run.path / "weights").write_bytes(b"".join(weights))
-    joined.exchange.wait()
     report.writer.close()
+joined.exchange.leave()
 os._exit(0)  # TensorFlow may wait in its destructors
 """
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ...runs.run_cluster import Cluster
 from ..common.stopping import ENGINE_GONE, StopRequested, StopSwitch
+from . import failed_worker
 
 GROUP = 1_414_213  # far from the keys that TensorFlow gives to its own groups
 _ROWS, _BYTES = 1_000_000, 100_000_000  # first keys of the two kinds of exchange; each size has one of its own
@@ -68,6 +69,21 @@ class Exchange:
     def wait(self) -> None:
         """Wait until all workers have called this."""
         self.rows([0.0])
+
+    def leave(self) -> None:
+        """Wait until all workers have called this. Afterwards each worker may end its process at once.
+
+        TensorFlow takes a worker that ends before the others for one that has failed. And a worker may be through with
+        an exchange before the other workers have its values: if its process ends then, the exchange fails on the
+        others. So all workers exchange twice. If only the second exchange fails, all workers have come this far, and
+        the failure is ignored.
+        """
+        self.wait()
+        try:
+            self.wait()
+        except tf.errors.OpError as fault:
+            if not failed_worker.is_of_peers(fault):
+                raise
 
     def _summed(self, values: np.ndarray[Any, Any], key: int) -> np.ndarray[Any, Any]:
         """Return the sum over all workers. It is exact, because at each place all workers but one have a zero. `key`
