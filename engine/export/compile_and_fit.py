@@ -198,6 +198,10 @@ def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: 
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
     if run.checkpoint != "off" and options.workload.entry is not None:
         script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
+    if options.workload.entry is not None and (run.keeps_best_by is not None or run.save_model):
+        script.blocks(extract("trainer/exported.py", "saves_whole"))
+    if options.workload.entry is not None and run.keeps_best_by is not None:
+        script.text("whole = saves_whole(model)")
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
@@ -215,10 +219,14 @@ def _by_figures(script: Script, options: Options, chooses_rate: str) -> None:
     """Write the callbacks that follow a figure of each epoch, in the order in which the trainer calls its own."""
     train, called = options.train, "keras.callbacks"
     if (figure := options.run.keeps_best_by) is not None:
-        # A model of a class in the script could not be loaded alone.
-        weights = options.bytes_to_device and options.workload.entry is None
-        kind = '"best.weights.h5", save_weights_only=True' if weights else '"best.keras"'
-        script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
+        if options.workload.entry is not None:
+            script.add(f"    {called}.ModelCheckpoint(", KEEP_BEST)
+            script.text('        "best.keras" if whole else "best.weights.h5",\n        save_weights_only=not whole,')
+            script.text(f"        {_monitor(figure)},\n        save_best_only=True,\n    ),")
+        else:
+            # A model of a class in the script could not be loaded alone.
+            kind = '"best.weights.h5", save_weights_only=True' if options.bytes_to_device else '"best.keras"'
+            script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
     if (figure := train.reduces_rate_by) is not None:
         before, after = (f"*([] if not {chooses_rate} else [", "])") if chooses_rate else ("", "")
         script.add(f"    {before}{called}.ReduceLROnPlateau(", "train.schedule")
@@ -285,7 +293,12 @@ def _fit(script: Script, options: Options) -> None:
 
 
 def save(script: Script, options: Options) -> None:
-    if options.run.save_model:
-        plain = "keras.Model(model.inputs, model.outputs, name=model.name)"  # another class could not be loaded alone
-        whose = plain if options.bytes_to_device and options.workload.entry is None else "model"
-        script.add(f'{whose}.save("model.keras")', "run.save_model")
+    if not options.run.save_model:
+        return
+    if options.workload.entry is not None:
+        written = 'model.save("model.keras") if saves_whole(model) else model.save_weights("model.weights.h5")'
+    elif options.bytes_to_device:  # a model of a class in the script could not be loaded alone
+        written = 'keras.Model(model.inputs, model.outputs, name=model.name).save("model.keras")'
+    else:
+        written = 'model.save("model.keras")'
+    script.add(written, "run.save_model")

@@ -20,6 +20,7 @@ from ..files.reading import why
 FILE = "queue.yaml"
 LOCAL, SLURM = "local", "slurm"
 _HOURS = re.compile(r"(\d{1,2})\s*-\s*(\d{1,2})")
+_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,7 @@ def _plain(value: Any) -> Any:
 
 def _names(value: Any) -> tuple[str, ...] | None:
     listed = value if isinstance(value, list) else [value]
-    is_name = all(isinstance(each, int | str) and not isinstance(each, bool) for each in listed)
-    return tuple(map(str, listed)) if is_name else None
+    return tuple(map(str, listed)) if all(_GPU.fullmatch(str(each)) for each in listed) else None
 
 
 def _count(value: Any) -> int | None:

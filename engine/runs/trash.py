@@ -50,8 +50,11 @@ def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
     `reserve` holds the folder meanwhile. Raises RunError if the folder is in use or cannot be deleted. The file that
     makes the folder a run or a proof is deleted last: a folder that cannot be deleted completely is still listed. The
     lock file is deleted after the lock is released, as NFS keeps a file that is deleted while it is open, and its
-    folder.
+    folder. Nothing is deleted if the folder that contains it cannot be written.
     """
+    parent = os.path.dirname(os.path.realpath(item.path))
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise RunError(f"{item.id} cannot be deleted: {parent} cannot be written; nothing of it was deleted")
     try:
         with reserve(item):
             _clear(item.path, lambda name: name in LAST or name.endswith(LOCKS))

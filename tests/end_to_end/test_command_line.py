@@ -72,8 +72,15 @@ REFUSED = {
     "--anyway": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
     "--queue": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
     "--after r1": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--preset quickstart --dry-run --resume-if-any":
-        "--dry-run starts and resumes nothing: leave out --resume-if-any",
+    **{
+        f"--preset quickstart --dry-run {word}":
+            "--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone"
+        for word in ("--json", "--detach", "--resume-if-any", "--wait", "--anyway")
+    },
+    **{
+        f"{words} --json --detach": "--json follows the run, and --detach does not: leave one of them out"
+        for words in ("--preset quickstart", "resume r1")
+    },
     "--preset quickstart --code new":
         "--code=new is for a run that is resumed: gputui resume RUN, or --resume-if-any",
     "--preset quickstart --code copy --dry-run":

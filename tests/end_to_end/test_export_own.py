@@ -146,6 +146,29 @@ def test_the_script_ends_early_and_keeps_the_best_model_as_gputui_does(folder: P
         assert all(np.allclose(mine, his, rtol=1e-5) for mine, his in zip(*pair, strict=True)), file
 
 
+@pytest.mark.slow
+def test_the_script_keeps_the_weights_of_a_model_that_keras_cannot_save(folder: Path, forks: Forks) -> None:
+    model = """
+    class Mine(keras.Model):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+        def call(self, data):
+            return self.layer(data)
+        def get_config(self):
+            raise NotImplementedError("no config")
+    return {"model": Mine(model()), "train": (x, y), "validation": (x, y), "loss": "mse"}"""
+    (folder / "train.py").write_text(HEAD + model)
+    settings = ["deterministic=true", "shuffle=off", "epochs=2", "seed=5", "batch_size=20", "entry=train.py:build"]
+    preset = presets.defaults([*settings, "keep_best=val_loss", "save_model=true", "checkpoint=off"])
+    run, ours, theirs = trained_by_both(forks, preset, folder)
+    assert len(ours) == 2
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    for name in ("best.weights.h5", "model.weights.h5"):
+        assert (folder / name).is_file(), name
+    assert run.file("model.weights.h5").is_file()
+
+
 def exported_and_moved(preset: Preset, folder: Path) -> tuple[Preset, Path]:
     """The preset of the exported folder, somewhere else, and that place; the code is no longer where it was."""
     export_folder.export(preset, folder.parent / "exported")

@@ -349,6 +349,6 @@ def test_the_newest_or_the_named_run_is_resumed(run: Run, monkeypatch: pytest.Mo
     newest = recorded.write(run.path.parents[1], name="20260921-110000-vit", gpus=0, seconds=13, outcome="stopped")
     monkeypatch.setattr(train, "_resume", resume)
     monkeypatch.setattr(resuming, "latest", lambda: newest)
-    assert cli.run(["resume", "cnn", "--wait"]) == 6
-    assert cli.run(["resume", "--latest", "--json", "--detach", "--code", "copy"]) == 6
-    assert resumed == [(run, False, False, None, True), (newest, True, True, "copy", False)]
+    assert cli.run(["resume", "cnn", "--detach", "--wait"]) == 6
+    assert cli.run(["resume", "--latest", "--json", "--code", "copy"]) == 6
+    assert resumed == [(run, False, True, None, True), (newest, True, False, "copy", False)]

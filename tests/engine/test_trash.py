@@ -141,6 +141,21 @@ def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
     assert trash.empty().endswith("cannot be removed: Operation not permitted")
 
 
+def test_nothing_of_a_run_is_deleted_if_its_folder_could_not_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ended("one")
+    files = sorted(run.path.iterdir())
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != run.path.parent.resolve())  # root may do all
+    assert cli.run(["runs", "rm", run.id, "--yes"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "deleted 0 runs\n"
+    assert err == (
+        f"{run.id} cannot be deleted: {run.path.parent.resolve()} cannot be written; nothing of it was deleted\n"
+    )
+    assert sorted(run.path.iterdir()) == files
+
+
 def test_no_lock_is_deleted_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS renames such a file to .nfs and keeps it, and then the folder is not empty."""
     unlink, before = os.unlink, set(locks._held)

@@ -54,6 +54,21 @@ def test_a_program_runs_on_a_leased_gpu_and_others_see_who_has_it(nvml: FakeNvml
     assert uuid in output.strip().split(",")
 
 
+def test_a_program_keeps_its_gpu_if_the_command_is_killed(nvml: FakeNvml, tmp_path: Path) -> None:
+    box = nvml.environment(f"gpus=1 use={tmp_path / 'use'}")
+    with gputui(box, "lease", "1", "--", "bash", "-c", "echo $$; exec sleep 600") as held:
+        assert held.stdout is not None
+        program = int(held.stdout.readline())
+        held.kill()
+    try:
+        (gpu,) = [json.loads(line) for line in answer(box, "gpus", "--json")[1].splitlines()]
+        assert not gpu["free"]
+        assert (gpu["lease"]["what"], gpu["lease"]["pid"]) == ("bash", program)
+    finally:
+        os.kill(program, signal.SIGKILL)
+    until(lambda: json.loads(answer(box, "gpus", "--json")[1])["free"])
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -32,6 +32,7 @@ def faults(settings: Settings) -> list[str]:
     [
         ("gpus: 1", ("1",)),
         ("gpus: [1, GPU-b]", ("1", "GPU-b")),
+        ("gpus: MIG-GPU-b/7/0", ("MIG-GPU-b/7/0",)),
         ("never: []", ()),
         ("most: 1", 1),
         ("hours: 20-8", (20, 8)),
@@ -52,6 +53,8 @@ def test_a_setting_is_read_as_it_is_written(line: str, value: Any) -> None:
     ("name", "value", "takes"),
     [
         ("gpus", "[1, true]", "a list of numbers or UUIDs of GPUs, not [1, True]"),
+        ("gpus", "[0, x]", "a list of numbers or UUIDs of GPUs, not [0, 'x']"),
+        ("never", "-1", "a list of numbers or UUIDs of GPUs, not -1"),
         ("gpus", "[1.5]", "a list of numbers or UUIDs of GPUs, not [1.5]"),
         ("never", "{a: 1}", "a list of numbers or UUIDs of GPUs, not {'a': 1}"),
         ("most", "0", "a number from 1, not 0"),

@@ -258,6 +258,13 @@ def _compiled() -> keras.Model:
     return made
 
 
+def _recurrent(batch: int | None, stateful: bool) -> keras.Model:
+    layers = [keras.layers.LSTM(4, stateful=stateful), keras.layers.Dense(1)]
+    made = keras.Sequential([keras.Input(batch_shape=(batch, 5, 3)), *layers] if batch else layers)
+    made.compile(loss="mse")
+    return made
+
+
 @pytest.mark.parametrize(
     ("make", "replicas", "reason"),
     [
@@ -272,6 +279,10 @@ def _compiled() -> keras.Model:
         (_compiled, 2, "XLA compiles it for whole batches only over several replicas (compile.xla)"),
         (lambda: dense(mse("sum"), mse("mean")), 1, "its losses have several reductions (mean, sum)"),
         (lambda: dense(mse("none")), 1, "its loss has no reduction, so that it is not a single number"),
+        (lambda: _recurrent(None, stateful=False), 1, ""),
+        (lambda: _recurrent(8, stateful=False), 1, "its inputs have a fixed batch size"),
+        (lambda: _recurrent(None, stateful=True), 1,
+         "it has stateful layers, which keep a state for each sample of a whole batch"),
         (lambda: dense(mse("mean_with_sample_weight"), mse("mean_with_sample_weight")), 1,
          "its losses are means by sample weights that differ from output to output"),
     ],

@@ -21,6 +21,7 @@ from ..show import need_a_terminal, show
 from . import completion, machine, presets, runs, speed
 from .preset_or_command import PresetOrCommand, form_state
 from .shared_options import (
+    JSON_OR_DETACH,
     cluster_options,
     join_cluster,
     new_code_option,
@@ -116,8 +117,10 @@ def cli(
         return
     if preset is None:
         context.exit(show())
-    if dry_run and resume_if_any:
-        raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
+    if dry_run and (as_json or detach or resume_if_any or wait or anyway):
+        raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
+    if as_json and detach:
+        raise Refused(JSON_OR_DETACH)
     if code and not resume_if_any:
         raise Refused(f"--code={code} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
     if queue and (as_json or detach or dry_run or resume_if_any or wait or anyway or workers is not None):

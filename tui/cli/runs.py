@@ -13,7 +13,7 @@ from ...engine.follow_targets import FOLLOW_TARGETS
 from ..base.errors import Refused
 from ..show import show
 from . import completion
-from .shared_options import cluster_options, join_cluster, new_code_option, queue_options, wait_option
+from .shared_options import JSON_OR_DETACH, cluster_options, join_cluster, new_code_option, queue_options, wait_option
 
 STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 
@@ -162,6 +162,8 @@ def resume(
         raise Refused("--queue resumes nothing now: leave out --json, --detach, --wait and --cluster")
     if after is not None and not queue:
         raise Refused("--after RUN needs --queue")
+    if as_json and detach:
+        raise Refused(JSON_OR_DETACH)
     join_cluster(workers, worker)
     if queue:
         from ..commands import queue as queue_command

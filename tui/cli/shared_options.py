@@ -49,6 +49,7 @@ new_code_option = click.option(
 )
 
 
+JSON_OR_DETACH = "--json follows the run, and --detach does not: leave one of them out"
 wait_option = click.option("--wait", is_flag=True, help="Wait until the devices are free, then start.")
 
 

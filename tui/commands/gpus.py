@@ -18,7 +18,7 @@ from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
 from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
 from ...engine.leases.idle_notes import HOW_IDLE, IdleNotes
-from ...engine.leases.lease import NotFree
+from ...engine.leases.lease import Lease, NotFree
 from ...engine.options import gpu_choice
 from ...engine.queue import any_entry
 from ...engine.text_table import Table
@@ -169,16 +169,17 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
             time.sleep(WAIT_SECONDS)
     complain(f"on GPU {', '.join(gpu.number for gpu in chosen)}")
     try:
-        return _run(command, ",".join(gpu.uuid for gpu in chosen))
+        return _run(command, ",".join(gpu.uuid for gpu in chosen), leases)
     finally:
         for line in free_gpus.give_back(leases):
             complain(line)
 
 
-def _run(command: Sequence[str], uuids: str) -> int:
+def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
     """Run the command with the GPUs `uuids`, pass signals on to it, and return its exit code.
 
-    The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started.
+    The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started. The program
+    inherits the locks of the `leases`, so that it keeps its GPUs if this process is killed.
     """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []  # the signals that came before there was a program
@@ -194,9 +195,12 @@ def _run(command: Sequence[str], uuids: str) -> int:
         if signal.getsignal(number) != signal.SIG_IGN:  # the program would ignore it too, as after nohup
             signal.signal(number, pass_on)
     try:
-        process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+                                   pass_fds=[lease.lock.fd for lease in leases])  # fmt: skip
     except OSError as fault:
         raise Refused(f"{command[0]}: {fault.strerror}") from None
+    for lease in leases:
+        lease.write(os.path.basename(command[0]), pid=process.pid)
     for missed in early:
         process.send_signal(missed)
     code = process.wait()

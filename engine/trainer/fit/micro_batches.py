@@ -220,6 +220,10 @@ def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
         return f"{name} has a train_step of its own, which applies its gradients itself"
     if replicas > 1 and model.jit_compile:
         return "XLA compiles it for whole batches only over several replicas (compile.xla)"
+    if any(tensor.shape[0] is not None for tensor in getattr(model, "inputs", None) or ()):
+        return "its inputs have a fixed batch size"
+    if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+        return "it has stateful layers, which keep a state for each sample of a whole batch"
     kinds = reductions(model)
     if kinds - _MEANS and len(kinds) > 1:
         return f"its losses have several reductions ({', '.join(sorted(map(str, kinds)))})"
