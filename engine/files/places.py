@@ -87,13 +87,18 @@ def settings_file() -> Path:
 def named_presets() -> dict[str, Path]:
     """Return the file of every preset that can be given by name, by this name.
 
-    A preset of the user replaces a shipped preset of the same name.
+    A preset of the user replaces a shipped preset of the same name, and `fast.yaml` the file `fast.yml` beside it.
     """
-    files: dict[str, Path] = {}
-    for folder in (SHIPPED_PRESETS, user_presets_folder()):
-        for path in sorted(folder.glob("[!.]*.yaml")) if folder.is_dir() else []:  # hidden files belong to an editor
-            files[path.stem] = path
-    return files
+    files = {path.stem: path for path in presets_in(SHIPPED_PRESETS)}
+    return files | {path.stem: path for path in presets_in(user_presets_folder())}
+
+
+def presets_in(folder: Path) -> list[Path]:
+    """Return the preset files in a folder of presets that have names, sorted by name; one file for each name."""
+    paths: dict[str, Path] = {}
+    for suffix in reversed(PRESET_SUFFIXES):
+        paths |= {path.stem: path for path in folder.glob(f"[!.]*{suffix}")}  # hidden files belong to an editor
+    return [paths[name] for name in sorted(paths)]
 
 
 def keras_folder() -> Path:

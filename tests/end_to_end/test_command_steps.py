@@ -25,6 +25,7 @@ from gputui.engine.proof import folder
 from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import entries, entry_changes, slurm_queue
 from gputui.engine.runs import Run, RunError, code_files
+from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands import proof, queue, train
@@ -185,6 +186,17 @@ def test_a_start_warns_of_others_unless_it_waits_or_goes_on_anyway(monkeypatch: 
         assert len(warned) == count, given
 
 
+class LeaseOfTest:
+    """A lease in a file that the program can inherit."""
+
+    lock = locks.Lock(2)
+
+    def __repr__(self) -> str:
+        return "lease"
+
+    def write(self, what: str, pid: int) -> None: ...
+
+
 @pytest.fixture
 def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What happens when GPUs are leased: the first attempt finds none."""
@@ -197,9 +209,9 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             raise faults.pop()
         tell("GPU 2 is left alone")
         events.append(f"leased {wish.choice} for {what}")
-        return chosen, ["lease"]
+        return chosen, [LeaseOfTest()]
 
-    def give_back(leases: list[str]) -> Iterator[str]:
+    def give_back(leases: list[LeaseOfTest]) -> Iterator[str]:
         events.append(f"given back {leases}")
         yield "GPU 1 is still in use"
 
@@ -224,7 +236,7 @@ def test_a_program_gets_its_gpus_and_its_exit_code_is_returned(leased: list[str]
         "GPU-1,GPU-0 PCI_BUS_ID\n",
         "GPU 2 is left alone\non GPU 1, 0\nGPU 1 is still in use\n",
     )
-    assert leased == ["leased free:2 for sh", "given back ['lease']"]
+    assert leased == ["leased free:2 for sh", "given back [lease]"]
 
 
 def test_a_program_waits_for_its_gpus_and_a_signal_that_ends_it_is_told(leased: list[str], capfd: Printed) -> None:
@@ -233,7 +245,7 @@ def test_a_program_waits_for_its_gpus_and_a_signal_that_ends_it_is_told(leased: 
     assert capfd.readouterr().err == (
         "waiting: GPU 0 is in use\nGPU 2 is left alone\non GPU 1, 0\nGPU 1 is still in use\n"
     )
-    assert leased == ["waits 5.0", "leased free:1@A for sh", "given back ['lease']"]
+    assert leased == ["waits 5.0", "leased free:1@A for sh", "given back [lease]"]
     assert cli.run(["lease", "3", "true"]) == 2
     assert capfd.readouterr().err == "3 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all\n"
 
@@ -248,7 +260,7 @@ def test_gpus_are_given_back_if_the_program_cannot_be_started(
     assert capfd.readouterr().err.splitlines()[2:] == [
         "on GPU 1, 0", "GPU 1 is still in use", f"{program}: Exec format error",
     ]  # fmt: skip
-    assert leased[1:] == ["leased free:1 for train", "given back ['lease']"]
+    assert leased[1:] == ["leased free:1 for train", "given back [lease]"]
     program.chmod(0o644)
     assert cli.run(["lease", "1", str(program)]) == 2
     assert capfd.readouterr().err == f"there is no program {program}\n"
@@ -271,7 +283,7 @@ def test_a_reason_to_wait_is_told_once_until_it_changes(
     def choose(*_given: Any, **_named: Any) -> Any:
         if reasons:
             raise NotFree(reasons.pop(0))
-        return [SimpleNamespace(number="0", uuid="GPU-0")], ["lease"]
+        return [SimpleNamespace(number="0", uuid="GPU-0")], [LeaseOfTest()]
 
     monkeypatch.setattr(free_gpus, "choose", choose)
     assert cli.run(["lease", "--wait", "1", "true"]) == 0
@@ -297,13 +309,13 @@ def test_a_signal_before_the_program_has_started_ends_it(
 
     monkeypatch.setattr("gputui.tui.commands.gpus.subprocess.Popen", starts_late)
     assert cli.run(["lease", "--wait", "1", "sleep", "600"]) == 128 + number
-    assert leased[-1] == "given back ['lease']"
+    assert leased[-1] == "given back [lease]"
 
 
 def test_after_nohup_the_program_ignores_what_the_command_ignores(leased: list[str]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert cli.run(["lease", "--wait", "1", "--", "/bin/sh", "-c", "kill -HUP $PPID $$; exit 5"]) == 5
-    assert leased[-1] == "given back ['lease']"
+    assert leased[-1] == "given back [lease]"
 
 
 # ---- stopping -------------------------------------------------------------------------------------

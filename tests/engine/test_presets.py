@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from gputui.engine import presets, runs
-from gputui.engine.files import yaml_nodes
+from gputui.engine.files import places, yaml_nodes
 from gputui.engine.files.yaml_text import YamlFault
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import PresetError
@@ -135,8 +135,12 @@ def test_extends_finds_a_file_beside_the_preset_and_a_shipped_preset_by_name(tmp
 
 
 def test_a_users_preset_is_found_by_name(tmp_path: Path) -> None:
-    write(tmp_path / "config" / "gputui" / "presets" / "mine.yaml", "train: {epochs: 99}\n")
+    users = tmp_path / "config" / "gputui" / "presets"
+    write(users / "mine.yml", "train: {epochs: 98}\n")
+    assert presets.resolve("mine").options.train.epochs == 98
+    write(users / "mine.yaml", "train: {epochs: 99}\n")
     assert presets.resolve("mine").options.train.epochs == 99
+    assert [path.name for path in places.presets_in(users)] == ["mine.yaml"]
 
 
 def test_a_file_of_the_same_name_in_the_current_folder_is_told_and_listed(
@@ -169,6 +173,8 @@ def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: 
     for given, why in (("run:nobody", "there is no such run"), ("run:", "there is no such run")):
         assert cli.run(["--preset", given, "--dry-run"]) == 2
         assert why in capsys.readouterr().err
+    assert cli.run(["--preset", "run:latest", "--dry-run"]) == 0
+    assert "epochs: 7" in capsys.readouterr().out
     runs.create("my-own", presets.resolve("quickstart").to_yaml())
     assert cli.run(["--preset", "run:my-own", "--dry-run"]) == 2
     assert "2 runs have that in their ids" in capsys.readouterr().err

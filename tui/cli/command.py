@@ -25,11 +25,11 @@ from .shared_options import (
     cluster_options,
     join_cluster,
     new_code_option,
+    preset_name,
     preset_option,
     queue_options,
     settings_option,
     wait_option,
-    warn_of_twin,
 )
 
 # Options of a training without a screen, by the words about them in a message: the first one given is named.
@@ -52,7 +52,7 @@ WITHOUT_SCREEN = {
     subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@preset_option("Train this preset without the screen; run:ID takes the options of that run.")
+@preset_option("Train this preset without the screen; run:RUN takes the options of that run.")
 @settings_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
@@ -157,7 +157,7 @@ def _refuse_misplaced(context: click.Context) -> None:
 
 
 @click.command()
-@click.argument("preset", shell_complete=completion.preset, callback=warn_of_twin)
+@click.argument("preset", shell_complete=completion.preset, callback=preset_name)
 @settings_option()
 @cluster_options
 @click.pass_context

@@ -74,17 +74,23 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
         required=required,
         help=help,
         shell_complete=completion.preset,
-        callback=warn_of_twin,
+        callback=preset_name,
     )
 
 
-def warn_of_twin(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Return `name`, the name of a preset or None, unchanged. Print a warning if the current folder has a preset file
-    that may have been meant.
+def preset_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """Return `name`, the name of a preset or None; `run:latest` becomes `run:ID`. Print a warning if the current folder
+    has a preset file that may have been meant. Raises RunError if there is no run.
     """
-    from ...engine.presets.paths import twin
+    if name is None or context.resilient_parsing:
+        return name
+    from ...engine.presets.paths import RUN, twin
 
-    if name is not None and not context.resilient_parsing and (remark := twin(name)):
+    if name == f"{RUN}latest":
+        from ...engine import runs
+
+        return RUN + runs.find("latest").id
+    if remark := twin(name):
         complain(remark)
     return name
 

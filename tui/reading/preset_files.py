@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.files.located_yaml import YamlFault
-from ...engine.files.places import PRESET_SUFFIXES
+from ...engine.files.places import PRESET_SUFFIXES, presets_in
 from ...engine.files.reading import read_bytes, why
 from ...engine.files.writing import write_atomically
 from ...engine.frozen import dataclass
@@ -136,7 +136,7 @@ def read(group: Group, folder: Path | None = None) -> Listing:
     if group == "recent":
         return Listing(tuple(PresetFile(path, "recent", str(path.parent)) for path in recent()))
     home = presets.SHIPPED if group == "shipped" else presets.user_folder()
-    return Listing(tuple(read_entry(path, group) for path in sorted(home.glob("[!.]*.yaml"))[:MOST_FILES]))
+    return Listing(tuple(read_entry(path, group) for path in presets_in(home)[:MOST_FILES]))
 
 
 def in_folder(folder: Path, group: Group) -> Listing:
