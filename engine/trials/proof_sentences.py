@@ -223,7 +223,7 @@ def _tried(count: int) -> str:
 
 def _no_finding(proof: Record, tried: int) -> str:
     so_far = "stopped: so far " if proof.state == "stopped" else ""
-    return f"{so_far}nothing was found to make it faster ({_tried(tried)})"
+    return f"{so_far}nothing was proved to make it faster ({_tried(tried)})"
 
 
 def _nothing_tried(proof: Record) -> str:

@@ -285,7 +285,7 @@ class Process:
     [
         ("loop", None, "gputui proof ID -o improved.yaml saves the improved preset"),
         ("loop", "b.yaml", "b.yaml is saved; gputui --preset b.yaml trains with it"),
-        ("ab", "b.yaml", "b.yaml is not written: nothing was found to be faster"),
+        ("ab", "b.yaml", "b.yaml is not written: nothing was proved to be faster"),
         ("rate", "b.yaml", "b.yaml is not written: no other rate was proved to learn better"),
         ("sweep", "b.yaml", "b.yaml is not written: the sweep has not ended with a best setting"),
         ("scaling", "b.yaml", "b.yaml is not written: no number of runs on one GPU was proved to pay"),

@@ -138,7 +138,7 @@ def test_what_comes_next_after_a_search_depends_on_what_was_saved(
     for is_better, output, last, files in (
         (True, "a.yaml", ["a.yaml is saved; gputui --preset a.yaml trains with it", "next, True"], ["a.yaml"]),
         (True, None, ["next, False"], []),
-        (False, "a.yaml", ["a.yaml is not written: nothing was found to be faster", "next, False"], []),
+        (False, "a.yaml", ["a.yaml is not written: nothing was proved to be faster", "next, False"], []),
     ):
         monkeypatch.setattr(
             "gputui.tui.commands.proof.proof_sentences.to_take", lambda data, found=is_better: {"a": 1} if found else {}

@@ -236,7 +236,7 @@ def test_a_change_that_fails_after_its_first_pair_has_no_gain(tmp_path: Path) ->
     ("stop_at", "said"),
     [
         (1, "stopped before the measurement of any change was complete"),
-        (8, "stopped: so far nothing was found to make it faster (1 change tried)"),
+        (8, "stopped: so far nothing was proved to make it faster (1 change tried)"),
     ],
 )
 def test_a_stopped_loop_counts_only_what_was_decided(tmp_path: Path, stop_at: int, said: str) -> None:

@@ -135,9 +135,9 @@ KEPT: dict[str, Any] = {"changes_kept": XLA, "gain_total": 1.5}
          "incomplete"),
         ({"kind": "loop", **KEPT}, "1.50 times as fast with xla=true"),
         ({"kind": "loop", "comparisons": [FASTER | {"decision": "rejected"}, FASTER | {"decision": "stopped"}]},
-         "nothing was found to make it faster (1 change tried)"),
+         "nothing was proved to make it faster (1 change tried)"),
         ({"kind": "loop", "state": "stopped", "comparisons": [FASTER | {"decision": "rejected"}] * 2},
-         "stopped: so far nothing was found to make it faster (2 changes tried)"),
+         "stopped: so far nothing was proved to make it faster (2 changes tried)"),
         ({"kind": "loop", "state": "stopped"}, "stopped before the measurement of any change was complete"),
         ({"kind": "loop", "ended_because": "the time budget of 1 min"}, "the time budget allowed no change to be "
          "measured"),

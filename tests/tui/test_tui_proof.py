@@ -203,7 +203,7 @@ async def test_a_proof_that_is_gone_has_failed_is_empty_or_kept_nothing_says_so(
         await pilot.press("enter", "x", "o", "s", "y")
         assert not tiny(pilot).opened
         await pilot.app.push_screen(ProofScreen(nothing))
-        shown = await wait_for(pilot, "nothing was found to make it faster")
+        shown = await wait_for(pilot, "nothing was proved to make it faster")
         assert "Improved preset" not in shown
         await pilot.press("o")
         assert not tiny(pilot).opened

@@ -222,7 +222,7 @@ def _why_nothing(data: Record) -> str:
         return f"the {NOUNS.get(data.kind, 'proof')} failed"
     if data.kind == "tune" and proof_sentences.learns_worse(data):
         return "what is faster learns clearly worse"
-    return NOTHING.get(data.kind, "nothing was found to be faster")
+    return NOTHING.get(data.kind, "nothing was proved to be faster")
 
 
 def _saved(output: str, data: Record) -> str:
