@@ -42,7 +42,8 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # TensorFlow uses oneDNN by default only on some CPUs. With it, its allocator counts memory on all of them.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.pop("PYTHONUNBUFFERED", None)  # users have it seldom, and what is not flushed may get lost
-for name in ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):  # of the terminal of whoever runs them
+# Those of the terminal in which the tests are run.
+for name in ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
     os.environ.pop(name, None)
 gc.disable()  # while the tests are imported, and TensorFlow with them: a fifth of the time
 _with_room: list[bool] = []

@@ -60,18 +60,11 @@ def test_what_each_command_takes(snapshot: Any) -> None:
 
 REFUSED = {
     # the command that trains
-    "--set xla=true": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--json": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--detach": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--dry-run": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--resume-if-any": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--cluster a:1": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--worker 0": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--code new": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--wait": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--anyway": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--queue": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    "--after r1": "name a preset, such as gputui --preset quickstart; gputui presets lists them",
+    **dict.fromkeys(
+        ("--set xla=true", "--json", "--detach", "--dry-run", "--resume-if-any", "--cluster a:1", "--worker 0",
+         "--code new", "--wait", "--anyway", "--queue", "--after r1"),
+        "name a preset, such as gputui --preset quickstart; gputui presets lists them",
+    ),
     **{
         f"--preset quickstart --dry-run {word}":
             "--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone"

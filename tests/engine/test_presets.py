@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from gputui.engine import presets, runs
-from gputui.engine.files import places, yaml_nodes
-from gputui.engine.files.yaml_text import YamlFault
+from gputui.engine.files import places
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import PresetError
 from gputui.tui import cli
@@ -464,41 +461,3 @@ def test_the_command_tells_a_broken_preset_likewise(tmp_path: Path, home: Path) 
                 (tmp_path / "broken.yaml").write_bytes(by_name[name].content)
                 done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
                 _is_well_told(by_name[name], done.returncode, done.stdout, done.stderr)
-
-
-def _read_or_refused(text: str, kind: Any) -> Any:
-    """What the parser reads; for YAML that is no preset the words, the line and the key with which it is refused."""
-    try:
-        return yaml_nodes._parse(text, kind)
-    except YamlFault as fault:
-        return fault.message, fault.line, fault.key
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("x" * 100, "must be a mapping"), ("[" * 100, "nested deeper"), ("a:\n  b: 1\n  b: 2\n", "given twice")],
-    ids=["a text", "lists", "twice"],
-)
-def test_yaml_that_is_no_preset_is_read_once(text: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parser in Python took more than a second for a long file which the one in C had already refused."""
-    monkeypatch.setattr(yaml_nodes, "_SLOW", None)
-    with pytest.raises(YamlFault, match=why):
-        yaml_nodes.parse(text)
-
-
-def test_both_parsers_read_the_same() -> None:
-    """Presets that are damaged at random places, where the parser in C would be used."""
-    texts = [path.read_text() for path in sorted(presets.SHIPPED.glob("*.yaml"))]
-    drawn = random.Random(1)
-    accepted = 0
-    for _ in range(150):
-        letters = list(drawn.choice(texts))
-        letters[drawn.randrange(len(letters))] = drawn.choice("\n :-[]{},'\"#|>%@0e.")
-        text = "".join(letters)
-        try:
-            fast = _read_or_refused(text, yaml_nodes._FAST)
-        except yaml.YAMLError:
-            continue  # read again by the other
-        assert fast == _read_or_refused(text, yaml_nodes._SLOW), text
-        accepted += 1
-    assert accepted > 40
