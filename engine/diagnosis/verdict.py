@@ -103,8 +103,9 @@ def _too_little(s: Measurements) -> str:
         return "the run ended before its first step was measured"
     if s.step_ms is None or s.steps < LEAST_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
+        rounded_down = math.floor(s.seconds * 10) / 10  # 0.49 s do not read as the 0.5 s that are needed
         return (
-            f"{counted(s.steps, 'steps')} in {seconds(s.seconds)} measured{so_far}; "
+            f"{counted(s.steps, 'steps')} in {seconds(rounded_down)} measured{so_far}; "
             f"a verdict needs {LEAST_STEPS} steps and {least:g} s"
         )
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):

@@ -231,7 +231,7 @@ def test_a_reason_that_one_of_the_others_has_as_often_is_no_cause(reason: str) -
          "2 s"),
         ({"seconds": 1.9, "outcome": None}, "No verdict: 400 steps in 1.9 s measured so far; a verdict needs 20 steps "
          "and 2 s"),
-        ({"seconds": 0.4, "outcome": "ok"}, "No verdict: 400 steps in 0.4 s measured; a verdict needs 20 steps and "
+        ({"seconds": 0.499, "outcome": "ok"}, "No verdict: 400 steps in 0.4 s measured; a verdict needs 20 steps and "
          "0.5 s"),
         ({"seconds": 0.5, "outcome": "ok", "compute_share": 0.4}, "No verdict: no single cause stands out in so short "
          "a run"),
