@@ -233,6 +233,19 @@ def news() -> Mapping[str, Any]:
     return read_object(queue_folder() / NEWS).value
 
 
+def failures() -> dict[str, int]:
+    """Return the numbers of counted failures, by group; groups without one are left out."""
+    return {group: count for group, value in mapping(news().get("failures")).items() if (count := whole(value))}
+
+
+def set_failures(group: str, count: int) -> None:
+    """Set the number of counted failures of a group. The caller must hold the lock of the queue."""
+    before = failures()
+    if before.get(group, 0) != count:
+        after = {key: value for key, value in (before | {group: count}).items() if value}
+        write_news({**news(), "failures": after})
+
+
 # ---- the environment in which a run starts ---------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..files.values import mapping
 from ..job import slurm_programs
 from ..runs import RunError, request_stop
 from ..runs.events import TELEMETRY_FILE
@@ -87,9 +86,7 @@ def release(name: str) -> Entry:
                 slurm_programs.release(entry.slurm_job)
             entry = replace(entry, state="waiting", hold_reason="")
             entries.write(entry)
-        before = entries.news()
-        failures = {key: value for key, value in mapping(before.get("failures")).items() if key != entry.group}
-        entries.write_news({**before, "failures": failures})
+        entries.set_failures(entry.group, 0)
     entries.ensure_runner()
     return entry
 

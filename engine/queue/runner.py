@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..files.values import mapping, whole
+from ..files.values import whole
 from ..runs import RunError
 from ..system.identity import Place
 from . import entries, entry_changes, free_devices, interrupted_sweeps, jobs, queue_settings
@@ -76,10 +76,7 @@ class Runner:
         self._not_before: dict[str, tuple[float, float]] = {}  # the next try, and the seconds before it
         self._reader = ListingReader()
         self._walked_at = -WALK_SECONDS
-        self._news: Mapping[str, Any] = entries.news()
-        self._failures: dict[str, int] = {
-            group: count for group, value in mapping(self._news.get("failures")).items() if (count := whole(value))
-        }
+        self._news: Mapping[str, Any] = {}  # as last written, without the failures
         self._why: dict[str, str] = {}
         self._delayed: list[str] = []  # the runs that wait although their devices are free
         self._devices: Sequence[Mapping[str, Any]] = ()
@@ -218,7 +215,7 @@ class Runner:
         if end.state in FAILED:
             self._count_failure(entry, end)
         else:
-            self._failures.pop(entry.group, None)
+            entries.set_failures(entry.group, 0)
         return None
 
     def _count_failure(self, entry: Entry, end: End) -> None:
@@ -228,10 +225,11 @@ class Runner:
         A failure that came later than that sets the count to 0.
         """
         if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
-            self._failures.pop(entry.group, None)
+            entries.set_failures(entry.group, 0)
             return
-        self._failures[entry.group] = self._failures.get(entry.group, 0) + 1
-        if self._failures[entry.group] < MOST_FAILURES:
+        count = entries.failures().get(entry.group, 0) + 1
+        entries.set_failures(entry.group, count)
+        if count < MOST_FAILURES:
             return
         message = end.message.splitlines()[0]
         why = f"{MOST_FAILURES} runs of {entry.group} failed within a minute of their start: {message}"
@@ -369,11 +367,10 @@ class Runner:
             "devices": self._devices,
             "why": why,
             "delayed": self._delayed,
-            "failures": self._failures,
         }
         if content != self._news:
-            with entries.locked():  # release() forgets failures
-                entries.write_news(content)
+            with entries.locked():  # others change the failures, too
+                entries.write_news({**content, "failures": entries.failures()})
             self._news = content
 
 
