@@ -14,7 +14,10 @@ from .reading import open_regular
 from .yaml_text import Located, YamlFault, printable, shorten, trap
 
 MAX_BYTES = 100 * 1024
-__all__ = ["Located", "YamlFault", "parse", "printable", "read", "read_text", "scalar", "shorten", "stays_text", "trap"]
+__all__ = [
+    "Located", "YamlFault", "about_settings", "has_content", "parse", "printable", "read", "read_settings", "read_text",
+    "scalar", "shorten", "stays_text", "trap",
+]  # fmt: skip
 
 
 def read(path: Path) -> dict[str, Located]:
@@ -23,6 +26,30 @@ def read(path: Path) -> dict[str, Located]:
     Raises YamlFault, or OSError if the file cannot be read.
     """
     return parse(read_text(path))
+
+
+def read_settings(path: Path) -> dict[str, Located]:
+    """Return the values of a file of settings, as `read` does; empty if it has no content, as all are optional.
+
+    Raises OSError, or YamlFault with the text of `about_settings`.
+    """
+    try:
+        text = read_text(path)
+        return parse(text) if has_content(text) else {}
+    except YamlFault as fault:
+        raise about_settings(fault) from None
+
+
+def has_content(text: str) -> bool:
+    """Return True if the text has anything except comments and empty lines."""
+    lines = (line.strip() for line in text.splitlines())
+    return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
+
+
+def about_settings(fault: YamlFault) -> YamlFault:
+    """Return a fault whose message names the key, and speaks of settings, not of presets."""
+    message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
+    return YamlFault(f"{fault.key}: {message}" if fault.key else message, fault.line, fault.key)
 
 
 def read_text(path: Path) -> str:

@@ -61,7 +61,7 @@ def of_settings(path: Path | None = None) -> dict[str, str]:
     """
     path = path or places.settings_file()
     try:
-        section = located_yaml.read(path).get(GROUP)
+        section = located_yaml.read_settings(path).get(GROUP)
     except FileNotFoundError:
         return {}
     except OSError as fault:

@@ -80,11 +80,11 @@ def read() -> Settings:
     from ..files import located_yaml  # only if there is a file
 
     try:
-        content = located_yaml.read(path())
+        content = located_yaml.read_settings(path())
     except OSError as fault:
         return _unreadable(f"{path()}: {why(fault)}")
     except located_yaml.YamlFault as fault:
-        return _unreadable(f"{path()}: {fault}")
+        return _unreadable(f"{path()}:{fault.line}: {fault}")
     values: dict[str, Any] = {}
     faults: list[str] = []
     of_engine: list[str] = []

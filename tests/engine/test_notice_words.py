@@ -179,7 +179,12 @@ def test_the_settings_have_texts_and_the_words_that_the_options_have(tmp_path: A
     path = tmp_path / "settings.yaml"
     assert targets.of_settings(path) == {}
     one = "notify: {url: 'https://a', when: failure, command: ''}\n"
-    for text, values in ((one, {"url": "https://a", "when": "failure"}), ("notify:\n", {}), ("theme: dark\n", {})):
+    for text, values in (
+        (one, {"url": "https://a", "when": "failure"}),
+        ("notify:\n", {}),
+        ("theme: dark\n", {}),
+        ("# url:\n", {}),
+    ):
         path.write_text(text)
         assert targets.of_settings(path) == values, text
     path.write_text("notify:\n  url: https://a\n  when: later\n")

@@ -115,6 +115,12 @@ def test_settings_of_the_other_engine_are_named() -> None:
     assert unknown.engine_faults == unknown.faults[1:]
     unreadable = read("most: [")
     assert unreadable == replace(Settings(), faults=unreadable.faults, engine_faults=unreadable.faults)
+    assert faults(read("# both\nmost: 1\nmost: 2\n")) == [":3: most: is given twice; keep one of them"]
+
+
+@pytest.mark.parametrize("text", ["", "# most: 2\n", "---\n\n  # engine: slurm\n"])
+def test_a_file_without_content_leaves_the_defaults(text: str) -> None:
+    assert read(text) == Settings()
 
 
 @pytest.mark.usefixtures("not_at_utc")

@@ -339,7 +339,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
     before = _text(path)
     _parsed(before)
     try:
-        yaml, document = yaml_writing.load(before if _has_content(before) else "{}\n")
+        yaml, document = yaml_writing.load(before if located_yaml.has_content(before) else "{}\n")
     except yaml_writing.LayoutFault as fault:
         raise SettingsFault(str(fault)) from None
     for key, value in changes.items():
@@ -351,7 +351,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
             place = document[section]
         place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
     text = yaml_writing.dump(yaml, document, before)
-    _put(path, text if _has_content(before) else _comments(before) + text)
+    _put(path, text if located_yaml.has_content(before) else _comments(before) + text)
 
 
 def _comments(text: str) -> str:
@@ -382,15 +382,9 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str) -> dict[str, Located]:
     try:
-        return located_yaml.parse(text) if _has_content(text) else {}
+        return located_yaml.parse(text) if located_yaml.has_content(text) else {}
     except YamlFault as fault:
         raise _fault(fault) from None
-
-
-def _has_content(text: str) -> bool:
-    """Return True if the text has anything except comments and empty lines."""
-    lines = (line.strip() for line in text.splitlines())
-    return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
 
 
 def _plain(value: Located) -> Any:
@@ -401,6 +395,5 @@ def _plain(value: Located) -> Any:
 
 
 def _fault(fault: YamlFault) -> SettingsFault:
-    """Convert a fault of the YAML reader to a SettingsFault, whose message speaks of settings, not of presets."""
-    message = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
-    return SettingsFault(f"{fault.key}: {message}" if fault.key else message, fault.line)
+    about = located_yaml.about_settings(fault)
+    return SettingsFault(about.message, about.line)
