@@ -173,6 +173,7 @@ def _module_lies(text: str, folder: str) -> bool:
 
 
 RUN = "run:"  # before the id of a run, for the options of that run
+OWN_FIT = "is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a preset of it"
 STAMP = late(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
 
 
@@ -228,7 +229,10 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     accepted.
     """
     if name_or_path.startswith(RUN) and beside is None:
-        return _of_run(name_or_path.removeprefix(RUN))
+        path = _of_run(name_or_path.removeprefix(RUN))
+        if not names_workload(path):
+            raise PresetError([Problem(shorten(name_or_path), None, "", OWN_FIT)])
+        return path
     if python := of_python(name_or_path):
         raise PresetError([Problem(name_or_path, None, "", python)])
     as_path = Path(os.path.expanduser(name_or_path))
@@ -276,6 +280,16 @@ def of_python(word: str) -> str:
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
     return f"Python code: write {line} into a preset.yaml next to it; gputui guide says what build returns"
+
+
+def names_workload(path: Path) -> bool:
+    """Return False if the preset file of a run has no model and data to train: that of a run of Monitor. Return True
+    for a file that cannot be read.
+    """
+    try:
+        return "workload" in located_yaml.read(path)
+    except (YamlFault, OSError):
+        return True
 
 
 def _hint(path: Path, beside: Path | None) -> str:

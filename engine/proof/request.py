@@ -14,8 +14,8 @@ from ..files.declared_types import completed
 from ..files.reading import read_object
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
+from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
-from ..runs.launched_with import options_of
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, rate_record, record, sweep_record
 from ..trials.search_record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
@@ -140,17 +140,14 @@ def of_run(run: Run, **more: Any) -> Request:
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
     if not can_be_trained(run):
-        raise ProofError(
-            f"{run.name} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a "
-            "preset of it"
-        )
+        raise ProofError(f"{run.name} {OWN_FIT}")
     name = run.id.split("-", 2)[-1]  # the id is date-time-name
     return _of("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
 
 
 def can_be_trained(run: Run) -> bool:
     """Return True if the run's preset has a model and data to train. False for the preset of a run of Monitor."""
-    return any(key.startswith("workload.") for key in options_of(run))
+    return names_workload(run.file("preset.yaml"))
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:

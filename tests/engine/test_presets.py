@@ -172,6 +172,10 @@ def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: 
         assert why in capsys.readouterr().err
     assert cli.run(["--preset", "run:latest", "--dry-run"]) == 0
     assert "epochs: 7" in capsys.readouterr().out
+    runs.create("watched", "schema_version: 1\ntrain: {epochs: 3}\n")  # as Monitor writes it
+    for command in (["--preset", "run:watched", "--dry-run"], ["export", "--preset", "run:watched"]):
+        assert cli.run(command) == 2, "no other model is trained in its name"
+        assert "'run:watched': is a fit of your own script, which gputui cannot start" in capsys.readouterr().err
     runs.create("my-own", presets.resolve("quickstart").to_yaml())
     assert cli.run(["--preset", "run:my-own", "--dry-run"]) == 2
     assert "2 runs have that in their ids" in capsys.readouterr().err

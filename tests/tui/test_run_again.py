@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +105,16 @@ def test_a_run_that_is_started_again_is_opened_and_one_that_waits_is_not(
     app.answers, busy[0] = ["Wait for it"], "r1 is running"
     act(Shown(run), "again")
     assert (app.opened, app.engines, app.told) == ([("run", again)], ["engine"], ["queued: x, place 1"])
+
+
+def test_a_fit_of_the_users_own_script_is_neither_started_nor_changed_here(home: Path, app: Answering) -> None:
+    run = recorded.write(home, gpus=0, seconds=20)
+    run.file("preset.yaml").write_text("schema_version: 1\ntrain: {epochs: 3}\n")  # as Monitor writes it
+    act(Shown(run), "again")
+    asyncio.run(Shown(run).action_change())
+    start, change = (f"this is a fit of your own script: {verb} it there" for verb in ("start", "change"))
+    assert app.told == [f"{start} (error)", f"{change} (error)"]
+    assert (app.opened, app.asked) == ([], [])
 
 
 # ---- what a start does ----------------------------------------------------------------------------------

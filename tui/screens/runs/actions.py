@@ -167,7 +167,10 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         try:
-            start = new_run(self.app, await asyncio.to_thread(_preset_of, run))
+            preset = await asyncio.to_thread(_preset_of, run)
+            if await _is_own_fit(self.app, run, "start"):
+                return
+            start = new_run(self.app, preset)
         except PresetError as reason:
             self.say(f"cannot run it again: {why(run, reason)}", "error")
             return
@@ -194,9 +197,9 @@ class RunActions(UndoActions):
         self.app.engines.append(engine)  # its exit status is collected when it has ended
         return run
 
-    def action_change(self) -> None:
+    async def action_change(self) -> None:
         """Open the options of the run in the form."""
-        if (run := self.run_meant) is not None:
+        if (run := self.run_meant) is not None and not await _is_own_fit(self.app, run, "change"):
             self.app.open_form(run.file("preset.yaml"))
 
     # ---- note and tags --------------------------------------------------------------------------
@@ -355,16 +358,20 @@ async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> N
     """
     from ....engine.trials import proof_sentences
 
-    if await asyncio.to_thread(_can_be_trained, run):
+    if not await _is_own_fit(app, run, "change"):
         app.apply(run, changes, proof_sentences.changes(changes))
-    else:
-        app.complain("this is a fit of your own script: change it there")
 
 
-def _can_be_trained(run: Run) -> bool:
+async def _is_own_fit(app: BaseApp, run: Run, verb: str) -> bool:
+    """Return True, after a message, if the run is a fit of the user's own script.
+
+    `verb` says what cannot be done with it here.
+    """
     from ....engine.proof.request import can_be_trained
 
-    return can_be_trained(run)
+    if own := not await asyncio.to_thread(can_be_trained, run):
+        app.complain(f"this is a fit of your own script: {verb} it there")
+    return own
 
 
 # ---- deleting -------------------------------------------------------------------------------------
