@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from gputui.engine.queue import entries
 from gputui.engine.runs import Run, titles
 from gputui.tui.cli.command import cli
 from gputui.tui.cli.command import run as cli_run
-from gputui.tui.cli.completion import MOST
+from gputui.tui.cli.completion import MOST, Bash
 
 from tests.support.queued import no_runner, waiting
 from tests.support.recorded_proof import write_proof
@@ -92,7 +94,30 @@ def test_the_script_of_a_shell_leaves_no_blank_behind_the_key_of_an_option(
         assert cli_run(["completion", shell]) == 0
         script = capsys.readouterr().out
         assert f"_GPUTUI_COMPLETE={shell}_complete" in script
-        assert ("COMPREPLY+=($value); [[ $value == *= ]] && compopt -o nospace" in script) is (shell == "bash")
+        assert ("[[ $value == *= ]] && compopt -o nospace" in script) is (shell == "bash")
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "replies"),
+    [  # bash gives the last word after its last = or :
+        ("gputui --preset quickstart --set policy=mix", "mix", ["mixed_float16", "mixed_bfloat16"]),
+        ("gputui --preset 'my fast.yaml' --set epochs=3 --set xla=", "", ["auto", "true", "false"]),
+        ("gputui --set compile.xla=t", "compile.xla=t", ["compile.xla=true"]),  # = divides no words by COMP_WORDBREAKS
+        ("gputui --set ba", "ba", ["batch_size="]), ("gputui presets ", "", ["check", "list", "schema", "show"]),
+    ],
+)  # fmt: skip
+def test_bash_gets_what_follows_the_equals_sign(
+    line: str, word: str, replies: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli_run(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    monkeypatch.setenv("COMP_WORDS", line)
+    proposals = Bash(cli, {}, "gputui", "_X").complete()
+    answer = f"compopt() {{ :; }}; answer() {{ printf '%s' {shlex.quote(proposals)}; }}"
+    asks = script.replace("$(env ", "$(answer ")  # in place of gputui's own process
+    call = f'COMP_LINE={shlex.quote(line)} COMP_POINT={len(line)}; _gputui_completion gputui {shlex.quote(word)} ""'
+    bash = f'{answer}\n{asks}\n{call}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+    assert subprocess.run(["bash", "-c", bash], check=True, capture_output=True, text=True).stdout.split() == replies
 
 
 def test_no_more_than_200_runs_are_proposed(home: Path) -> None:

@@ -12,10 +12,33 @@ import os
 from collections.abc import Iterable
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
 VARIABLE, WITHOUT_TITLES = "_GPUTUI_COMPLETE", "bash"  # the request of the shell; of bash, which shows words alone
 MOST = 200  # of the newest runs: more are not looked through in a shell
+WORDS = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
+REPLY = "COMPREPLY+=($value)"
+# A key ends with `=`. Its value follows without a space; zsh and fish need no instruction for that.
+NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """Bash divides `xla=true` into three words. So it gives the line up to the cursor, and takes of each proposal what
+    follows the part of the word that it has left out of the present one, its `$2`.
+    """
+
+    source_template = (
+        BashComplete.source_template.replace(WORDS, 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"')
+        .replace("local response", 'local response word="${COMP_LINE:0:COMP_POINT}"; word="${word##* }"')
+        .replace(REPLY, f'COMPREPLY+=("${{value#"${{word%%"$2"}}"}}"); {NO_SPACE}')
+    )
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_WORDS"]
+        words = split_arg_string(line)
+        incomplete = words.pop() if words and not line[-1].isspace() else ""
+        return words[1:], incomplete
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -29,12 +29,7 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these shells"
     completer = kind(context.find_root().command, {}, "gputui", VARIABLE)
-    # A key ends with `=`. Its value follows without a space; fish needs no instruction for that.
-    plain = "COMPREPLY+=($value)"
-    print(
-        completer.source_template.replace(plain, f"{plain}; [[ $value == *= ]] && compopt -o nospace")
-        % completer.source_vars()
-    )
+    print(completer.source_template % completer.source_vars())
 
 
 @click.command("doctor")
