@@ -31,6 +31,7 @@ from .script import to_script
 
 SCRIPT, README, REQUIREMENTS = "plain.py", "README.md", "requirements.txt"
 MOST_DATA_BYTES = 64 * 1024**2  # larger data is not copied
+OWN_DATA = "Files that the code reads, such as data, are not in this folder: put them where it looks for them."
 TAKEN = {SCRIPT, README, REQUIREMENTS}
 
 
@@ -252,6 +253,7 @@ def _readme(preset: Preset, missing: tuple[str, str] | None) -> str:
         "Exported by gputui. Install what it needs, with the version of Python that requirements.txt names:\n",
         f"    pip install -r {REQUIREMENTS}\n",
         *([f"Put the data at `{missing[1]}`: it was too large to be copied.\n"] if missing else []),
+        *([f"{OWN_DATA}\n"] if preset.options.workload.entry is not None else []),
         "Train it with gputui, in this folder:\n",
         f"    gputui --preset {_file(preset)}\n",
         "Or the same training in plain TensorFlow, without gputui:\n",

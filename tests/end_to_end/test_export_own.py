@@ -205,6 +205,7 @@ def test_a_folder_has_all_that_the_entry_imports_and_names_no_place_of_this_mach
     assert "python" not in (target / "night.yaml").read_text()
     readme, needed = (target / "README.md").read_text(), (target / "requirements.txt").read_text()
     assert "gputui --preset night.yaml" in readme
+    assert "Files that the code reads, such as data, are not in this folder" in readme
     assert "python plain.py" in readme
     assert {"tensorflow", "keras", "gputui"} <= {line.partition("==")[0] for line in needed.splitlines()}
     assert "# Your code also imports not_installed, numpy, yaml: add the packages.\n" in needed
