@@ -197,6 +197,8 @@ def test_of_a_run_that_another_gputui_has_deleted_that_is_said(home: Path, app: 
     for action, said in (("note", f"not written: {gone}"), ("again", f"cannot run it again: {gone}"), ("resume", gone)):
         act(screen, action)
         assert app.told.pop() == said
+    asyncio.run(screen.action_change())
+    assert app.told.pop() == gone
     assert (app.told, app.acts["runs"].newest_first) == ([], [])
 
 

@@ -199,7 +199,11 @@ class RunActions(UndoActions):
 
     async def action_change(self) -> None:
         """Open the options of the run in the form."""
-        if (run := self.run_meant) is not None and not await _is_own_fit(self.app, run, "change"):
+        if (run := self.run_meant) is None:
+            return
+        if not run.path.exists():
+            self.say(_gone(run), "error")
+        elif not await _is_own_fit(self.app, run, "change"):
             self.app.open_form(run.file("preset.yaml"))
 
     # ---- note and tags --------------------------------------------------------------------------
@@ -288,7 +292,11 @@ def why(run: Run, fault: Exception) -> str:
     """Return the reason why something could not be done with the run: that it has been deleted, as by another gputui,
     else the text of the fault.
     """
-    return str(fault) if run.path.exists() else f"{run.name} has been deleted meanwhile"
+    return str(fault) if run.path.exists() else _gone(run)
+
+
+def _gone(run: Run) -> str:
+    return f"{run.name} has been deleted meanwhile"
 
 
 def ended(run: Run) -> str:
