@@ -179,9 +179,9 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await wait_for(pilot, lambda: text.max_scroll_y > 4)
         for key, row in (("right_square_bracket", 4), ("left_square_bracket", 0), ("right_square_bracket", 4)):
             await pilot.press(key)
-            assert text.scroll_y == row, "the help is scrolled"
+            await wait_for(pilot, lambda row=row: text.scroll_y == row)
         await go(pilot, "precision.policy")
-        assert text.scroll_y == 0, "the help of another option begins at its first line"
+        await wait_for(pilot, lambda: text.scroll_y == 0)  # the help of another option begins at its first line
         await pilot.press("c")
         assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
         pilot.app.set_keymap({"delete": "ctrl+e"})

@@ -220,7 +220,7 @@ class FormView(AppScreen):
     @on(OptionsView.Moved)
     def _moved(self) -> None:
         self._show_help()
-        self.query_one("#help-scroll").scroll_home(animate=False)
+        self.query_one("#help-scroll").scroll_home(animate=False, immediate=True)
 
     # ---- moving -------------------------------------------------------------------------------
 
