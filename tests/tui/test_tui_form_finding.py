@@ -15,6 +15,7 @@ from gputui.tui.form.form_state import FormState
 from gputui.tui.screens.form.changes import LEAST, shared
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_row import OptionRow
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tests.support import recorded
@@ -146,6 +147,10 @@ def test_the_columns_of_changes_are_as_wide_as_their_values_where_there_is_room(
     assert shared(60, [12, 90, 5]) == [12, 38, LEAST]
 
 
+def scrolled(text: Widget, row: int) -> bool:
+    return text.scroll_y == row
+
+
 async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("compile: {xla: true}\ntrain: {seed: 3}\n")
@@ -179,9 +184,9 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await wait_for(pilot, lambda: text.max_scroll_y > 4)
         for key, row in (("right_square_bracket", 4), ("left_square_bracket", 0), ("right_square_bracket", 4)):
             await pilot.press(key)
-            await wait_for(pilot, lambda row=row: text.scroll_y == row)
+            await wait_for(pilot, partial(scrolled, text, row))
         await go(pilot, "precision.policy")
-        await wait_for(pilot, lambda: text.scroll_y == 0)  # the help of another option begins at its first line
+        await wait_for(pilot, partial(scrolled, text, 0))  # the help of another option begins at its first line
         await pilot.press("c")
         assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
         pilot.app.set_keymap({"delete": "ctrl+e"})
