@@ -55,7 +55,7 @@ class Stand:
             leave=lambda: self.calls.append("cache left"),
         )
         cluster = SimpleNamespace(is_chief=index == 0)
-        exchange = SimpleNamespace(wait=lambda: self.calls.append("waited for the others"))
+        exchange = SimpleNamespace(leave=lambda: self.calls.append("waited for the others"))
         self.joined = None if index is None else SimpleNamespace(cluster=cluster, exchange=exchange)
         checkpoints = SimpleNamespace(latest_step=self.latest_step, damaged=lambda step: self.damaged)
         pipeline = SimpleNamespace(find_fault=self.find_fault, replicas=1, global_batch_size=8)
