@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from gputui.tui.cli.command import cli
+import pytest
+from gputui.tui.cli.command import cli, run
 
 
 def helps(context: click.Context) -> Iterator[str]:
@@ -20,3 +21,14 @@ def helps(context: click.Context) -> Iterator[str]:
 def test_the_help_of_each_command(snapshot: Any) -> None:
     whole = cli.make_context("gputui", [], resilient_parsing=True, terminal_width=100, max_content_width=100)
     assert "\n\n".join(helps(whole)) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [("--preset", "gputui"), ("logs -n", "gputui logs"), ("compare --pin", "gputui compare")],
+)
+def test_an_option_without_its_value_names_the_help_of_its_command(
+    words: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err.endswith(f"requires an argument.\n{command} --help shows what there is\n")

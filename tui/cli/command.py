@@ -216,7 +216,9 @@ def _code(arguments: Sequence[str] | None) -> int:
     except click.Abort:
         return INTERRUPTED
     except click.UsageError as fault:
-        words = fault.ctx.command_path.strip() if fault.ctx else "gputui"
+        given = sys.argv[1:2] if arguments is None else arguments[:1]
+        named = ["gputui", *(word for word in given if word in cli.commands)]
+        words = fault.ctx.command_path.strip() if fault.ctx else " ".join(named)  # no context: an option without value
         complain(f"{fault.format_message()}\n{words} --help shows what there is")
         return WRONG
     except click.ClickException as fault:
