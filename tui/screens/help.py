@@ -83,7 +83,7 @@ class HelpScreen(ModalScreen[None]):
 
     def action_page(self, by: int) -> None:
         page = self.query_one(HelpPage)
-        page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False)
+        page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False, immediate=True)
 
     def _text(self, width: int) -> Content:
         """Return the text of the help in lines of `width` cells: the keys of the screen below, the meaning of its

@@ -162,7 +162,7 @@ class LogLines(ScrollRequests, can_focus=True):
 
     def action_wrap(self) -> None:
         self.app.settings.change("log.wrap", not self.app.settings.log.wrap)
-        self.scroll_to(x=0, animate=False)
+        self.scroll_to(x=0, animate=False, immediate=True)
         self.fill()
 
     def on_click(self, event: events.Click) -> None:

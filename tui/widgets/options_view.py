@@ -170,7 +170,7 @@ class OptionsView(Widget):
             row.show()
         self.query_one("#no-match", Static).update(_nothing(words) if hits == {} else "")
         self._arrange()
-        self.scroll_home(animate=False)
+        self.scroll_home(animate=False, immediate=True)
 
     def reveal(self, key: str) -> None:
         """Unfold the part that contains the option `key`."""

@@ -138,7 +138,7 @@ class FormScreen(CheckedForm):
             self.app.notify(NO_REMARKS)
 
     def action_scroll_help(self, lines: int) -> None:
-        self.query_one("#help-scroll").scroll_relative(y=lines, animate=False)
+        self.query_one("#help-scroll").scroll_relative(y=lines, animate=False, immediate=True)
 
     def action_search(self) -> None:
         field = self.query_one("#search", Input)
