@@ -145,7 +145,7 @@ def rival_sentence(sweep: Sweep, rival: Rival) -> str:
         return f"{best} beats {other} by {by} ({seeds} seeds)"
     if rival.decision == "worse":
         return f"{other} beats {best}, the best of the search, by {by} ({seeds} seeds)"
-    return f"{other} cannot be told apart from {best}: {by} ({seeds} seeds)"
+    return f"{best} cannot be told apart from {other}: better by {by} ({seeds} seeds)"
 
 
 def difference(sweep: Sweep, rival: Rival) -> str:
