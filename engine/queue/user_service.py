@@ -10,27 +10,31 @@ from pathlib import Path
 
 from ..files.places import home, user_home
 from ..files.writing import write_atomically
+from ..leases import lease
 
+CONFIG = "XDG_CONFIG_HOME"
 NAME = "gputui-queue.service"
 SYSTEMCTL_SECONDS = 20.0
 
 
 def path() -> Path:
     """Return the path of the unit, in the folder of the user's units."""
-    given = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    given = os.environ.get(CONFIG, "").strip()
     return (Path(given) if given else user_home() / ".config") / "systemd" / "user" / NAME
 
 
 def text() -> str:
-    """Return the text of the unit's file. `KillMode=process` lets trainings continue after the runner, which ends with
-    an empty queue.
+    """Return the text of the unit's file, with the variables that lead this process to its home, its settings and its
+    leases. `KillMode=process` lets trainings continue after the runner, which ends with an empty queue.
     """
+    given = {name: value for name in (CONFIG, lease.FOLDER) if (value := os.environ.get(name, "").strip())}
+    variables = {"GPUTUI_HOME": str(home())} | given
     return (
         "[Unit]\n"
         "Description=gputui: starts the runs that wait in the queue\n\n"
         "[Service]\n"
-        f"Environment={_quoted(f'GPUTUI_HOME={home()}')}\n"
-        f"ExecStart={_quoted(sys.executable)} -P -m gputui.engine.queue\n"
+        + "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in variables.items())
+        + f"ExecStart={_quoted(sys.executable.replace('$', '$$'))} -P -m gputui.engine.queue\n"
         "KillMode=process\n\n"
         "[Install]\n"
         "WantedBy=default.target\n"
@@ -38,7 +42,7 @@ def text() -> str:
 
 
 def _quoted(word: str) -> str:
-    for before, after in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+    for before, after in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%")):
         word = word.replace(before, after)
     return f'"{word}"'
 

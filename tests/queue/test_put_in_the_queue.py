@@ -238,12 +238,15 @@ def test_a_run_without_a_record_of_its_origin_is_compared_by_its_name() -> None:
 
 
 def test_the_unit_is_written_as_systemd_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_service.sys, "executable", "/opt/a b/python")  # type: ignore[attr-defined]
-    monkeypatch.setenv("GPUTUI_HOME", "/data/100%")
+    monkeypatch.setattr(user_service.sys, "executable", "/opt/a b$/python")  # type: ignore[attr-defined]
+    monkeypatch.setenv("GPUTUI_HOME", "/data/100%$")  # only in a command it is doubled
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/mine")  # else the runner has other settings and leases than the commands
+    monkeypatch.setenv("GPUTUI_LEASES", "/shared")
     assert user_service.text().split("\n") == [
         "[Unit]", "Description=gputui: starts the runs that wait in the queue", "",
-        "[Service]", 'Environment="GPUTUI_HOME=/data/100%%"',
-        'ExecStart="/opt/a b/python" -P -m gputui.engine.queue', "KillMode=process", "",
+        "[Service]", 'Environment="GPUTUI_HOME=/data/100%%$"', 'Environment="XDG_CONFIG_HOME=/mine"',
+        'Environment="GPUTUI_LEASES=/shared"', 'ExecStart="/opt/a b$$/python" -P -m gputui.engine.queue',
+        "KillMode=process", "",
         "[Install]", "WantedBy=default.target", "",
     ]  # fmt: skip
     unit = Path("systemd/user/gputui-queue.service")
