@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..files.declared_types import Form
 from ..files.reading import read_object
@@ -41,7 +42,7 @@ def write(ticket: Ticket) -> None:
     """Show this user's ticket to the others. A folder that cannot be written is no error."""
     about = {"entries": ticket.entries, "devices": ticket.devices, "since": ticket.since, "on_cpu": ticket.on_cpu}
     with contextlib.suppress(OSError):
-        path = lease.folder() / f"{_BEFORE}{os.geteuid()}{_AFTER}"
+        path = _own()
         fields = about | Process.current().as_fields() | Place.here().as_fields()
         write_atomically(path, json.dumps(fields), durable=False)
         path.chmod(0o644)
@@ -50,7 +51,18 @@ def write(ticket: Ticket) -> None:
 def remove() -> None:
     """Remove this user's ticket, if there is one and it can be removed."""
     with contextlib.suppress(OSError):
-        (lease.folder() / f"{_BEFORE}{os.geteuid()}{_AFTER}").unlink()
+        _own().unlink()
+
+
+def is_shown() -> bool:
+    """Return True if this user has a ticket. It may be that of the runner of another home."""
+    with contextlib.suppress(OSError):
+        return _own().exists()
+    return False
+
+
+def _own() -> Path:
+    return lease.folder() / f"{_BEFORE}{os.geteuid()}{_AFTER}"
 
 
 def of_others() -> list[Ticket]:

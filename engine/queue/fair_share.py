@@ -44,7 +44,7 @@ class FairShare:
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
             ours = Ticket(self._me, len(waiting), free_devices.count(first, gpus), first.waits_since, on_cpu)
-        if ours != self._ours:
+        if ours != self._ours or (ours and not tickets.is_shown()):  # another home's runner may have removed it
             tickets.write(ours) if ours else tickets.remove()
         self._ours, self._others = ours, tickets.of_others()
         self._held = (

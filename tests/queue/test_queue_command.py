@@ -145,7 +145,8 @@ def order() -> list[str]:
 def test_several_runs_that_are_moved_keep_their_order(four: list[Run], said: Said) -> None:
     for words, expected, lines in (
         (("top", "two", "four"), ["two", "four", "one", "three"], ["is at the top"] * 2),
-        (("up", "one"), ["two", "one", "four", "three"], ["is moved up"]),
+        (("up", "two", "one"), ["two", "one", "four", "three"], ["is the first already", "is moved up"]),
+        (("down", "four"), ["two", "one", "four", "three"], ["is the last already"]),
         (("down", "two", "one"), ["four", "two", "one", "three"], ["is moved down"] * 2),
         (("release", "two"), ["four", "two", "one", "three"], ["is released"]),
         (("hold", "two", "two"), ["four", "two", "one", "three"],
@@ -176,7 +177,7 @@ def test_a_name_must_mean_one_queued_run(four: list[Run], said: Said) -> None:
     (folder / ".draft-of-one.json").write_text((folder / f"{one.id}.json").read_text())
     assert said("queue", "up", "draft", code=WRONG) == "draft is not in the queue; gputui queue lists what is\n"
     (folder / f"{one.id}-2.json").write_text((folder / f"{one.id}.json").read_text())
-    assert said("queue", "up", one.id) == f"{one.name} is moved up\n", "a whole id, although another has it in its own"
+    assert said("queue", "up", one.id) == f"{one.name} is the first already\n", "a whole id that is in another"
     (folder / f"{one.id}-2.json").unlink()
     said("queue", "top", four[3].id)
     assert said("queue", "hold", "latest") == f"{four[3].name} is held; gputui queue release lets it be started\n"

@@ -79,6 +79,7 @@ def test_the_ticket_of_a_user_is_that_of_the_first_waiting_run(
     written: list[Ticket | None] = []
     monkeypatch.setattr(tickets, "write", written.append)
     monkeypatch.setattr(tickets, "remove", lambda: written.append(None))
+    monkeypatch.setattr(tickets, "is_shown", lambda: bool(written and written[-1]))
     share = turns([waiting(needs), waiting("free:1", NOW)], gpus=gpus)
     share.exchange_tickets([waiting(needs), waiting("free:1", NOW)], gpus)
     assert written == [ticket], "it is written once"
@@ -89,6 +90,13 @@ def test_the_ticket_of_a_user_is_that_of_the_first_waiting_run(
     share.exchange_tickets([waiting(needs)], gpus)
     share.close()
     assert written[2:] == [Ticket("me", 1, ticket.devices, ticket.since, ticket.on_cpu), None]
+
+
+def test_a_ticket_that_the_runner_of_another_home_has_removed_is_written_again(turns: Turns) -> None:
+    share = turns([waiting()])
+    tickets.remove()
+    share.exchange_tickets([waiting()], 4)
+    assert tickets.is_shown()
 
 
 @pytest.mark.parametrize(

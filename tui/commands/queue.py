@@ -241,6 +241,7 @@ _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "release": (entry_changes.release, "is released"),
     "rm": (entry_changes.remove, "is taken out of the queue"),
 }
+_AT_ITS_END = {"up": "is the first already", "down": "is the last already"}
 
 
 def change(verb: str, names: Sequence[str]) -> None:
@@ -249,15 +250,17 @@ def change(verb: str, names: Sequence[str]) -> None:
     """
     act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
-    changed = set[str]()
+    changed: dict[str, str] = {}
     try:
         for name in reversed(ids) if verb in ("top", "down") else ids:
+            before = entry_changes.places()
             act(name)
-            changed.add(name)
+            stays = verb in _AT_ITS_END and entry_changes.places() == before
+            changed[name] = _AT_ITS_END[verb] if stays else done
     finally:
         for name in ids:
             if name in changed:
-                print(f"{entries.name_of(name)} {done}")
+                print(f"{entries.name_of(name)} {changed[name]}")
 
 
 def _queued(name: str) -> str:
