@@ -67,11 +67,20 @@ def _base_60(digits: str) -> str:
 def shorten(value: object, limit: int = 40) -> str:
     """Return the value as text for an error message: on one line, without control characters, about `limit` characters.
 
-    A text is put in quotes. The omitted part is replaced by `...`.
+    A text is put in quotes, any other value is written as in YAML. The omitted part is replaced by `...`.
     """
-    text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
+    text = printable(value[: 2 * limit] if isinstance(value, str) else _as_yaml(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
+
+
+def _as_yaml(value: object) -> str:
+    import yaml  # not needed for the first paint
+
+    try:
+        return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    except yaml.YAMLError:
+        return repr(value)
 
 
 def printable(text: str) -> str:
