@@ -18,7 +18,7 @@ from ..job import cluster as clusters
 from ..job import start_worker
 from ..options import Options, options_json
 from ..presets import Preset, PresetError
-from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster
+from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
 from ..runs.event_reading import read_events
 from ..runs.events import TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
@@ -173,7 +173,9 @@ def _may_be_resumed(run: Run) -> bool:
 
 def why_not(run: Run) -> str:
     """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
-    if (state := run.state) in ACTIVE_STATES or state == WAITING:
+    if (state := run.state) == WAITING:
+        return str(waiting_error(run, "resume"))
+    if state in ACTIVE_STATES:
         return f"{run.name} is {state}"
     try:
         preset_to_resume(run)

@@ -163,6 +163,8 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     entry_changes.remove(third.id)
     assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
     assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
+    takes_it_out = f"it waits in the queue; gputui queue rm {one.name} takes it out\n"
+    assert said("resume", one.id, "--queue", code=WRONG) == f"{one.name} cannot be resumed: {takes_it_out}"
     entry_file(two).write_text("nothing")
     assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
     assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
