@@ -99,6 +99,7 @@ def test_first_files_are_written_once_and_what_comes_next_is_said(here: Path, ca
     )
     exists = "{} exists, and is not overwritten; name another folder: gputui init DIR\n"
     assert printed(capsys, "init") == (2, "", exists.format("preset.yaml"))
+    assert printed(capsys, "init", "train.py") == (2, "", exists.format("train.py"))
     (here / "preset.yaml").unlink()
     (here / "train.py").unlink()
     (here / "train.py").symlink_to("nowhere.py")

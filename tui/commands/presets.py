@@ -131,7 +131,8 @@ def begin(folder: str, example: str | None = None) -> None:
     try:
         written = starter_files.write(Path(folder), example)
     except FileExistsError as fault:
-        raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
+        there = fault.filename or fault  # a file where the folder is to be, or one of the files
+        raise Refused(f"{there} exists, and is not overwritten; name another folder: gputui init DIR") from None
     for path in written:
         print(f"wrote {path}")
     preset, program = (path.name for path in written[:2])
