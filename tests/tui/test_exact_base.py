@@ -109,6 +109,16 @@ def test_a_failed_command_says_in_lines_what_to_do(
     assert (printed.out, printed.err.splitlines()) == ("", lines)
 
 
+def test_a_current_folder_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert errors.guarded(lambda: errors.report(disk(errno.ENOENT))) == 2
+    assert capsys.readouterr().err == "told by the system: the current folder has been deleted; change to another one\n"
+
+
 @pytest.mark.parametrize(("count", "more"), [(5, []), (6, ["and 1 more; gputui presets check FILE shows all"])])
 def test_of_the_problems_of_a_preset_five_are_named(count: int, more: list[str], capsys: Printed) -> None:
     assert errors.report(PresetError([Problem("f", 1, "", str(number)) for number in range(count)])) == 2

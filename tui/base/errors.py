@@ -88,13 +88,22 @@ def report(fault: Exception) -> int:
         complain(f"{end.message}\n{end.hint}")
     elif isinstance(fault, OSError):
         written = "the file that was being written" if writing.refusal(fault) else ""
-        where = fault.filename or written
+        where = fault.filename or written or _deleted_folder()
         elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and writing.refusal(fault) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
         complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
         return FAILED
     return WRONG
+
+
+def _deleted_folder() -> str:
+    """Return words about the current folder if it was deleted, after which no relative path can be resolved."""
+    try:
+        os.getcwd()
+    except OSError:
+        return "the current folder has been deleted; change to another one"
+    return ""
 
 
 def interruptible() -> None:
