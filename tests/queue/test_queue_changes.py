@@ -251,4 +251,4 @@ def test_systemd_is_asked_with_its_own_words_and_what_fails_is_left_to_the_user(
     ]  # fmt: skip
     assert not user_service.path().exists()
     monkeypatch.setenv("GPUTUI_HOME", '/a "b" 100% $c\\d')
-    assert 'Environment="GPUTUI_HOME=/a \\"b\\" 100%% $$c\\\\d"\n' in user_service.text()
+    assert 'Environment="GPUTUI_HOME=/a \\"b\\" 100%% $c\\\\d"\n' in user_service.text()
