@@ -24,6 +24,8 @@ from ..files.reading import read_object
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
 from ..job import slurm
+from ..job.visible_devices import VARIABLE
+from ..options import gpu_choice
 from ..runs import Run, RunError, titles
 from ..system import locks, stop_signals
 from ..system.locks import Lock
@@ -55,7 +57,8 @@ class Entry:
     option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the run is
     resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after which it
     has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the runner starts
-    it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu.
+    it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu. `among` are the names of the GPUs that
+    CUDA_VISIBLE_DEVICES leaves for a choice such as `free:1`, empty for all.
     """
 
     run: str
@@ -82,6 +85,7 @@ class Entry:
     per_gpu: int = 1
     hold_reason: str = ""
     slurm_job: str | None = None
+    among: Sequence[str] = ()
 
     @property
     def is_of_slurm(self) -> bool:
@@ -337,11 +341,22 @@ def add_entry(entry: Entry) -> Entry:
 
     Raises RunError if the queue already has an entry with this id, or cannot be locked.
     """
+    entry = replace(entry, among=_gpus_left(entry.needs))
     with locked():
         entry = append(entry)
         _keep_environment(entry.run)
     ensure_runner()
     return entry
+
+
+def _gpus_left(needs: str) -> tuple[str, ...]:
+    """Return the field `among` of an entry that is queued by this process."""
+    if VARIABLE not in os.environ or (choice := gpu_choice.parse(needs)) is None:
+        return ()
+    from ..job import this_machine  # only with the variable
+    from ..leases.free_gpus import Wish
+
+    return Wish.of(choice, this_machine.read()).names
 
 
 def append(entry: Entry) -> Entry:

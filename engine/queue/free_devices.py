@@ -127,7 +127,8 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
     if entry.needs == CPU or not gpus:
         return [device for device in devices if device.name == CPU]
     if choice := gpu_choice.parse(entry.needs):
-        fitting = [gpu for gpu in gpus if choice.allows(gpu.kind, gpu.total_bytes)]
+        able = [gpu for gpu in gpus if not entry.among or gpu.name in entry.among]
+        fitting = [gpu for gpu in able if choice.allows(gpu.kind, gpu.total_bytes)]
         return [gpu for gpu in fitting if choice.count == 1 or gpu.instance is None]
     named = entry.needs.split(",")
     if entry.needs == "all":

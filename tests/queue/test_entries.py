@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from gputui.engine.files.places import proofs_folder
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.leases import memory_needs
 from gputui.engine.queue import entries, entry_changes, jobs
 from gputui.engine.queue.durations import Durations
@@ -88,7 +90,7 @@ def test_an_entry_that_leaves_while_the_queue_is_read_is_not_damaged(monkeypatch
 def test_an_entry_is_read_as_it_was_written() -> None:
     whole = Entry(
         "a", 2.5, "held", "proof", "tune", 3.0, 4.0, 5.0, "boot", 2, 3, "group", "b", "fits:1", 77, "guessed",
-        ["GPU-a"], True, True, "copy", "bob's python", 2, "held by you", "7",
+        ["GPU-a"], True, True, "copy", "bob's python", 2, "held by you", "7", ["GPU-b"],
     )  # fmt: skip
     write(whole)
     assert entries.read("a") == whole
@@ -104,12 +106,12 @@ def test_a_new_entry_is_the_last_and_a_second_one_of_the_same_run_is_refused(mon
     write(Entry("a", 7.0), Entry("b", 3.0, state="running"))
     with entries.locked():
         made = entries.append(Entry("c", 0.0))
-    assert replace(made, devices=[]) == entries.read("c")
+    assert replace(made, devices=[], among=[]) == entries.read("c")
     assert made.place == 8.0
     assert before <= made.queued_at <= time.time()
     with entries.locked(), pytest.raises(RunError, match=r"^c is in the queue already$"):
         entries.append(Entry("c", 0.0))
-    assert entries.read("c") == replace(made, devices=[])
+    assert entries.read("c") == replace(made, devices=[], among=[])
 
 
 def test_the_entries_are_read_again_only_after_their_folder_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +155,18 @@ def test_an_entry_of_the_same_moment_is_noticed_after_a_reading_that_took_long(m
 
 
 # ---- the environment -----------------------------------------------------------------------------
+
+
+def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    no_runner(monkeypatch)
+    shown = Machine((Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * 1024**3),), "", 8, 1024**3)
+    monkeypatch.setattr(this_machine, "read", lambda: shown)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert entries.add(waiting()).among == ()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [entries.add(waiting(visible=given)).among for given in ("free:1", [0])] == [("GPU-b",), ()]
 
 
 def test_a_queued_run_gets_the_environment_of_its_command_without_that_of_the_terminal(

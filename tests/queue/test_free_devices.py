@@ -44,6 +44,10 @@ def test_an_entry_could_use_the_devices_that_its_options_allow(
     assert free_devices.usable(entry(needs), devices) == usable
 
 
+def test_an_entry_could_use_only_the_gpus_that_its_environment_leaves() -> None:
+    assert free_devices.usable(entry("free:1", among=["GPU-b", "M-y"]), (A, B, X, Y, HOST)) == [B, Y]
+
+
 @pytest.mark.parametrize(
     ("needs", "gpus", "count", "words"),
     [

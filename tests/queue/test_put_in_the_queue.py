@@ -29,7 +29,7 @@ from tests.support.queued import no_runner, waiting
 def put(entry: Entry) -> Entry:
     """The entry as it is in its file, without its time."""
     kept = entries.read(entry.run)
-    assert kept == replace(entry, devices=list(entry.devices))
+    assert kept == replace(entry, devices=list(entry.devices), among=list(entry.among))
     return replace(kept, queued_at=0.0, devices=())
 
 
