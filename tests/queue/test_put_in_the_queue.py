@@ -30,7 +30,7 @@ def put(entry: Entry) -> Entry:
     """The entry as it is in its file, without its time."""
     kept = entries.read(entry.run)
     assert kept == replace(entry, devices=list(entry.devices), among=list(entry.among))
-    return replace(kept, queued_at=0.0, devices=())
+    return replace(kept, queued_at=0.0, devices=(), among=())
 
 
 def test_a_preset_a_trial_and_an_ended_run_are_put_at_the_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
