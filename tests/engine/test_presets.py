@@ -170,8 +170,11 @@ def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: 
     for given, why in (("run:nobody", "there is no such run"), ("run:", "there is no such run")):
         assert cli.run(["--preset", given, "--dry-run"]) == 2
         assert why in capsys.readouterr().err
-    assert cli.run(["--preset", "run:latest", "--dry-run"]) == 0
-    assert "epochs: 7" in capsys.readouterr().out
+    for command in (["--preset", "run:latest", "--dry-run"], ["presets", "show", "run:latest"]):
+        assert cli.run(command) == 0
+        assert "epochs: 7" in capsys.readouterr().out
+    assert cli.run(["presets", "check", "run:latest"]) == 0
+    assert capsys.readouterr().out == f"run:{run.id}: good\n"
     runs.create("watched", "schema_version: 1\ntrain: {epochs: 3}\n")  # as Monitor writes it
     for command in (["--preset", "run:watched", "--dry-run"], ["export", "--preset", "run:watched"]):
         assert cli.run(command) == 2, "no other model is trained in its name"

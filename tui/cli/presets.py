@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from . import completion
-from .shared_options import preset_option, settings_option
+from .shared_options import preset_name, preset_option, settings_option
 
 
 @click.group(invoke_without_command=True)
@@ -33,7 +33,7 @@ def presets_list() -> None:
 
 
 @presets.command("show")
-@click.argument("name", shell_complete=completion.preset)
+@click.argument("name", callback=preset_name, shell_complete=completion.preset)
 def presets_show(name: str) -> None:
     """Show preset NAME with the value of every option."""
     from ..commands import presets as presets_command
@@ -42,7 +42,14 @@ def presets_show(name: str) -> None:
 
 
 @presets.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.preset)
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    callback=lambda context, parameter, files: tuple(preset_name(context, parameter, file) for file in files),
+    shell_complete=completion.preset,
+)
 @click.pass_context
 def presets_check(context: click.Context, files: Sequence[str]) -> None:
     """Check preset files, and the options in them against this machine."""
