@@ -59,6 +59,7 @@ def test_a_program_keeps_its_gpu_if_the_command_is_killed(nvml: FakeNvml, tmp_pa
     with gputui(box, "lease", "1", "--", "bash", "-c", "echo $$; exec sleep 600") as held:
         assert held.stdout is not None
         program = int(held.stdout.readline())
+        until(lambda: json.loads(answer(box, "gpus", "--json")[1])["lease"]["pid"] == program)  # noted after its start
         held.kill()
     try:
         (gpu,) = [json.loads(line) for line in answer(box, "gpus", "--json")[1].splitlines()]
