@@ -341,7 +341,7 @@ def add_entry(entry: Entry) -> Entry:
 
     Raises RunError if the queue already has an entry with this id, or cannot be locked.
     """
-    entry = replace(entry, among=_gpus_left(entry.needs))
+    entry = _with_gpus_left(entry)
     with locked():
         entry = append(entry)
         _keep_environment(entry.run)
@@ -349,14 +349,19 @@ def add_entry(entry: Entry) -> Entry:
     return entry
 
 
-def _gpus_left(needs: str) -> tuple[str, ...]:
-    """Return the field `among` of an entry that is queued by this process."""
-    if VARIABLE not in os.environ or (choice := gpu_choice.parse(needs)) is None:
-        return ()
+def _with_gpus_left(entry: Entry) -> Entry:
+    """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES leaves to this process, if the variable is set."""
+    if VARIABLE not in os.environ:
+        return entry
     from ..job import this_machine  # only with the variable
     from ..leases.free_gpus import Wish
 
-    return Wish.of(choice, this_machine.read()).names
+    machine = this_machine.read()
+    if choice := gpu_choice.parse(entry.needs):
+        return replace(entry, among=Wish.of(choice, machine).names)
+    if entry.needs != "all" or any(gpu.instance for gpu in machine.parts):
+        return entry
+    return replace(entry, needs=",".join(str(gpu.index) for gpu in machine.parts) or "cpu")
 
 
 def append(entry: Entry) -> Entry:

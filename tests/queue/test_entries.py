@@ -167,6 +167,9 @@ def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves
     assert entries.add(waiting()).among == ()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert [entries.add(waiting(visible=given)).among for given in ("free:1", [0])] == [("GPU-b",), ()]
+    assert entries.add(waiting(visible="all")).needs == "1"
+    monkeypatch.setattr(this_machine, "read", lambda: replace(shown, gpus=()))
+    assert entries.add(waiting(visible="all")).needs == "cpu"
 
 
 def test_a_queued_run_gets_the_environment_of_its_command_without_that_of_the_terminal(
