@@ -354,7 +354,7 @@ def _with_gpus_left(entry: Entry) -> Entry:
     if VARIABLE not in os.environ:
         return entry
     from ..job import this_machine  # only with the variable
-    from ..leases.free_gpus import Wish
+    from ..leases.free_gpus import Wish  # the same
 
     machine = this_machine.read()
     if choice := gpu_choice.parse(entry.needs):
