@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -111,18 +112,18 @@ def test_every_other_name_leads_to_options_that_are_there_and_is_none_itself() -
 
 ASK = """
 eval "$(gputui completion bash)"
-COMP_WORDS=({words}); COMP_CWORD={at}; COMPREPLY=(); compopt() {{ local IFS=" "; echo "compopt $*"; }}
-_gputui_completion gputui
+COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}; COMPREPLY=(); compopt() {{ local IFS=" "; echo "compopt $*"; }}
+_gputui_completion gputui {word}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
 def completed(folder: Path, *words: str) -> list[str]:
     """What bash offers for the last of the words."""
-    quoted = " ".join(f"'{word}'" for word in ("gputui", *words))
+    line, word = shlex.quote(" ".join(("gputui", *words))), shlex.quote(words[-1])
     path = f"{Path(COMMAND[0]).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", ASK.format(words=quoted, at=len(words))], cwd=folder, env=os.environ | {"PATH": path},
+        ["bash", "-c", ASK.format(line=line, word=word)], cwd=folder, env=os.environ | {"PATH": path},
         capture_output=True, text=True, check=True, timeout=180,
     )  # fmt: skip
     assert done.stderr == ""
