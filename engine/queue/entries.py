@@ -58,7 +58,7 @@ class Entry:
     resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after which it
     has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the runner starts
     it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu. `among` are the names of the GPUs that
-    CUDA_VISIBLE_DEVICES leaves for a choice such as `free:1`, empty for all.
+    CUDA_VISIBLE_DEVICES and TensorFlow leave for a choice such as `free:1`, empty for all.
     """
 
     run: str
@@ -350,18 +350,20 @@ def add_entry(entry: Entry) -> Entry:
 
 
 def _with_gpus_left(entry: Entry) -> Entry:
-    """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES leaves to this process, if the variable is set."""
-    if VARIABLE not in os.environ:
+    """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES, if it is set, and TensorFlow leave to this process."""
+    choice, is_set = gpu_choice.parse(entry.needs), VARIABLE in os.environ
+    if choice is None and not (is_set and entry.needs == "all"):
         return entry
-    from ..job import this_machine  # only with the variable
-    from ..leases.free_gpus import Wish  # the same
+    from ..job import this_machine, training_gpus  # only for a process that adds an entry
+    from ..leases import free_gpus  # the same
 
-    machine = this_machine.read()
-    if choice := gpu_choice.parse(entry.needs):
-        return replace(entry, among=Wish.of(choice, machine).names)
-    if entry.needs != "all" or any(gpu.instance for gpu in machine.parts):
+    parts = this_machine.read().parts
+    if choice is not None:
+        able = training_gpus.used_by_tensorflow(list(parts))
+        return replace(entry, among=tuple(map(free_gpus.name_of, able)) if is_set or len(able) < len(parts) else ())
+    if any(gpu.instance for gpu in parts):
         return entry
-    return replace(entry, needs=",".join(str(gpu.index) for gpu in machine.parts) or "cpu")
+    return replace(entry, needs=",".join(str(gpu.index) for gpu in parts) or "cpu")
 
 
 def append(entry: Entry) -> Entry:

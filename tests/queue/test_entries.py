@@ -161,10 +161,14 @@ def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     no_runner(monkeypatch)
-    shown = Machine((Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * 1024**3),), "", 8, 1024**3)
+    shown = Machine((Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * 1024**3, multiprocessors=108),), "", 8, 1024**3)
     monkeypatch.setattr(this_machine, "read", lambda: shown)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert entries.add(waiting()).among == ()
+    both = replace(shown, gpus=(replace(shown.gpus[0], index=0, uuid="GPU-a", multiprocessors=2), *shown.gpus))
+    with monkeypatch.context() as patched:
+        patched.setattr(this_machine, "read", lambda: both)
+        assert entries.add(waiting()).among == ("GPU-b",), "TensorFlow leaves a GPU with two multiprocessors alone"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert [entries.add(waiting(visible=given)).among for given in ("free:1", [0])] == [("GPU-b",), ()]
     assert entries.add(waiting(visible="all")).needs == "1"
