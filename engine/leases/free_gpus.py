@@ -353,7 +353,8 @@ def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
         if (left := until - time.monotonic()) <= 0:
             return idle
         if not looks:
-            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} stay idle")
+            stays = "stays" if len(idle) == 1 else "stay"
+            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} {stays} idle")
         looks += 1
         time.sleep(min(left, LOOK_SECONDS))
 

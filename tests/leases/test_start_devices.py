@@ -326,6 +326,9 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
     assert devices.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
     assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
     devices.release()
+    Looks(monkeypatch, {0: busy, 1: busy}, {0: busy, 1: busy}, {}, {})
+    start_devices.lease_devices(options("visible=free:1"), "digits", told.append).release()
+    assert told.pop() == "looking for 5 s whether GPU 2 stays idle"
     for seen, slept, words in (
         (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
          "GPU 1: busy for 50 % of the time"),
