@@ -408,9 +408,12 @@ def test_a_run_whose_options_the_engine_has_changed_is_the_one_that_was_asked_fo
 def test_why_a_run_that_goes_on_or_waits_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, states = ended(), list[str]()
     monkeypatch.setattr(Run, "state", property(lambda _: states[-1]))
-    for state in ("starting", "running", "stopping", "waiting"):
+    for state in ("starting", "running", "stopping"):
         states.append(state)
         assert resuming.why_not(run) == f"{run.name} is {state}"
+    states.append("waiting")
+    waits = "it waits in the queue; gputui queue rm"
+    assert resuming.why_not(run) == f"{run.name} cannot be resumed: {waits} {run.name} takes it out"
 
 
 # ---- the diagnosis while a run goes on -----------------------------------------------------------
