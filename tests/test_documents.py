@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
@@ -134,8 +135,15 @@ def test_every_command_and_option_of_gputui_exists() -> None:
     assert wrong == []
 
 
+def as_called(**more: Any) -> click.Context:
+    """The context of gputui itself. In a context without it a command forgets `-h`, also for the tests after it: Click
+    keeps the option of the help that it makes first.
+    """
+    return cli.make_context("gputui", [], resilient_parsing=True, **more)
+
+
 def test_the_help_lists_every_command_with_a_whole_sentence() -> None:
-    help_text = cli.get_help(click.Context(cli, info_name="gputui", terminal_width=80))
+    help_text = as_called(terminal_width=80).get_help()
     assert [name for name in cli.commands if not re.search(rf"^  {name} +[A-Z].*\.$", help_text, re.MULTILINE)] == []
     assert "...\n" not in help_text
 
@@ -263,7 +271,7 @@ def test_each_command_of_the_advice_measures_a_change_of_a_preset(
     others = re.findall(r"`gputui (ab [^`]+)`", page)
     assert len(others) > len(measured), "the commands for a GPU"
     for command in others:
-        given = cli.commands["ab"].make_context("ab", shlex.split(command)[1:]).params
+        given = cli.commands["ab"].make_context("ab", shlex.split(command)[1:], as_called()).params
         name, settings = given["preset"], given["settings"]
         assert presets.resolve(name, settings).options != presets.resolve(name, []).options, command
 

@@ -200,8 +200,8 @@ def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: 
         script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
     if options.workload.entry is not None and (run.keeps_best_by is not None or run.save_model):
         script.blocks(extract("trainer/exported.py", "saves_whole"))
-    if options.workload.entry is not None and run.keeps_best_by is not None:
-        script.text("whole = saves_whole(model)")
+        if run.keeps_best_by is not None:
+            script.text("whole = saves_whole(model)")
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -117,16 +117,7 @@ def cli(
         return
     if preset is None:
         context.exit(show())
-    if dry_run and (as_json or detach or resume_if_any or wait or anyway):
-        raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
-    if as_json and detach:
-        raise Refused(JSON_OR_DETACH)
-    if code and not resume_if_any:
-        raise Refused(f"--code={code} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
-    if queue and (as_json or detach or dry_run or resume_if_any or wait or anyway or workers is not None):
-        raise Refused("--queue starts nothing now: it goes with --preset, --set and --after alone")
-    if after is not None and not queue:
-        raise Refused("--after RUN needs --queue")
+    _refuse_contradictions(context.params)
     join_cluster(workers, worker)
     if queue:
         from ..commands import queue as queue_command
@@ -154,6 +145,24 @@ def _refuse_misplaced(context: click.Context) -> None:
             raise Refused(f"{without_screen} no screen: gputui --preset NAME")
     elif given["preset"] is not None or given["settings"] or without_screen:
         raise Refused(f"--preset and what belongs to it do not go with the command {command!r}")
+
+
+def _refuse_contradictions(given: Mapping[str, Any]) -> None:
+    """Raise Refused if two of the options of a training without the screen do not go together.
+
+    `given` are the values of all options.
+    """
+    used = {name for name, value in given.items() if value is not None and value is not False}
+    if given["dry_run"] and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
+        raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
+    if given["as_json"] and given["detach"]:
+        raise Refused(JSON_OR_DETACH)
+    if given["code"] and not given["resume_if_any"]:
+        raise Refused(f"--code={given['code']} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
+    if given["queue"] and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "anyway", "workers"}:
+        raise Refused("--queue starts nothing now: it goes with --preset, --set and --after alone")
+    if given["after"] is not None and not given["queue"]:
+        raise Refused("--after RUN needs --queue")
 
 
 @click.command()
