@@ -20,7 +20,7 @@ from gputui.engine.tune.wide.search_axes import AS_IT_IS, Axis, Combinations, ax
 from gputui.engine.tune.wide.study import SettingsResult, Study
 
 from tests.support.proving import HERE, Planted, searching, started
-from tests.tune.test_wide import asked, needs_optuna, only_xla, trials_in, wide
+from tests.tune.test_wide import asked, needs_optuna, only_xla, together, trials_in, wide
 
 BATCH, STEPS, XLA = "input.batch_size", "compile.steps_per_execution", "compile.xla"
 INTER, INTRA = "device.inter_op_threads", "device.intra_op_threads"
@@ -174,7 +174,7 @@ def test_a_resumed_member_does_not_repeat_its_proposals(tmp_path: Path) -> None:
     for _ in range(2):
         study = Study(str(tmp_path / "s.journal"), "quickstart", tmp_path)
         study.join(members.common(asked(), HERE, 2.0))
-        made = [study.ask([axis], lambda params: axis.settings(params[BATCH]), 2.0, at_random=True) for _ in range(3)]
+        made = [study.ask([axis], lambda params: axis.settings(params[BATCH]), 2.0) for _ in range(3)]
         numbers += [proposal.number for proposal in made]
         drawn.append([proposal.settings for proposal in made])
         for proposal in made:
@@ -245,7 +245,7 @@ def test_settings_of_another_member_that_are_slower_here_are_tried_once(tmp_path
     assert reasons[0] == "the fastest of another member of the study"
     assert len(reasons) > 3
     assert reasons.count(reasons[0]) == 1
-    assert searcher.record.ended_because in ("every combination was measured", "no new combination was proposed")
+    assert searcher.record.ended_because in ("every combination was measured", "no new combination was found")
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -291,3 +291,56 @@ def test_why_a_study_cannot_be_used_in_a_line(location: str, fault: Exception, w
     assert str(refused.value).endswith(why), "Optuna wraps the error of a database"
     with pytest.raises(storage.StudyError, match="as it is"), storage.faults_of(location):
         raise storage.StudyError("as it is")
+
+
+def test_combinations_are_drawn_once_each_if_they_are_few() -> None:
+    few = Combinations([Axis(BATCH, [8, 16, 32]), Axis(XLA, choices={"a": {XLA: False}, "b": {XLA: True}})], space(),
+                       preset())  # fmt: skip
+    drawn = [few.in_random_order(seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert sorted((params[BATCH], params[XLA]) for params in drawn[2]) == [
+        (0, "a"), (0, "b"), (1, "a"), (1, "b"), (2, "a"), (2, "b")
+    ]  # fmt: skip
+    many = Combinations([Axis(BATCH, range(1, 51)), Axis(STEPS, range(1, 51))], space(), preset())
+    assert len(many) == 2500
+    at_random = many.in_random_order(1)
+    assert len(at_random) == 1000
+    assert {(params[BATCH], params[STEPS]) for params in at_random} < {(a, b) for a in range(50) for b in range(50)}
+    assert len({params[STEPS] for params in at_random}) == 50, "of the whole axis"
+
+
+@pytest.fixture
+def stubborn_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of Optuna always proposes the first value of each axis."""
+    import optuna
+
+    def first(self: Any, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+        return distribution.to_external_repr(0)
+
+    monkeypatch.setattr(optuna.samplers.RandomSampler, "sample_independent", first)
+    monkeypatch.setattr(optuna.samplers, "TPESampler", optuna.samplers.RandomSampler)
+
+
+@needs_optuna
+def test_a_model_that_repeats_itself_leaves_no_combination_out(stubborn_model: None, tmp_path: Path) -> None:
+    searcher, _ = searching(tmp_path / "p", asked(wide="instead"), together)
+    searcher.run()
+    assert searcher.record.ended_because == "every combination was measured"
+    assert len(wide(searcher)) == 13, "all but the preset"
+    assert searcher.record.changes_kept == {XLA: True, STEPS: 16}
+
+
+@needs_optuna
+def test_what_cannot_fit_is_not_drawn_and_the_search_ends(stubborn_model: None, tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        taken = (100 + 10 * options.input.batch_size) * 2**20
+        return Planted(samples_per_second=1000.0, loss=2.0, peak_memory_bytes=taken)
+
+    limits = {"only": ["batch_size", "xla"], "memory_bytes": 300 * 2**20, "wide": "instead"}
+    searcher, bench = searching(tmp_path / "p", asked(**limits), figures)
+    searcher.run()
+    assert searcher.record.ended_because == "no new combination was found"
+    measured = {(options.compile.xla is True, options.input.batch_size) for options in bench.asked}
+    assert measured >= {(xla, batch) for xla in (False, True) for batch in (1, 2, 3, 4, 6, 8, 12, 16)}
+    assert max(batch for _, batch in measured) <= 2 * 20, "XLA could need half of it"
+    assert all(candidate.decision != "left out" for candidate in wide(searcher))

@@ -33,7 +33,7 @@ def settings_of(params: Any) -> dict[str, Any]:
 
 
 def ask(study: Study, seconds: float = 2.0) -> Proposal:
-    return study.ask(AXES, settings_of, seconds, at_random=True)
+    return study.ask(AXES, settings_of, seconds)
 
 
 def result(outcome: str, speed: float | None = None, peak: int | None = None) -> SettingsResult:

@@ -7,7 +7,9 @@ into memory, for instance, depends on what else is running.
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ from ..candidates.search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings,
 from ..stages.batch_size import rounded
 
 AS_IT_IS = "as in the preset"
+MOST_DRAWN = 1000  # their settings take about 0.2 s
 NEAR = 1.25  # factor; nearer numbers are the same for the sampler, but are measured as they are
 Params = Mapping[str, Any]  # a value for each axis
 
@@ -133,6 +136,18 @@ class Combinations:
 
     def __len__(self) -> int:
         return math.prod(map(len, self.axes))
+
+    def in_random_order(self, seed: int) -> list[dict[str, Any]]:
+        """Return all combinations as parameters of a study, in a random order, or MOST_DRAWN of them if there are
+        more.
+        """
+        chance, names = random.Random(seed), [axis.name for axis in self.axes]
+        values = [list(axis.choices or range(len(axis))) for axis in self.axes]
+        if len(self) > MOST_DRAWN:
+            return [dict(zip(names, map(chance.choice, values), strict=True)) for _ in range(MOST_DRAWN)]
+        every = [dict(zip(names, combination, strict=True)) for combination in itertools.product(*values)]
+        chance.shuffle(every)
+        return every
 
     def settings(self, params: Params) -> dict[str, Any]:
         """Return the changes against the preset for the parameters of a study.

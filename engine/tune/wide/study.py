@@ -85,8 +85,6 @@ class Study:
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
         self._study: Any = None
-        self._model: Any = None
-        self._chance: Any = None
         self._me = members.name_of(folder)
 
     # ---- joining -----------------------------------------------------------------------------------
@@ -101,15 +99,15 @@ class Study:
             self._study = optuna.create_study(
                 storage=storage.opened(self.location), study_name=self.name, direction="maximize", load_if_exists=True,
             )  # fmt: skip
-            self._model = optuna.samplers.TPESampler(seed=self._seed())
-            self._chance = optuna.samplers.RandomSampler(seed=self._seed())
+            self._study.sampler = optuna.samplers.TPESampler(seed=self.seed())
             if COMMON not in self._study.user_attrs:
                 self._study.set_user_attr(COMMON, dict(common))
         self.fail_abandoned_trials(common)
 
-    def _seed(self) -> int:
-        """Return a seed that differs for each member and after each resumption, so that no proposals are repeated."""
-        return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
+    def seed(self) -> int:
+        """Return a seed that differs for each member and after each trial, so that no proposals are repeated."""
+        with storage.faults_of(self.location):
+            return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
 
     def _refuse(self, common: Mapping[str, Any]) -> None:
         other = members.difference(self._study.user_attrs[COMMON], common)
@@ -216,16 +214,17 @@ class Study:
         space: Sequence[Axis],
         settings_of: Callable[[Params], Mapping[str, Any]],
         trial_seconds: float,
-        at_random: bool = False,
+        params: Params | None = None,
     ) -> Proposal:
-        """Return the next combination, proposed by the model or at random. The other members see that the combination
-        is being measured.
+        """Return the next combination: that of `params`, or the model's proposal if there are none. The other members
+        see that the combination is being measured.
 
         `settings_of` turns a value for each axis of `space` into settings. `trial_seconds` is the expected time of the
-        trial.
+        trial. If another member asks at the same moment, it may get `params`, and this one the model's proposal.
         """
         with storage.faults_of(self.location):
-            self._study.sampler = self._chance if at_random else self._model
+            if params is not None:
+                self._study.enqueue_trial(dict(params))
             trial = self._study.ask(_distributions(space))
             patience = max(LEAST_PATIENCE_SECONDS, PATIENCE * trial_seconds)
             trial.set_user_attr(MEMBER, members.measuring(self.folder, patience))

@@ -32,8 +32,7 @@ from .study import Proposal, SettingsResult, Study
 
 STAGE = "wide"
 AGAIN = "measured before the search was resumed"
-AT_RANDOM = 5  # proposals in a row without a trial: the sampler's model repeats itself, so the next are random
-MOST_REPEATS = 60  # proposals in a row without a trial: hardly any others are left
+MOST_REPEATS = 5  # proposals in a row without a trial: the model repeats itself, so the next are drawn at random
 LEANER = 2  # unknown settings may need only half the memory of the known ones, as with 16 bits
 # The options, apart from the batch size, that decide how much memory a training takes.
 OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "input.prefetch_to_device", "input.cast")
@@ -87,6 +86,7 @@ class WideSearch:
         self.state = StudyState(storage=storage.shown(study.location), name=study.name)
         self._places = Places(screening, side_by_side)
         self._repeats = 0  # proposals in a row that needed no trial
+        self._exhausted = False  # nothing was drawn that can be measured
 
     def run(self) -> str:
         """Search until nothing is left to propose or the storage fails. Returns the reason for the end.
@@ -155,7 +155,7 @@ class WideSearch:
         measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.settings_results()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
-        return "no new combination was proposed" if self._repeats >= MOST_REPEATS else ""
+        return "no new combination was found" if self._exhausted else ""
 
     # ---- one proposal --------------------------------------------------------------------------------
 
@@ -189,8 +189,14 @@ class WideSearch:
         The list is empty if the result of the proposal is known, if it is already in `taken`, or if it needs too much
         memory.
         """
-        seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
-        proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
+        params = None
+        if self._repeats >= MOST_REPEATS:
+            params = self._draw(taken)
+            if params is None:
+                self._exhausted = True
+                return []
+        seconds = self._screening.trials.trial_seconds
+        proposal = self._study.ask(self._axes, self._combinations.settings, seconds, params)
         twin = next((result for result in self._study.settings_results() if result.settings == proposal.settings), None)
         self._repeats += 1
         if twin is not None:
@@ -203,6 +209,18 @@ class WideSearch:
             self._repeats = 0
             return [proposal]
         return []
+
+    def _draw(self, taken: Sequence[Settings]) -> dict[str, Any] | None:
+        """Return the parameters of a combination that has no result, is not in `taken`, and may fit into memory.
+
+        None if none was found.
+        """
+        measured = [*taken, *(result.settings for result in self._study.settings_results())]
+        for params in self._combinations.in_random_order(self._study.seed()):
+            settings = self._combinations.settings(params)
+            if settings not in measured and not self._too_much_memory(settings):
+                return params
+        return None
 
     def _measure(self, proposal: Proposal) -> None:
         reason = f"proposal {proposal.number} of the study"
