@@ -151,6 +151,7 @@ def test_several_runs_that_are_moved_keep_their_order(four: list[Run], said: Sai
         (("release", "two"), ["four", "two", "one", "three"], ["is released"]),
         (("hold", "two", "two"), ["four", "two", "one", "three"],
          ["is held; gputui queue release lets it be started"]),
+        (("release", "one", "two"), ["four", "two", "one", "three"], ["was not held", "is released"]),
         (("rm", "one", "two"), ["four", "three"], ["is taken out of the queue"] * 2),
     ):  # fmt: skip
         out = said("queue", *words).splitlines()

@@ -241,7 +241,7 @@ _CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "release": (entry_changes.release, "is released"),
     "rm": (entry_changes.remove, "is taken out of the queue"),
 }
-_AT_ITS_END = {"up": "is the first already", "down": "is the last already"}
+_UNCHANGED = {"up": "is the first already", "down": "is the last already", "release": "was not held"}
 
 
 def change(verb: str, names: Sequence[str]) -> None:
@@ -253,14 +253,20 @@ def change(verb: str, names: Sequence[str]) -> None:
     changed: dict[str, str] = {}
     try:
         for name in reversed(ids) if verb in ("top", "down") else ids:
-            before = entry_changes.places()
+            before = _place_and_state(name)
             act(name)
-            stays = verb in _AT_ITS_END and entry_changes.places() == before
-            changed[name] = _AT_ITS_END[verb] if stays else done
+            unchanged = verb in _UNCHANGED and _place_and_state(name) == before
+            changed[name] = _UNCHANGED[verb] if unchanged else done
     finally:
         for name in ids:
             if name in changed:
                 print(f"{entries.name_of(name)} {changed[name]}")
+
+
+def _place_and_state(name: str) -> tuple[float, str] | None:
+    """Return the place and the state of an entry. None if it is not in the queue."""
+    entry = entries.read(name)
+    return (entry.place, entry.state) if entry else None
 
 
 def _queued(name: str) -> str:
