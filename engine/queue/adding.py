@@ -23,6 +23,11 @@ from ..runs.run import PROOF
 from . import entries, slurm_queue
 from .entries import Entry
 
+ON_SEVERAL_MACHINES = (
+    "a training on several machines cannot wait in the queue of one of them; "
+    "start it on every machine: gputui --preset P --cluster HOST1:PORT,HOST2:PORT --worker N"
+)
+
 
 def queue_preset(preset: Preset, after: str | None = None) -> Entry:
     """Make the run folder of a preset, which the caller has checked, and put the run in the queue. Return its entry.
@@ -32,7 +37,7 @@ def queue_preset(preset: Preset, after: str | None = None) -> Entry:
     """
     refuse_here(f"gputui --preset {preset.file or preset.name}")
     if preset.options.strategy.kind == MULTI_WORKER:
-        raise RunError("a training on several machines cannot wait in the queue of one of them")
+        raise RunError(ON_SEVERAL_MACHINES)
     run = launch.create_queued(preset)
     try:
         return _put(entries.entry_of(run, after))

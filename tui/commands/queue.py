@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
@@ -58,7 +59,8 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
 
     adding.refuse_here(f"gputui --preset {name}")
     first = _first(after)
-    preset, _, findings = train.checked(name, settings, adding.machine())
+    here = replace(adding.machine(), cluster=None, cluster_fault=adding.ON_SEVERAL_MACHINES)
+    preset, _, findings = train.checked(name, settings, here)
     train.say(findings)
     return _added(adding.queue_preset(preset, first))
 
