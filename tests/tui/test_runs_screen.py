@@ -123,6 +123,29 @@ async def test_the_last_line_says_what_is_under_the_cursor_and_how_many_runs_the
         assert len(line) == 99
 
 
+@pytest.mark.parametrize(
+    ("states", "now"),
+    [(("ok", "stopped"), ["-", "R Resume"]), (("stopped", "running"), ["R Resume", "x Stop"]),
+     (("failed", "stopped"), ["-", "R Resume"]),
+     (("running", "ok"), ["x Stop", "-"])],
+)  # fmt: skip
+async def test_the_footer_offers_to_stop_what_runs_and_to_resume_what_has_ended_early(
+    states: tuple[str, str], now: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered(pilot: Pilot[None]) -> str:
+        last = text_of(pilot.app).rstrip().split("\n")[-1]
+        return " ".join(key for key in ("x Stop", "R Resume") if key in last) or "-"
+
+    before, after = (entry(12, state, has_checkpoint=state != "failed") for state in states)
+    listing = Listing(before)
+    async with shown(listing, monkeypatch, size=(240, 16)) as (pilot, screen):
+        await wait_for(pilot, "1 of 1 run")
+        await wait_for(pilot, lambda: offered(pilot) == now[0])
+        listing.entries = [after]
+        await read_again(pilot, screen, listing)
+        await wait_for(pilot, lambda: offered(pilot) == now[1])
+
+
 async def test_marks_and_marks_that_the_filter_hides_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     listing = Listing(entry(13, "oom"), entry(12), entry(11))
     async with shown(listing, monkeypatch) as (pilot, screen):

@@ -94,7 +94,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
         self._to_newest = False  # the cursor goes to the first row after the next reading
-        self._offered: tuple[object, ...] = (False, False, False)
+        self._offered: tuple[object, ...] = ()  # what the keys in the footer depended on
 
     def compose(self) -> ComposeResult:
         kept = self.app.settings.runs
@@ -154,6 +154,16 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
             return at is not None and not at.is_active and at.state != "ok"
         return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
+    @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """The verbs that the footer leaves out: to stop a run that has ended, or to resume one that cannot be
+        resumed.
+        """
+        at = None if self.current_sweep is not None else self.current
+        useful = {"stop": at is not None and at.is_active, "resume": at is not None and at.resumable}
+        unused = () if self.waiting_now is not None else (verb for verb in useful if not useful[verb])
+        return (*super().keys_without_use, *unused)
+
     # ---- the table ------------------------------------------------------------------------------
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
@@ -199,7 +209,8 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
         is_sweep = self.current is not None and bool(self.current.group)
-        if (offered := (now is not None, now is not None and now.held, is_sweep)) != self._offered:
+        offered = (now is not None, now is not None and now.held, is_sweep, self.keys_without_use)
+        if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
