@@ -131,7 +131,10 @@ class Following:
     def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
         """Note the failure and wait before the next attempt. Returns True if there is to be none."""
         self._is_open = False
-        text = " ".join(_OBJECT.sub("", without_login(str(fault))).split())
+        said = str(fault)
+        if isinstance(fault, OSError) and fault.strerror:  # without its number
+            said = f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
+        text = " ".join(_OBJECT.sub("", without_login(said)).split())
         problem = brief(harmless(text or type(fault).__name__))
         if problem != self._place.problem:
             self._say(f"waits, and tries again: {problem}")
@@ -157,7 +160,7 @@ class Following:
             try:
                 self._save(run)
             except OSError as fault:  # the disk is full; what is written does not depend on the state
-                self._say(f"cannot note its state: {fault}")
+                self._say(f"cannot note its state: {fault.strerror or fault}")
 
     def _save(self, run: Run) -> None:
         self._place.save(file_of(run.path, self._name))

@@ -167,18 +167,28 @@ def test_a_figure_beyond_32_bits_is_the_largest_one() -> None:
     assert value == pytest.approx(3.4e38, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ValueError(""), "ValueError"),
+        (ValueError("no such\nproject"), "no such project"),
+        (FileNotFoundError(2, "No such file or directory", "/data/x"), "/data/x: No such file or directory"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (OSError("the server is away"), "the server is away"),
+    ],
+)
 def test_it_gives_up_some_time_after_the_end_and_goes_on_later(
-    written: Written, monkeypatch: pytest.MonkeyPatch
+    fault: Exception, told: str, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "GIVE_UP_SECONDS", 0.1)
     written.train([1, 2])
     written.finish("ok", 2)
     lines: list[str] = []
-    assert follow(written.run, Failing([ValueError("")] * 10**4), say=lines.append) == "given_up"
+    assert follow(written.run, Failing([fault] * 10**4), say=lines.append) == "given_up"
     assert lines[-1].endswith(f"gputui follow {written.run.id} --to tensorboard goes on from here")
     place = read_place(file_of(written.run.path, "tensorboard"))
     assert place is not None
-    assert (place.state, place.problem) == ("given_up", "ValueError")
+    assert (place.state, place.problem) == ("given_up", told)
     assert follow(written.run, target := Kept([], counts=True)) == "done"
     assert len(target.kept) == 3
 
