@@ -14,6 +14,8 @@ from gputui.engine.follow_targets import FOLLOW_TARGETS
 from gputui.tui import cli
 
 from tests.support.followed import Written, follow
+from tests.support.small_disk import SmallDisk
+from tests.support.small_disk import small_disk as small_disk
 
 
 @pytest.fixture
@@ -74,6 +76,20 @@ def test_what_cannot_be_followed_is_refused_before_it_starts(
         assert "Traceback" not in told
     assert not written.run.file("follow").exists()
     assert cli.run(["follow", "nothing"]) == 2
+
+
+def test_a_full_disk_is_named_before_a_follower_starts(
+    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUTUI_HOME", str(small_disk.path))
+    written = Written(small_disk.path / "runs" / "20260101-000000-small")
+    written.train([1])
+    with small_disk.full():
+        assert cli.run(["follow", written.run.id, "--to", "tensorboard", "--detach"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"disk full at {written.run.path} (")
+    assert told.endswith("; a follower notes there how far it is\n")
+    assert not written.run.file("follow").exists()
 
 
 def test_the_command_writes_all_and_lists_the_followers(written: Written, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ...engine import runs as run_folders
+from ...engine.files import writing
 from ...engine.follow import start
 from ...engine.follow.start import FollowerState
 from ...engine.runs import Run
@@ -20,7 +21,8 @@ def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
     """Start a follower of the named run for each target, and wait until they have ended. Return the exit code.
 
     With `detach`, do not wait. Without targets, print the followers of the run. Ctrl-C ends the followers, which go on
-    from their places later. Raises Refused if the library of a target is missing.
+    from their places later. Raises Refused if the library of a target is missing, or if the disk of the run
+    takes nothing more.
     """
     run, targets = run_folders.find(name), tuple(dict.fromkeys(targets))
     if not targets:
@@ -30,6 +32,8 @@ def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
         return DONE
     if lines := start.missing(targets):
         raise Refused("\n".join(lines))
+    if full := writing.try_writing(run.path):
+        raise Refused(f"{full}; a follower notes there how far it is")
     followers = {target: start.start(run.path, target) for target in targets}
     if detach:
         print(f"{run.name} is followed in the background; gputui follow {run.name} shows how far it is")
