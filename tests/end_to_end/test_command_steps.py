@@ -220,6 +220,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(free_gpus, "give_back", give_back)
     monkeypatch.setattr("gputui.tui.commands.gpus.time.sleep", lambda seconds: events.append(f"waits {seconds}"))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests were started by nohup
     yield events
     for number, handler in before.items():
         signal.signal(number, handler)
