@@ -59,6 +59,12 @@ def pytest_cmdline_main(config: pytest.Config) -> object:
     return import_cost.with_room(lambda: config.hook.pytest_cmdline_main(config=config))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Nobody sees the summary of a worker, and to look for snapshots that no test uses would take it ten seconds."""
+    if hasattr(config, "workerinput"):
+        config.option.no_summary = True
+
+
 # Of the files that take longest, several at a time on two cores. A slow test of another file counts as ten seconds.
 # Those that wait for the stand-in for GPUs to be compiled come after the one that compiles it and after others that
 # take long.
