@@ -131,10 +131,10 @@ class Following:
     def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
         """Note the failure and wait before the next attempt. Returns True if there is to be none."""
         self._is_open = False
-        said = str(fault)
+        words = str(fault)
         if isinstance(fault, OSError) and fault.strerror:  # without its number
-            said = f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
-        text = " ".join(_OBJECT.sub("", without_login(said)).split())
+            words = f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror
+        text = " ".join(_OBJECT.sub("", without_login(words)).split())
         problem = brief(harmless(text or type(fault).__name__))
         if problem != self._place.problem:
             self._say(f"waits, and tries again: {problem}")

@@ -199,7 +199,7 @@ class LeaseOfTest:
 
 @pytest.fixture
 def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What happens when GPUs are leased: the first attempt finds none."""
+    """What happens when GPUs are leased: the first attempt finds none. No signal is ignored, as nohup would do."""
     events: list[str] = []
     faults = [NotFree("GPU 0 is in use")]
     chosen = [SimpleNamespace(number="1", uuid="GPU-1"), SimpleNamespace(number="0", uuid="GPU-0")]
@@ -219,8 +219,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(free_gpus, "choose", choose)
     monkeypatch.setattr(free_gpus, "give_back", give_back)
     monkeypatch.setattr("gputui.tui.commands.gpus.time.sleep", lambda seconds: events.append(f"waits {seconds}"))
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests were started by nohup
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield events
     for number, handler in before.items():
         signal.signal(number, handler)
