@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -14,6 +15,15 @@ import tensorflow as tf
 from gputui.engine.trainer.checkpoint import object_graph
 from gputui.engine.trainer.checkpoint.object_graph import Module, draws, walk, written
 from gputui.engine.trainer.common import versions
+
+
+@pytest.fixture(autouse=True)
+def no_generator_of_keras() -> Iterator[None]:
+    """Nothing has drawn from keras.random yet, whichever tests were before."""
+    kept = versions.get_global_attribute(versions.GLOBAL_SEED_GENERATOR)
+    versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, None)
+    yield
+    versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, kept)
 
 
 class Theirs:
@@ -81,17 +91,12 @@ def test_a_function_that_has_not_captured_its_variable_yet_and_values_in_rings_a
 
 
 def test_the_generator_of_keras_is_found_although_no_object_has_it() -> None:
-    kept = versions.get_global_attribute(versions.GLOBAL_SEED_GENERATOR)
-    versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, None)
-    try:
-        assert walk([], theirs).variables == [], "before the first draw there is none"
-        keras.random.normal((1,))
-        (state,) = walk([], theirs).variables
-        before = state.numpy().tolist()
-        keras.random.normal((1,))
-        assert state.numpy().tolist() != before
-    finally:
-        versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, kept)
+    assert walk([], theirs).variables == [], "before the first draw there is none"
+    keras.random.normal((1,))
+    (state,) = walk([], theirs).variables
+    before = state.numpy().tolist()
+    keras.random.normal((1,))
+    assert state.numpy().tolist() != before
 
 
 def test_objects_of_other_modules_and_large_containers_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
