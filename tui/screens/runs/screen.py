@@ -151,7 +151,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         if action == "stop":
             return at is not None and at.is_active
         if action == "resume":
-            return at is not None and not at.is_active and at.state != "ok"
+            return at is not None and at.resumable
         return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
     @property
@@ -159,10 +159,8 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         """The verbs that the footer leaves out: to stop a run that has ended, or to resume one that cannot be
         resumed.
         """
-        at = None if self.current_sweep is not None else self.current
-        useful = {"stop": at is not None and at.is_active, "resume": at is not None and at.resumable}
-        unused = () if self.waiting_now is not None else (verb for verb in useful if not useful[verb])
-        return (*super().keys_without_use, *unused)
+        verbs = () if self.waiting_now is not None else ("stop", "resume")
+        return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
 
     # ---- the table ------------------------------------------------------------------------------
 
