@@ -21,7 +21,7 @@ from tests.support import needs
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("engine", "presets", "tui")
 HEAVY = {"tensorflow", "keras", "numpy"}
-MAX_LINES = 500
+MAX_LINES = 900
 
 
 def files(*folders: str) -> list[Path]:
