@@ -189,7 +189,8 @@ def _different(options: Sequence[Mapping[str, Any]], unapplied: Sequence[Mapping
 
 
 def _versions(of_runs: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
-    rows = [OptionRow(name, tuple(versions.get(key) for versions in of_runs)) for key, name in VERSIONS.items()]
+    names = {**VERSIONS, "gputui": "gputui"}
+    rows = [OptionRow(name, tuple(versions.get(key) for versions in of_runs)) for key, name in names.items()]
     return tuple(row for row in rows if len({value for value in row.values if value is not None}) > 1)
 
 

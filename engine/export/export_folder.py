@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import __version__
 from .. import entry as entries
 from ..files.writing import refuse_existing
 from ..interpreter import installed, interpreter
@@ -234,7 +235,7 @@ def _requirements(options: Options, modules: set[str]) -> list[str]:
     with installed.of(python):
         version = ".".join(map(str, installed.intended().version))
         versions = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
-    versions |= {"gputui": importlib.metadata.version("gputui")}
+    versions |= {"gputui": __version__}
     lines = [f"{name}=={number}" if number else name for name, number in versions.items()]
     others = sorted(modules - {*versions, *sys.stdlib_module_names, "__future__"})
     owners = importlib.metadata.packages_distributions() if interpreter.is_own(python) else {}

@@ -63,7 +63,7 @@ def _title(data: Record) -> str:
 def _properties(data: Record) -> str:
     machine, versions = data.machine, data.versions
     gpus = ", ".join(str(name) for name in machine.get("gpus") or ()) or f"none ({machine.get('no_gpu_reason') or '-'})"
-    libraries = [f"{name} {version}" for name, version in versions.items()]
+    libraries = [f"{name} {version}" for name, version in {"gputui": machine.get("gputui", "-"), **versions}.items()]
     rows = [
         ("proof", f"`{data.id}`, {data.state}"),
         (
@@ -78,7 +78,7 @@ def _properties(data: Record) -> str:
             f"{size(machine.get('memory_bytes'))}, {machine.get('system', '-')}",
         ),
         ("GPUs", gpus),
-        ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
+        ("versions", ", ".join(libraries)),
     ]
     return Table(["", ""], rows).markdown()
 

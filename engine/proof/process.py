@@ -16,10 +16,9 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 
-from .. import runs
+from .. import __version__, runs
 from ..files import writing
 from ..files.places import TRIALS
 from ..job import this_machine
@@ -228,7 +227,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
         "memory_bytes": here.memory_bytes,
         "gpus": [gpu.name for gpu in here.gpus],
         "no_gpu_reason": here.no_gpu_reason or None,
-        "gputui": metadata.version("gputui"),
+        "gputui": __version__,
     }
 
     def other_training(options: Options) -> str:

@@ -187,7 +187,7 @@ class Started(Event):
 
     type: ClassVar[str] = "started"
     pid: int
-    versions: Mapping[str, str]  # of Python, TensorFlow and Keras
+    versions: Mapping[str, str]  # of gputui, Python, TensorFlow and Keras
     devices: list[str]  # TensorFlow's names of the devices that train
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
     gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with facts from TensorFlow and the driver

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from dataclasses import dataclass
 
 import keras
@@ -18,6 +17,7 @@ from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
 from .checkpoint.training_state import State
 from .cluster import tensorflow_cluster
 from .cluster.tensorflow_cluster import Joined
+from .common import versions
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
 from .data.batches import Share
@@ -51,9 +51,8 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     devices = device_setup.configure(options, joined)
     stop.listen_again()
     loop = build(options, devices, report, stop, joined)
-    versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
-    return Training(loop, versions, os.getpid())
+    return Training(loop, versions.of_packages(), os.getpid())
 
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:

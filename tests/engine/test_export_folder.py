@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import __version__, presets
 from gputui.engine.entry import EntryFault
 from gputui.engine.export import export_folder
 from gputui.engine.export.export_folder import Exported, export
@@ -151,12 +151,12 @@ def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkey
     monkeypatch.setattr(installed, "keras_version", lambda: "")
     own = {"numpy": ["numpy"], "yaml": ["PyYAML"], "_yaml": ["PyYAML"], "tensorflow": ["tensorflow"]}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: own)
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"gputui": "0.1", "PyYAML": "6"}.get(name, "1"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"PyYAML": "6"}.get(name, "1"))
     version = ".".join(map(str, installed.intended().version))
     modules = {"yaml", "numpy", "json", "tensorflow", "odd", "other", "__future__"}
     lines = export_folder._requirements(preset().options, modules)
     assert lines == [
-        f"# Python {version}", "tensorflow==2.21.0", "keras", "gputui==0.1", "numpy==1", "PyYAML==6",
+        f"# Python {version}", "tensorflow==2.21.0", "keras", f"gputui=={__version__}", "numpy==1", "PyYAML==6",
         "# Your code also imports odd, other: add the packages.",
     ]  # fmt: skip
     monkeypatch.setattr(interpreter, "is_own", lambda python: False)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import platform
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from gputui.engine.runs import Run, part_of_sweep
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.trainer import assembly
@@ -381,8 +378,7 @@ def test_the_workers_meet_before_the_devices_are_opened_and_signals_are_heard_af
         ("build", with_seed, found, report, stop, joined),
     ]  # fmt: skip
     assert training.loop == "the loop"
-    versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-    assert training.versions == versions
+    assert training.versions.keys() == {"gputui", "python", "tensorflow", "keras"}
     assert report.gpus == {"GPU-1"}
     told = map(json.loads, run.file("events.jsonl").read_text().splitlines())
     details = [event["detail"] for event in told if event["type"] == "phase"]

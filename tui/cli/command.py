@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from ...engine import __version__
 from ...engine.interpreter import interpreter
 from ...engine.queue import any_entry
 from ..base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
@@ -69,7 +70,7 @@ WITHOUT_SCREEN = {
 @wait_option
 @click.option("--anyway", is_flag=True, help="Start without a warning about other users of the same GPUs.")
 @cluster_options
-@click.version_option(package_name="gputui", message="gputui %(version)s")
+@click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context
 def cli(
     context: click.Context,

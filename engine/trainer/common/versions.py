@@ -14,11 +14,13 @@ Deferred imports: those of `memory_limits` may fail, and then only its figure is
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ... import __version__
 from ...interpreter import supported_versions
 from .training_errors import TrainerError
 
@@ -60,6 +62,7 @@ __all__ = [
     "get_keras_mask",
     "global_seed_generator",
     "memory_limits",
+    "of_packages",
     "set_global_attribute",
     "unscale_loss_for_distribution",
 ]
@@ -71,6 +74,16 @@ GLOBAL_SEED_GENERATOR = "global_seed_generator"
 # Up to Keras 3.10 on_train_batch_end gets the first step of an execution, since 3.11 the last
 # (keras/src/trainers/epoch_iterator.py yields begin_step and end_step).
 _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")[:2]) < (3, 11)
+
+
+def of_packages() -> dict[str, str]:
+    """Return what the event `started` says of versions."""
+    return {
+        "gputui": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:

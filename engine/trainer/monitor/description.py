@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ...job import environment_variables, machine_gpus, this_machine
 from ...job.machine_gpus import Fault
 from ...runs import events
 from ...telemetry import resource_limits
+from ..common import versions
 from ..measure.run_report import RunReport
 from ..setup import gpu_identity
 from ..setup.devices import Devices, chips_too_old, unseen
@@ -47,7 +47,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
     """Return the started event of the fit on the devices `present`. A value that Keras does not know is None."""
     return events.Started(
         pid=os.getpid(),
-        versions=_versions(),
+        versions=versions.of_packages(),
         devices=list(present.names),
         gpus=[gpu.id for gpu in present.gpus],
         gpu_devices=[gpu.as_event() for gpu in present.gpus],
@@ -68,10 +68,6 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         validation_samples=None,
         cpus=resource_limits.usable_cpus(),
     )
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
