@@ -60,19 +60,16 @@ def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def test_a_machine_that_lacks_a_tool_fails_the_test_and_skips_it_only_if_allowed(
+def test_a_test_is_left_out_on_a_machine_that_lacks_a_tool_and_fails_if_all_are_demanded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(needs.NEEDS, "tmux", needs.Need(lambda: False, "install the package tmux"))
-    monkeypatch.setenv(needs.ALLOWED, "root,mount")
-    with pytest.raises(
-        pytest.fail.Exception, match="tmux is missing here: install the package tmux; GPUTUI_TESTS_MAY_SKIP=tmux "
-    ):
+    monkeypatch.setenv(needs.DEMAND, "1")
+    with pytest.raises(pytest.fail.Exception, match="tmux is missing here: install the package tmux"):
         needs.require("tmux")
-    for allowed in ("root,tmux", "all"):
-        monkeypatch.setenv(needs.ALLOWED, allowed)
-        with pytest.raises(pytest.skip.Exception, match="install the package tmux"):
-            needs.require("tmux")
+    monkeypatch.delenv(needs.DEMAND)
+    with pytest.raises(pytest.skip.Exception, match="install the package tmux"):
+        needs.require("tmux")
 
 
 def offences(paths: list[Path], forbidden: set[str]) -> list[str]:

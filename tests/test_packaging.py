@@ -12,6 +12,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.support.needs import require
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine", "examples", "presets", "tui")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -36,6 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
 
 def tracked() -> list[str]:
     """The files of the repository but those of the tests, which the source archive leaves out."""
+    require("git")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [name for name in listed.splitlines() if not name.startswith("tests/") and (ROOT / name).is_file()]
 

@@ -79,6 +79,7 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
     assert run.file("code-1/parts/sizes.py").read_text() == "units = 1\n"
 
 
+@pytest.mark.needs("git")
 def test_runs_of_the_same_and_of_other_code_are_compared_with_their_commits(folder: Path) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "x"]):
         subprocess.run(["git", *words], check=True)

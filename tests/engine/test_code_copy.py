@@ -13,6 +13,8 @@ from gputui.engine.process import launch
 from gputui.engine.runs import Run, code_copy, code_files
 from gputui.engine.system import git_state
 
+from tests.support.needs import require
+
 
 @pytest.fixture
 def mine(tmp_path: Path, home: Path) -> Path:
@@ -38,6 +40,7 @@ def names(run: Run) -> set[str]:
 
 
 def git(folder: Path, *words: str) -> str:
+    require("git")
     who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 

@@ -1,7 +1,7 @@
-"""What a machine must have for some of the tests: without it they fail, unless GPUTUI_TESTS_MAY_SKIP names it.
+"""What a machine must have for some of the tests, which are left out without it.
 
-A test that is skipped tests nothing, and in a long report nobody sees it: what is missing is to be installed. A test
-names what it needs by `@pytest.mark.needs("tmux")`, a fixture by `require("tmux")`.
+If GPUTUI_TESTS_DEMAND_ALL is set they fail. A test names what it needs by `@pytest.mark.needs("tmux")`, a fixture by
+`require("tmux")`. As a program: prints what this machine lacks, which are the last lines of `make test`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import pytest
 
-ALLOWED = "GPUTUI_TESTS_MAY_SKIP"  # names of NEEDS, separated by commas, or `all`
+DEMAND = "GPUTUI_TESTS_DEMAND_ALL"  # set by .ci/run
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ def _module(name: str) -> Callable[[], bool]:
 
 _MAY_MOUNT = "run the tests as root, in a container with the capability SYS_ADMIN"
 NEEDS = {
+    "git": Need(_command("git"), "install the package git"),
     "tmux": Need(_command("tmux"), "install the package tmux"),
     "chromium": Need(_command("chromium", "chromium-browser", "google-chrome"), "install the package chromium"),
     "cc": Need(_command("cc", "gcc", "clang"), "install the package gcc"),
@@ -58,8 +59,22 @@ NEEDS = {
 NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof", "aiohttp"}
 
 
+OF_OTHER_TARGETS = {
+    "slurm",
+    "chromium",
+    "grain",
+    "keras_hub",
+    "mlflow",
+    "nbclient",
+    "textual_serve",
+    "torch",
+    "trackio",
+    "wandb",
+}
+
+
 def require(name: str) -> None:
-    """Return only if the machine has it; otherwise the test fails, or is skipped if that is allowed."""
+    """Return only if the machine has it; otherwise the test is left out, or fails if all are demanded."""
     if not NEEDS[name].is_there():
         lacks(name)
 
@@ -67,6 +82,12 @@ def require(name: str) -> None:
 def lacks(name: str, why: str = "") -> NoReturn:
     """End the test, as the machine has not what it needs."""
     text = f"{name} is missing here{why and f' ({why})'}: {NEEDS[name].remedy}"
-    if name in NEVER_THERE or {name, "all"} & set(os.environ.get(ALLOWED, "").split(",")):
-        pytest.skip(text)
-    pytest.fail(f"{text}; {ALLOWED}={name} skips such tests", pytrace=False)
+    if os.environ.get(DEMAND) and name not in NEVER_THERE:
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)
+
+
+if __name__ == "__main__":
+    for name, need in NEEDS.items():
+        if name not in OF_OTHER_TARGETS and not need.is_there():
+            print(f"left out: the tests that need {name}; to run them, {need.remedy}")
