@@ -1,6 +1,7 @@
 """The target `mlflow`: a run on an MLflow server or, without MLFLOW_TRACKING_URI, in a database in gputui's home.
 
-MLflow keeps one point for each metric, value, time and step, so that points that are sent twice are there once.
+A database of MLflow keeps one point for each metric, value, time and step, but a folder of files keeps what is sent
+twice: what a run has already is left out of the first write after it was opened again.
 
 Deferred imports: MLflow is an optional extra, and takes seconds.
 """
@@ -39,6 +40,7 @@ class Mlflow:
     def __init__(self, remote: dict[str, Any]) -> None:
         self.remote, self.where = remote, ""
         self._client: MlflowClient | None = None
+        self._may_have_more = False  # than its tag says
 
     def open(self, about: AboutRun, key: str) -> int | None:
         """Find or create the MLflow run, with the options as parameters, and set its status to running."""
@@ -61,8 +63,11 @@ class Mlflow:
         from mlflow import MlflowClient
 
         client = self._client = MlflowClient(tracking_uri=uri)
-        if "run" not in self.remote:
-            self.remote["run"] = self._existing(client, key) or self._create(client, about, key)
+        if "run" not in self.remote and (existing := self._existing(client, key)):
+            self.remote["run"] = existing
+        self._may_have_more = "run" in self.remote
+        if not self._may_have_more:
+            self.remote["run"] = self._create(client, about, key)
         run = client.get_run(self.remote["run"])
         self.where = f"{without_login(uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
         client.log_batch(run.info.run_id, params=self._new_parameters(about, run.data.params), tags=_tags(about))
@@ -102,8 +107,17 @@ class Mlflow:
                 for point in rows
                 for name, value in point.figures.items()
             ]
+            if self._may_have_more:
+                present = {name: self._present(name) for name in {metric.key for metric in metrics}}
+                metrics = [each for each in metrics if (each.timestamp, each.step) not in present[each.key]]
             tag = RunTag(ROWS_TAG, str(rows[-1].number + 1))
             self._client.log_batch(self.remote["run"], metrics=metrics, tags=[tag])
+        self._may_have_more = False
+
+    def _present(self, name: str) -> set[tuple[int, int]]:
+        """Return the time and the step of each value that the run has of a metric."""
+        assert self._client is not None
+        return {(each.timestamp, each.step) for each in self._client.get_metric_history(self.remote["run"], name)}
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
         from mlflow.entities import RunTag

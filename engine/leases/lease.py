@@ -363,12 +363,19 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
             process = Process.read(fields) if place is not None and place.is_here else None
             if place is not None and not place.shares_kernel:
                 continue  # a record from before the last start of the machine
+            used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu", 1)
             yield Holder(
-                name, user_name(about.st_uid), fields.get("pid", 0), fields.get("since", 0.0),
-                fields.get("what", "")[:LONGEST_WHAT], fields.get("run", ""),
-                fields.get("stuck", ""), fields.get("used_bytes"),
-                fields.get("per_gpu", 1),
+                name, user_name(about.st_uid), fields.get("pid", 0), moment(fields.get("since")),
+                " ".join(fields.get("what", "").split())[:LONGEST_WHAT], fields.get("run", ""),
+                " ".join(fields.get("stuck", "").split())[:LONGEST_WHAT],
+                used_bytes if used_bytes is None or used_bytes >= 0 else None,
+                min(max(per_gpu, 1), MOST_SHARING),
             ), process  # fmt: skip
+
+
+def moment(since: float | None) -> float:
+    """Return the Unix time of another user's record, 0 if it is not a time that has been."""
+    return since if since is not None and 0 < since <= time.time() else 0.0
 
 
 def user_name(number: int) -> str:

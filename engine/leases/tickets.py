@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def of_others() -> list[Ticket]:
                 tickets.append(
                     Ticket(
                         lease.user_name(about.st_uid), fields.get("entries", 1), fields["devices"],
-                        fields.get("since", 0.0), fields.get("on_cpu", False),
+                        lease.moment(fields.get("since")) or time.time(), fields.get("on_cpu", False),
                     )
                 )  # fmt: skip
     return tickets

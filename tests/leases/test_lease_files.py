@@ -233,6 +233,17 @@ def test_a_ticket_is_written_for_all_to_read_and_removed() -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("since", [float("inf"), float("nan"), -5.0, 1e18, 4e12, "x"])
+def test_a_record_with_impossible_contents_harms_nobody(since: object) -> None:
+    (held,) = lease.take(["GPU-1"], "x")
+    record(since=since, what="\x1b[31mred\nlast", used_bytes=-5, per_gpu=-1, stuck="\x1b]0;t\x07")
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert str(who) == f"{lease.user_name(os.geteuid())}'s ?[31mred last"
+    assert (who.used_bytes, who.per_gpu, who.stuck) == (None, 1, "?]0;t?")
+    held.release()
+
+
 def test_tickets_of_others_count_by_owner_and_living_process(monkeypatch: pytest.MonkeyPatch) -> None:
     uid = os.geteuid()
     own = Process.current().as_fields() | Place.here().as_fields()
@@ -246,7 +257,9 @@ def test_tickets_of_others_count_by_owner_and_living_process(monkeypatch: pytest
 
     name = lease.user_name(uid)
     assert seen(devices=2, entries=3, since=7.5, on_cpu=True) == [Ticket(name, 3, 2, 7.5, True)]
-    assert seen(devices=1) == [Ticket(name, 1, 1, 0.0, False)]
+    (ticket,) = seen(devices=1, since=-1e9)
+    assert ticket == Ticket(name, 1, 1, ticket.since, False)
+    assert ticket.since == pytest.approx(time.time(), abs=60), "one without a true time is the last"
     assert seen(devices=0) == seen() == seen(devices=1, start_ticks=1) == seen(devices="x") == []
     assert tickets.of_others() == []
 

@@ -247,6 +247,15 @@ def test_a_study_of_others_is_refused_with_the_reason(tmp_path: Path) -> None:
 
 
 @needs_optuna
+def test_a_database_of_another_user_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
+    storage.opened(f"sqlite:///{tmp_path}/study.db")
+    with pytest.raises(storage.StudyError, match=r"its owner can chmod g\+w .*/study.db"):
+        Study(f"sqlite:///file:{tmp_path}/study.db?mode=ro&uri=true", "quickstart", tmp_path).join(
+            members.common(asked(), HERE, 2.0)
+        )
+
+
+@needs_optuna
 def test_a_last_line_that_was_written_in_part_costs_nothing_but_itself(tmp_path: Path) -> None:
     location = tmp_path / "shared.journal"
     first, _ = searching(tmp_path / "a", asked(study=str(location)), together)

@@ -142,6 +142,9 @@ def _why(fault: Exception, location: str) -> str:
         return f"{_line(cause)}; install the database's driver, or give --study a file"
     if "://" not in location and isinstance(cause, (ValueError, LookupError, TypeError, AssertionError)):
         return "it is not a journal of Optuna, or it is damaged; give --study another file"
+    if "readonly database" in str(cause):
+        path = location.removeprefix(SQLITE)
+        return f"it cannot be written, as SQLite makes its file for one user alone; its owner can chmod g+w {path}"
     return _line(cause)
 
 
