@@ -64,6 +64,7 @@ if __name__ == "__main__":
             sys.exit(engine_failure.leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
     from .process.supervisor import Supervisor
+    from .queue import any_entry
     from .runs import Run
 
     supervisor = None
@@ -75,4 +76,8 @@ if __name__ == "__main__":
             from .process import engine_failure
 
             code = engine_failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
+    if any_entry():  # the runner of the queue may have been killed while this run trained
+        from .queue import entries
+
+        entries.ensure_runner()
     sys.exit(code)

@@ -412,7 +412,7 @@ def ensure_runner() -> None:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=os.environ | {"GPUTUI_HOME": str(home())},
+                env=environment_to_keep() | {"GPUTUI_HOME": str(home())},
                 pass_fds=[lock.fd],
                 start_new_session=True,
             )

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,7 @@ class Runner:
         self._delayed: list[str] = []  # the runs that wait although their devices are free
         self._devices: Sequence[Mapping[str, Any]] = ()
         self._ended: list[Job] = []
+        self._faults: dict[str, str] = {}  # the last exceptions of entries, which are printed once
 
     def tick(self) -> bool:
         """Follow the entries that have begun, and start those that can start. Returns False if the queue is empty.
@@ -91,7 +92,10 @@ class Runner:
         changed |= self._slurm.follow(self._of_slurm)
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
-                changed |= self._follow(entry)
+                try:
+                    changed |= self._follow(entry)
+                except Exception as fault:  # noqa: BLE001 - the other entries go on
+                    self._fault(entry, fault)
         if changed or time.monotonic() - self._walked_at >= WALK_SECONDS:
             self._reader.read()
             self._walked_at = time.monotonic()
@@ -108,6 +112,14 @@ class Runner:
     def _of_slurm(self) -> Sequence[Entry]:
         """The entries that Slurm starts."""
         return [entry for entry in self._reader.listing.entries if entry.is_of_slurm]
+
+    def _fault(self, entry: Entry, fault: Exception) -> str:
+        """Print an exception that one entry has caused, once. Return it in words."""
+        words = f"{type(fault).__name__}: {fault}"
+        if self._faults.get(entry.run) != words:
+            self._faults[entry.run] = words
+            print(f"{time.strftime('%F %T')} {entry.run}: {words}", flush=True)
+        return f"the runner cannot start it: {words}"
 
     def close(self) -> None:
         """Remove this user's ticket, which other users see."""
@@ -266,19 +278,30 @@ class Runner:
         }
         paused = entries.PAUSED_REASON if entries.is_paused() else self._out_of_hours()
         free = [device.name for device in seen if not device.holder and device.name not in begun]
-        able = [entry for entry in self._entries if entry.state == "waiting" and not _waits_for_another(entry)]
-        self._fair_share.exchange_tickets([] if paused else able, self._gpus)
+        self._fair_share.exchange_tickets([] if paused else list(self._able()), self._gpus)
         for entry in self._entries:
             if entry.state == "held":
                 self._why[entry.run] = entry.hold_reason
             elif entry.state == "waiting":
-                why = paused or self._start_or_why(entry, seen, begun, kept, free)
+                try:
+                    why = paused or self._start_or_why(entry, seen, begun, kept, free)
+                except Exception as fault:  # noqa: BLE001 - the other entries go on
+                    why = self._fault(entry, fault)
                 displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
                 self._why[entry.run] = why and why + displaced
         running = [entry for entry in self._entries if entry.state == "running"]
         for name, why in self._fair_share.to_give_way(running, seen, len(free)).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
             entry_changes.ask_to_yield(name)
+
+    def _able(self) -> Iterator[Entry]:
+        """Yield the waiting entries that wait for no other entry."""
+        for entry in self._entries:
+            try:
+                if entry.state == "waiting" and not _waits_for_another(entry):
+                    yield entry
+            except Exception as fault:  # noqa: BLE001 - the other entries go on
+                self._fault(entry, fault)
 
     def _start_or_why(
         self, entry: Entry, seen: Sequence[Device], begun: dict[str, list[Entry]], kept: set[str], now: list[str]
@@ -417,8 +440,9 @@ def carry_out(descriptor: int | None) -> int:
                         runner.close()
                         lock.release()
                         break
-        except (OSError, RunError) as fault:
-            print(f"{time.strftime('%F %T')} {fault}", flush=True)
+        except Exception as fault:  # noqa: BLE001 - without a runner nothing would start
+            words = str(fault) if isinstance(fault, OSError | RunError) else f"{type(fault).__name__}: {fault}"
+            print(f"{time.strftime('%F %T')} {words}", flush=True)
             time.sleep(LONGEST_AGAIN_SECONDS)
         time.sleep(TICK_SECONDS)
     from . import empty_notice  # the runner, which stays in memory for days, does without it

@@ -25,7 +25,8 @@ def path() -> Path:
 
 def text() -> str:
     """Return the text of the unit's file, with the variables that lead this process to its home, its settings and its
-    leases. `KillMode=process` lets trainings continue after the runner, which ends with an empty queue.
+    leases. `KillMode=process` lets trainings continue after the runner, which ends with an empty queue. The runner
+    starts again if it is killed.
     """
     given = {name: value for name in (CONFIG, lease.FOLDER) if (value := os.environ.get(name, "").strip())}
     variables = {"GPUTUI_HOME": str(home())} | given
@@ -35,7 +36,9 @@ def text() -> str:
         "[Service]\n"
         + "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in variables.items())
         + f"ExecStart={_quoted(sys.executable.replace('$', '$$'))} -P -m gputui.engine.queue\n"
-        "KillMode=process\n\n"
+        "KillMode=process\n"
+        "Restart=on-failure\n"
+        "RestartSec=5\n\n"
         "[Install]\n"
         "WantedBy=default.target\n"
     )

@@ -246,7 +246,7 @@ def test_the_unit_is_written_as_systemd_reads_it(monkeypatch: pytest.MonkeyPatch
         "[Unit]", "Description=gputui: starts the runs that wait in the queue", "",
         "[Service]", 'Environment="GPUTUI_HOME=/data/100%%$"', 'Environment="XDG_CONFIG_HOME=/mine"',
         'Environment="GPUTUI_LEASES=/shared"', 'ExecStart="/opt/a b$$/python" -P -m gputui.engine.queue',
-        "KillMode=process", "",
+        "KillMode=process", "Restart=on-failure", "RestartSec=5", "",
         "[Install]", "WantedBy=default.target", "",
     ]  # fmt: skip
     unit = Path("systemd/user/gputui-queue.service")

@@ -76,6 +76,22 @@ def test_a_later_run_never_takes_what_an_earlier_one_waits_for() -> None:
     assert trainings.begun[2:] == [(single.id, ("GPU-a",)), (other.id, ("GPU-b",))]
 
 
+def test_entries_that_cannot_be_followed_or_started_do_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    trainings, begun, damaged, last = Trainings(), waiting(), waiting(), waiting()
+    add(begun, damaged, last)
+    long = "x" * 300  # no file can have such a name
+    entries.write(replace(entries.all_entries()[0], state="starting", started_at=1.0))
+    begun.file("preset.yaml").unlink()
+    begun.file("preset.yaml").symlink_to(long)
+    entries.write(replace(entries.all_entries()[1], after=long))
+    runner = trainings.runner()
+    for _ in range(3):
+        runner.tick()
+    assert trainings.alive == [last.id]
+    assert "File name too long" in entries.news()["why"][damaged.id]
+    assert capsys.readouterr().out.count(f"{damaged.id}: OSError: [Errno 36] File name too long") == 1
+
+
 def test_a_busy_gpu_delays_only_those_that_need_it() -> None:
     trainings = Trainings((replace(GPUS[0], holder="bob's python since 14:02"), GPUS[1]))
     busy, free, absent = waiting(visible=[0]), waiting(visible=[1]), waiting(visible="free:3")

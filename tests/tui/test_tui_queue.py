@@ -64,6 +64,14 @@ async def test_a_run_is_queued_by_its_key_and_from_the_question_about_busy_devic
     assert first.folder.file("preset.yaml").exists()
 
 
+async def test_the_screens_start_a_runner_again_while_runs_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, starts = GputuiApp(), list[bool]()
+    queued.add(queued.waiting())
+    monkeypatch.setattr(entries, "ensure_runner", lambda: starts.append(True))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, lambda: bool(starts))
+
+
 async def test_a_start_whose_gpus_are_not_free_says_who_has_them_and_offers_the_queue(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,14 +48,18 @@ class RunWatch:
         return shown and understands(os.environ)
 
     def _read_running(self) -> None:
-        """Read every 3 s which runs are running or wait, until `close`, or until the application has ended without it,
-        as after an error: its process waits for this thread.
+        """Read every 3 s which runs are running or wait, and start the runner of the queue if it has died, until
+        `close`, or until the application has ended without it, as after an error: its process waits for this thread.
         """
         from ...reading.run_list import RunningRuns  # not needed for the first paint
 
         running_runs = RunningRuns()
         while self._app.is_running and not self._leaving.is_set():
-            self._app.call_later(self._take, running_runs.read())
+            self._app.call_later(self._take, now := running_runs.read())
+            if now.queue.waiting:  # the runner may have been killed
+                from ....engine.queue import entries  # few have a queue
+
+                entries.ensure_runner()
             self._leaving.wait(LOOK_SECONDS)
 
     def _take(self, now: Now) -> None:
