@@ -58,7 +58,8 @@ class Entry:
     resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after which it
     has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the runner starts
     it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu. `among` are the names of the GPUs that
-    CUDA_VISIBLE_DEVICES and TensorFlow leave for a choice such as `free:1`, empty for all.
+    CUDA_VISIBLE_DEVICES and TensorFlow leave for a choice such as `free:1`, empty for all. With `anyway` it does not
+    wait for trainings outside of the queue that use the CPU.
     """
 
     run: str
@@ -86,6 +87,7 @@ class Entry:
     hold_reason: str = ""
     slurm_job: str | None = None
     among: Sequence[str] = ()
+    anyway: bool = False
 
     @property
     def is_of_slurm(self) -> bool:
@@ -335,15 +337,15 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
     return replace(entry, bytes=need.bytes, prediction=need.prediction)
 
 
-def add_entry(entry: Entry) -> Entry:
-    """Put an entry at the end of the queue, start the runner if none runs, and return the entry with its place and its
-    time.
+def add_entry(entry: Entry, place: float | None = None) -> Entry:
+    """Put an entry at `place`, by default at the end of the queue, start the runner if none runs, and return the entry
+    with its place and its time.
 
     Raises RunError if the queue already has an entry with this id, or cannot be locked.
     """
     entry = _with_gpus_left(entry)
     with locked():
-        entry = append(entry)
+        entry = append(entry, place)
         _keep_environment(entry.run)
     ensure_runner()
     return entry
@@ -366,16 +368,16 @@ def _with_gpus_left(entry: Entry) -> Entry:
     return replace(entry, needs=",".join(str(gpu.index) for gpu in parts) or "cpu")
 
 
-def append(entry: Entry) -> Entry:
-    """Write an entry as the last of the queue, and return it with its place and its time. The caller must hold the lock
-    of the queue.
+def append(entry: Entry, place: float | None = None) -> Entry:
+    """Write an entry with this place, by default as the last of the queue, and return it with its place and its time.
+    The caller must hold the lock of the queue.
 
     Raises RunError if the queue already has an entry with this id.
     """
     if file_of(entry.run).exists():
         raise RunError(f"{entry.name} is in the queue already")
     last = max((other.place for other in all_entries()), default=0.0)
-    entry = replace(entry, place=last + 1, queued_at=time.time())
+    entry = replace(entry, place=last + 1 if place is None else place, queued_at=time.time())
     write(entry)
     return entry
 

@@ -162,6 +162,8 @@ def _place(device: Device, named: Sequence[str]) -> int | None:
 def why_not(entry: Entry, device: Device) -> str:
     """Return why an entry cannot start on a device now. Return an empty text if it can start."""
     choice = gpu_choice.parse(entry.needs)
+    if device.name == CPU and entry.anyway:
+        return ""
     if device.name == CPU or choice is None or not choice.shared:
         return device.holder
     if not device.shut and entry.bytes is not None and device.free_bytes < entry.bytes:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..files.values import whole
-from ..runs import RunError
+from ..runs import RunError, part_of_sweep
 from ..system.identity import Place
 from . import entries, entry_changes, free_devices, interrupted_sweeps, jobs, queue_settings
 from .entries import Entry, ListingReader
@@ -33,6 +33,7 @@ QUICK_SECONDS, MOST_FAILURES = 60.0, 3  # so many failures of one group, each so
 BEGUN_STATES = ("starting", "running")
 BEGUN, NOT_FREE, REFUSED = 0, 75, 3  # exit codes of the process that starts a run
 LOST_GPU, OUT_OF_MEMORY = "gpu_lost", "oom"
+SWEEP = "sweep"  # which takes its devices only until its trials are in the queue
 
 Child = Any  # a subprocess.Popen, or what stands in for it
 Launch = Callable[[Entry, Sequence[str]], Child]
@@ -145,6 +146,9 @@ class Runner:
         if entry.state == "starting":
             return self._settle(entry, None, "")
         if entry.job.is_alive():
+            is_sweep = entry.devices and entry.what == SWEEP
+            if is_sweep and any(part_of_sweep.sweep_of(other.folder) == entry.run for other in self._entries):
+                return self._change(entry, lambda current: replace(current, devices=()))  # they are for its trials
             return False
         stranger = self._stranger(entry)
         return self._change(entry, lambda current: self._after_end(current, stranger))

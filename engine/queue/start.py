@@ -52,7 +52,7 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
         return
     run = entry.folder
     preset = presets.resolve(str(run.file("preset.yaml")))
-    _refuse(run, preset)
+    _refuse(run, preset, entry.anyway)
     with entries.locked():  # a process that reads the entry later sees the lock of the engine
         entry = _still(name, started_at)
         launch_run(entry, preset, among)
@@ -66,24 +66,30 @@ def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> sub
     its own. Raises the errors of `start`.
     """
     run = entry.folder
+    among = _to_lease(entry, among)
     if not steps_in(run.file("checkpoints")):
         return launch.begin(run, preset, among)
     new = entry.code == "new"
     return resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among, from_queue=True)
 
 
+def _to_lease(entry: Entry, among: Sequence[str] | None) -> Sequence[str] | None:
+    """Return `among`, or None if the entry takes the CPU although others use it."""
+    return None if entry.anyway and among is not None and list(among) == [lease.CPU] else among
+
+
 def _start_proof(entry: Entry, among: Sequence[str]) -> None:
     proof = Proof(entry.job.path)
     request, here = proof.request, this_machine.read()
     requests.refuse(request, here)
-    if not request.chooses_gpus:
+    if not (request.chooses_gpus or request.sweep is not None or entry.anyway):
         options = request.baseline().options
         if busy := start_devices.why_not(options, here) or proof_start.blocks(request, here, proof.path):
             raise NotNowError(busy)
     with entries.locked():
         entry = _still(entry.run, entry.started_at or 0.0)
         try:
-            folder.start(proof, among)
+            folder.start(proof, _to_lease(entry, among))
         except locks.Taken:
             raise NotNowError(f"{proof.id} is running, or another gputui is using it") from None
         entries.write(replace(entry, state="running", devices=tuple(among)))
@@ -96,13 +102,15 @@ def _still(name: str, started_at: float) -> Entry:
     return entry
 
 
-def _refuse(run: Run, preset: Preset) -> None:
+def _refuse(run: Run, preset: Preset, anyway: bool) -> None:
     """Raise RunError if the options conflict with this machine as it is now. Raise NotNowError if another run or
-    measurement uses the devices.
+    measurement uses the devices, but for the CPU with `anyway`.
     """
     here = refuse_options(run, preset)
     if gpu_choice.parse(preset.options.device.visible) is None:
         on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
+        if on_cpu and anyway:
+            return
         cpu = lease.holder(lease.CPU) if on_cpu else None
         busy = f"the CPU is used by {cpu}" if cpu else start_devices.in_use(preset.options, here)
         if busy := busy or proof_start.in_the_way(preset.options, here, run.path):

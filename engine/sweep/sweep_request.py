@@ -25,7 +25,7 @@ from ..queue import adding, slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
 from ..tune.wide.storage import is_installed
 from . import decision, halving, proposals, shared_study, swept_values
-from .trainings import takes_one_gpu, trial_preset
+from .trainings import trial_preset
 
 MOST_TRIALS = 10_000
 MOST_CHECKED = 50  # combinations that are checked before the start; the others fail one by one
@@ -145,7 +145,7 @@ def _at_once(options: Options, here: Machine, most: int | None) -> dict[str, int
     """
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
         return {"parallel": most or IN_SLURM, "ahead": 0}
-    choice = gpu_choice.parse("free:1" if takes_one_gpu(options) else options.device.visible)
+    choice = gpu_choice.parse("free:1" if adding.takes_one_gpu(options) else options.device.visible)
     room = max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
     return {"parallel": most or room, "ahead": int(most is None or most >= room)}
 

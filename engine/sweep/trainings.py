@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from .. import presets, runs
 from ..files.values import mapping, text
-from ..options import Options
 from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
@@ -104,15 +103,10 @@ def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Pre
     )
     if sweep.rungs and options.run.checkpoint == "off":
         options = replace(options, run=replace(options.run, checkpoint="epoch"))
-    if sweep.one_gpu_each and takes_one_gpu(options):
+    if sweep.one_gpu_each and adding.takes_one_gpu(options):
         options = replace(options, device=replace(options.device, visible="free:1"))
     source = None if request.source is None else Path(request.source)
     return Preset(request.preset_name, options, preset.description, file=source)
-
-
-def takes_one_gpu(options: Options) -> bool:
-    """Return True if a training with these options uses one GPU and does not name it."""
-    return options.device.visible == "all" and options.strategy.kind in ("single", "one_device")
 
 
 def _is_alive(run: Run) -> bool:
@@ -150,7 +144,7 @@ class QueuedTrainings:
         elif not self._is_in_flight(run):
             part_of_sweep.set_pause(run, trial.until)
         if not self._is_in_flight(run):
-            adding.queue_trial(run)
+            adding.queue_trial(run, self._request.sweep is not None and self._request.sweep.anyway)
 
     def _first(self, trial: SweepTrial) -> Run:
         """Return the first run of the sweep on this machine; that of the trial if there is none before."""

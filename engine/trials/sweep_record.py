@@ -44,6 +44,7 @@ class SweepSettings:
     if they would be started at once. `most_trials` is the number of settings of a sampler other than the grid. `rungs`
     are the epochs after which trials are compared, and only the best of them go on; empty without halving. `factor`:
     one of so many goes on. With `one_gpu_each`, each trial that trains on one GPU and does not name it gets a free one.
+    With `anyway`, trials do not wait for trainings outside of the queue that use the CPU.
     """
 
     axes: Sequence[Axis]
@@ -63,6 +64,7 @@ class SweepSettings:
     study: str | None = None
     study_name: str | None = None
     member: str = ""
+    anyway: bool = False
 
 
 @dataclass(kw_only=True)

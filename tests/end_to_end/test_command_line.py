@@ -80,8 +80,8 @@ REFUSED = {
         "--code=copy is for a run that is resumed: gputui resume RUN, or --resume-if-any",
     **{
         f"--preset quickstart --queue {word}":
-            "--queue starts nothing now: it goes with --preset, --set and --after alone"
-        for word in ("--json", "--detach", "--dry-run", "--resume-if-any", "--wait", "--anyway", "--cluster a:1")
+            "--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone"
+        for word in ("--json", "--detach", "--dry-run", "--resume-if-any", "--wait", "--cluster a:1")
     },
     "--preset quickstart --after r1": "--after RUN needs --queue",
     "--preset quickstart --worker 1":
@@ -158,12 +158,12 @@ REFUSED = {
     "ab --preset quickstart --set xla=true --after r1": "--after RUN needs --queue",
     **{
         f"ab --preset quickstart --set xla=true --queue {word}":
-            "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID "
+            "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
             "shows the result, and -o FILE there saves the improved preset"
-        for word in ("--json", "--wait", "--anyway")
+        for word in ("--json", "--wait")
     },
     "diagnose --preset quickstart --apply --queue -o a.yaml":
-        "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID "
+        "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
         "shows the result, and -o FILE there saves the improved preset",
     "ab --preset quickstart --set xla=true --repeats 2":
         "Invalid value for '--repeats': 2 is not in the range x>=3.\ngputui ab --help shows what there is",

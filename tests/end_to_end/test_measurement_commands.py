@@ -29,7 +29,7 @@ from tests.support.recorded_proof import trials, write_proof
 Printed = pytest.CaptureFixture[str]
 HERE, THERE = Machine((), "no NVIDIA driver", 8, 2**34), Machine((), "no NVIDIA driver", 99, 2**34)
 NOT_NOW = (
-    "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID shows the "
+    "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID shows the "
     "result, and -o FILE there saves the improved preset"
 )
 
@@ -233,8 +233,8 @@ def test_a_resumed_measurement_is_queued_only_alone(
 
     monkeypatch.setattr(queue, "add_resumed_proof", add)
     assert go_on(queue=True, after="r1") == 9
-    assert queued == [(written, asked(), "r1")]
-    for given in ({"anyway": True}, {"as_json": True}, {"report": True}, {"wait": True}, {"output": "a.yaml"}):
+    assert queued == [(written, asked(), "r1", False)]
+    for given in ({"as_json": True}, {"report": True}, {"wait": True}, {"output": "a.yaml"}):
         with pytest.raises(Refused) as refused:
             go_on(queue=True, **given)
         assert str(refused.value) == NOT_NOW, given
@@ -256,8 +256,8 @@ RESUMED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {  # module.fu
     "scaling latest --json --wait --queue --after r1":
         ("scaling.scaling_request", (False,), {"as_json": True, "wait": True, "queue": True, "after": "r1"}),
     "sweep ID --minutes 2 -o a.yaml":
-        ("sweep.sweep_request", (2.0,), {"anyway": True, "output": "a.yaml"}),
-    "sweep latest --json": ("sweep.sweep_request", (None,), {"anyway": True, "as_json": True}),
+        ("sweep.sweep_request", (2.0,), {"output": "a.yaml"}),
+    "sweep latest --json": ("sweep.sweep_request", (None,), {"as_json": True}),
 }  # fmt: skip
 
 
@@ -432,9 +432,10 @@ def test_what_is_given_to_a_sweep_takes_the_place_of_the_block_of_its_preset(
     assert options == {
         "over": ("batch_size=8,16",), "metric": "val_loss", "seeds": 2, "minutes": 20.0, "sampler": "random",
         "most_trials": 7, "halve_from": None, "proof_seeds": 5, "finalists": 2, "parallel": None, "study": None,
-        "study_name": None,
+        "study_name": None, "anyway": False,
     } | changed  # fmt: skip
-    following = {"as_json": False, "report": False, "output": None, "anyway": True, "trains_on": THERE}
+    following = {"as_json": False, "report": False, "output": None, "anyway": False, "trains_on": THERE}
+    following |= {"queue": False, "after": None}
     assert followed == [(("the request",), following)]
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import free_gpus
+from gputui.engine.leases import free_gpus, lease
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import adding, entries, entry_changes, jobs, queue_settings, start
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED
-from gputui.engine.runs import RunError
+from gputui.engine.runs import RunError, part_of_sweep
 from gputui.engine.system import locks
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request
@@ -162,6 +162,49 @@ def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.
     assert trainings.alive == [last.id]
 
 
+def test_a_queued_sweep_waits_for_its_turn_and_leaves_its_device_to_its_trials(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    first = waiting(visible="none")
+    add(first)
+    over = ("--preset", "quickstart", "--over", "learning_rate=1e-3,3e-3")
+    sweep = folder.find(said("sweep", *over, "--queue").splitlines()[0])
+    last, trainings = waiting(visible="none"), Trainings((Device(CPU),))
+    add(last)
+    runner = trainings.runner()
+    for expected in ([first.id], [sweep.id]):
+        for _ in range(3):
+            runner.tick()
+        assert trainings.alive == expected
+        if first.id in trainings.alive:
+            trainings.end(first.id)
+    trial = waiting(visible="none")
+    trial.file(part_of_sweep.FILE).write_text(part_of_sweep.content(sweep.id, None, {}, 7))
+    adding.queue_trial(trial)
+    for _ in range(3):
+        runner.tick()
+    assert trainings.alive == [sweep.id, trial.id], "before the run that was queued after the sweep"
+    assert "--queue measures nothing now" in said("sweep", *over, "--queue", "--json", code=WRONG)
+
+
+def test_with_anyway_the_queue_does_not_wait_for_others_on_the_cpu(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    patient = waiting(visible="none")
+    add(patient)
+    run = said("--preset", "quickstart", "--queue", "--anyway").splitlines()[0]
+    proof = said("ab", *CHANGE, "--queue", "--anyway").splitlines()[0]
+    trainings = Trainings((Device(CPU, holder="used by root's quickstart"),))
+    runner = trainings.runner()
+    for _ in range(3):
+        runner.tick()
+    assert trainings.alive == [run], "one after the other"
+    trainings.end(run)
+    for _ in range(3):
+        runner.tick()
+    assert trainings.alive == [proof]
+
+
 def ended_search(**changes: Any) -> Proof:
     """A search of 5 minutes that was stopped after 2, an hour ago."""
     proof = folder.create(tune_request.of_preset("quickstart", [], Limits(minutes=5.0)))
@@ -268,6 +311,20 @@ def test_a_measurement_waits_while_another_training_would_disturb_it(
     assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
     assert "busy" in capsys.readouterr().out
     assert begun == []
+
+
+def test_a_measurement_with_anyway_begins_although_others_train_on_the_cpu(
+    starting: Proof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(folder, "start", lambda _proof, among: begun.append(among))
+    (cpu,) = lease.take([CPU], "quickstart")
+    assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
+    with entries.locked():
+        entries.write(replace(entries.all_entries()[0], anyway=True))
+    assert start.main([starting.id, "1.0", CPU]) == BEGUN
+    assert begun == [None], "the lease stays with the other training"
+    cpu.release()
 
 
 def test_a_measurement_that_this_machine_cannot_make_any_more_ends_with_the_reason(

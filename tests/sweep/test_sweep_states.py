@@ -221,7 +221,7 @@ def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_sto
 def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[str] = []
     no_runner(monkeypatch)
-    monkeypatch.setattr(adding, "queue_trial", lambda run: queued.append(run.id))
+    monkeypatch.setattr(adding, "queue_trial", lambda run, _anyway: queued.append(run.id))
     of_queue = QueuedTrainings(request_of([RATES], 9, rungs=[1, 3]), "20261127-101112-s")
     trial = SweepTrial(run="20261127-101112-s-001", changes=ONE, seed=7, until=1)
     of_queue.start(trial)

@@ -68,7 +68,12 @@ WITHOUT_SCREEN = {
 @queue_options
 @new_code_option
 @wait_option
-@click.option("--anyway", is_flag=True, help="Start without a warning about other users of the same GPUs.")
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Start without a warning about other users of the same GPUs. With --queue: do not wait for trainings outside "
+    "of the queue that use the CPU.",
+)
 @cluster_options
 @click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context
@@ -123,7 +128,7 @@ def cli(
     if queue:
         from ..commands import queue as queue_command
 
-        context.exit(queue_command.add_preset(preset, settings, after))
+        context.exit(queue_command.add_preset(preset, settings, after, anyway))
     from ..commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
@@ -160,8 +165,8 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
         raise Refused(JSON_OR_DETACH)
     if given["code"] and not given["resume_if_any"]:
         raise Refused(f"--code={given['code']} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
-    if given["queue"] and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "anyway", "workers"}:
-        raise Refused("--queue starts nothing now: it goes with --preset, --set and --after alone")
+    if given["queue"] and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
+        raise Refused("--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone")
     if given["after"] is not None and not given["queue"]:
         raise Refused("--after RUN needs --queue")
 

@@ -35,7 +35,10 @@ class Minutes(click.FloatRange):
 
 MINUTES = Minutes()
 WAIT_HELP = "Wait until no other training uses these devices, then begin."
-ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
+ANYWAY_HELP = (
+    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
+    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
+)
 SET_HELP = (
     "Set one option, overriding the preset; may be given several times. The group may be left out if the name is "
     "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."

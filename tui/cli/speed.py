@@ -279,11 +279,14 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.option("-o", "--output", metavar="FILE", help="Save the preset with the best settings to FILE.")
 @click.option("--json", "form", flag_value="json", help="Print the sweep as one JSON object, at the end.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
+@click.option("--anyway", is_flag=True, help="Do not wait for trainings outside of the queue that use the CPU.")
+@queue_options
 @click.pass_context
 def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str], **options: Any) -> None:
     """Find the settings that learn best, and prove it.
 
-    Each trial is a run in the queue. The best setting and its rival are then trained again on fresh seeds.
+    Each trial is a run in the queue. The best setting and its rival are then trained again on fresh seeds. With --queue
+    the sweep itself waits for its turn, and its time begins then.
 
     \b
     gputui sweep --preset mine.yaml --over learning_rate=1e-3,3e-3 --over weight_decay=0..0.1 --seeds 2

@@ -99,14 +99,15 @@ def run_proof(
 
     `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
     devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
-    start after the run or measurement `after` has ended. `trains_on` is the machine of the trials, None for this one.
+    start after the run or measurement `after` has ended, with `anyway` also while others train on the CPU. `trains_on`
+    is the machine of the trials, None for this one.
     """
     quiet = as_json or report
-    _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
+    _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
         from . import queue as queue_command  # only for a queued proof
 
-        return queue_command.add_proof(asked, after)
+        return queue_command.add_proof(asked, after, anyway)
     if output is not None:
         improved_preset.refuse(Path(output))
     presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
@@ -126,7 +127,7 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
     """
     if queue and follows:
         raise Refused(
-            "--queue measures nothing now: leave out --json, --markdown, --wait, --anyway and -o; gputui proof ID "
+            "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
             "shows the result, and -o FILE there saves the improved preset"
         )
     if after is not None and not queue:
@@ -158,11 +159,11 @@ def go_on(
     parameters are those of `run_proof`.
     """
     quiet = as_json or report
-    _refuse_with_queue(queue, after, quiet or wait or anyway or output is not None)
+    _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
         from . import queue as queue_command  # only for a queued proof
 
-        return queue_command.add_resumed_proof(proof, resumed(), after)
+        return queue_command.add_resumed_proof(proof, resumed(), after, anyway)
     if output is not None:
         improved_preset.refuse(Path(output))
     presses = Presses(proof.request.stop_signal)

@@ -49,10 +49,11 @@ def go_on(_command: str | None) -> None:
 # ---- adding ----------------------------------------------------------------------------------------
 
 
-def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
+def add_preset(name: str, settings: Sequence[str], after: str | None, anyway: bool) -> int:
     """Check a preset, make the folder of its run and put the run in the queue. Return the exit code.
 
-    `settings` are KEY=VALUE. `after` names a run or measurement that has to end first.
+    `settings` are KEY=VALUE. `after` names a run or measurement that has to end first. With `anyway` the run does not
+    wait for trainings outside of the queue that use the CPU.
     """
     from ...engine.queue import adding
     from . import train
@@ -62,7 +63,7 @@ def add_preset(name: str, settings: Sequence[str], after: str | None) -> int:
     here = replace(adding.machine(), cluster=None, cluster_fault=adding.ON_SEVERAL_MACHINES)
     preset, _, findings = train.checked(name, settings, here)
     train.say(findings)
-    return _added(adding.queue_preset(preset, first))
+    return _added(adding.queue_preset(preset, first, anyway))
 
 
 def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
@@ -78,28 +79,28 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
     return _added(adding.queue_resume(run, _first(after), code or ""))
 
 
-def add_proof(request: Request, after: str | None) -> int:
+def add_proof(request: Request, after: str | None, anyway: bool) -> int:
     """Make the folder of a measurement and put it in the queue. Return the exit code.
 
-    `after` names a run or measurement that has to end first.
+    `after` and `anyway` are those of `add_preset`.
     """
     from ...engine.proof import request as requests
     from ...engine.queue import adding
 
-    entry = adding.queue_proof(request, _first(after))
+    entry = adding.queue_proof(request, _first(after), anyway)
     for remark in requests.remarks(request, adding.machine()):
         complain(remark)
     return _added(entry)
 
 
-def add_resumed_proof(proof: Proof, request: Request, after: str | None) -> int:
+def add_resumed_proof(proof: Proof, request: Request, after: str | None, anyway: bool) -> int:
     """Put a measurement that has ended in the queue, which resumes it with `request`. Return the exit code.
 
-    `after` names a run or measurement that has to end first.
+    `after` and `anyway` are those of `add_preset`.
     """
     from ...engine.queue import adding
 
-    return _added(adding.queue_resumed_proof(proof, request, _first(after)))
+    return _added(adding.queue_resumed_proof(proof, request, _first(after), anyway))
 
 
 def _first(name: str | None) -> str | None:

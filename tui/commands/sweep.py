@@ -14,7 +14,7 @@ from . import proof as proof_command
 
 GRID = SAMPLERS[0]
 ENDED = ("done", "running", "waiting")
-RESUMING = {"resume", "minutes", "form", "output"}  # options that are allowed together with --resume
+RESUMING = {"resume", "minutes", "form", "output", "queue", "after"}  # options that are allowed together with --resume
 
 
 def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
@@ -25,8 +25,8 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
     """
     again, form = options.pop("resume"), options.pop("form")
     following = {
-        "as_json": form == "json", "report": form == "markdown", "output": options.pop("output"), "anyway": True,
-    }  # fmt: skip
+        "as_json": form == "json", "report": form == "markdown", "anyway": options["anyway"],
+    } | {name: options.pop(name) for name in ("output", "queue", "after")}  # fmt: skip
     if again is not None:
         if set(given) - RESUMING:
             raise Refused("a resumed sweep keeps its preset and settings, but for --minutes: leave them out")

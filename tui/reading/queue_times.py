@@ -20,6 +20,7 @@ from ...engine.queue.free_devices import Device
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
 from ...engine.queue.queue_settings import Settings
 from ...engine.runs import Run
+from ...engine.runs.run import PROOF
 from ...engine.units import clock
 from .last_events import last_progress
 
@@ -103,7 +104,7 @@ class _Times:
             if entry.state in entries.WAITS:
                 continue
             devices = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
-            if devices:
+            if devices or entry.kind == PROOF:  # a sweep has none, and others may wait for its end
                 begun[entry.run] = Begun(entry.run, devices, self._left(entry, now), per_gpu=entry.per_gpu)
         queued = {name for each in begun.values() for name in each.devices}
         for key, names in leased.items():
