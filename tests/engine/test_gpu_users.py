@@ -21,6 +21,8 @@ from gputui.tui.drawing.gpu_details import doing
 from gputui.tui.reading import machine
 from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, numbers
 
+from tests.support.front_door import until
+
 USER = pwd.getpwuid(os.getuid()).pw_name
 PID = os.getpid()
 
@@ -125,6 +127,7 @@ def family() -> Iterator[list[int]]:
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         last = int(shell.stdout.readline())
+        until(lambda: [child.name() for child in psutil.Process(shell.pid).children()] == 3 * ["sleep"])  # not yet sh
         try:
             yield [shell.pid, last]
         finally:
