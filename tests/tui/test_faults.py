@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from gputui.tui.app import GputuiApp
+from gputui.tui.base import keys
 from gputui.tui.base.unexpected_errors import Faults
 from gputui.tui.form.form_state import FormState
 from gputui.tui.reading.run.reader import RunReader
-from gputui.tui.screens.base import AppScreen
+from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.upstream.typeahead import Typeahead
+from gputui.tui.widgets.key_footer import KeyFooter
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -86,6 +89,26 @@ class Failing(AppScreen):
         label.update(str(label.content) + "+")
 
 
+class Read(FollowingScreen[int]):
+    """A screen that cannot draw its first reading, and asks for a widget that it does not have."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [keys.bind("stop", "none"), *keys.back()]
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Label("before", id="content")
+        yield KeyFooter()
+
+    def readings(self, _leaving: threading.Event) -> Iterator[int]:
+        yield 0
+
+    def show_latest(self) -> None:
+        self.query_one("#content", Label).update(f"{1 / (self.latest or 0):.0f} drawn")
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "none" or self.query_one("#content").display
+
+
 class Unbuilt(AppScreen):
     def compose(self) -> ComposeResult:
         raise ZeroDivisionError("composing")
@@ -133,6 +156,30 @@ async def test_what_has_failed_is_said_and_logged_and_the_rest_goes_on(home: Pat
         assert told(pilot).count("\n") == 0, "one place in the code is said once"
     assert "in _in_a_thread" in log(home)
     assert not pilot.app.return_code
+
+
+@pytest.mark.usefixtures("going_on")
+async def test_a_view_that_cannot_be_drawn_says_so_in_its_place_until_it_can(home: Path) -> None:
+    async with Tiny(Failing).run_test(size=(160, 24)) as pilot:
+        screen = Read()
+        await pilot.app.push_screen(screen)
+        shown = await wait_for(pilot, f"This view cannot be drawn. The reason is in {home / 'tui.log'}.")
+        assert "before" not in shown
+        assert "x Stop" in shown
+        screen.latest = 1
+        assert "cannot be drawn" not in await wait_for(pilot, "1 drawn")
+    assert log(home).count("Traceback") == 1
+
+
+async def test_the_footer_of_a_screen_whose_widgets_are_gone_keeps_its_keys(home: Path) -> None:
+    async with Tiny(Failing).run_test(size=(160, 24)) as pilot:
+        screen = Read()
+        screen.readings = lambda _leaving: iter(())  # type: ignore[method-assign]
+        await pilot.app.push_screen(screen)
+        await wait_for(pilot, "x Stop")
+        await screen.query_one("#content").remove()
+        screen.refresh_bindings()
+        await wait_for(pilot, "x Stop")
 
 
 @pytest.mark.usefixtures("going_on")

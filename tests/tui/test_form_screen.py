@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +50,8 @@ class Form(FormScreen):
     def go_to(self, key: str) -> None:
         self.did.append(key)
 
-    def offer_start(self, key: str, what: str) -> None:
-        self.did.append(("start", key, what))
+    def offer_start(self, values: Mapping[str, Any], what: str) -> None:
+        self.did.append(("start", next(iter(values), ""), what))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from gputui.tui.screens import base, catalogue, undoing
 from gputui.tui.screens.compare.compared_curves import ComparedCurves
 from gputui.tui.screens.form.form_values import CheckedForm
 from gputui.tui.screens.form.view import FormView
+from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.live.view import LiveView
 from gputui.tui.screens.proof.screen import ProofView
 from gputui.tui.screens.runs import watch
@@ -106,6 +107,9 @@ async def test_a_terminal_without_the_focus_at_the_start_shows_the_keys_too(home
 
     async with Behind().run_test(size=(80, 24)) as pilot:
         await wait_for(pilot, "? Help")
+        assert not pilot.app.app_focus
+        await pilot.app.push_screen(LiveScreen(recorded.write(home, name="over", gpus=0, seconds=20)))
+        await wait_for(pilot, "r Run again")
         assert not pilot.app.app_focus
 
 

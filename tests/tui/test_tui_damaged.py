@@ -1,20 +1,28 @@
-"""Runs whose files are damaged in any way, beside good ones: no screen ends for them, and none hides another run."""
+"""Runs in every state, and runs whose files are damaged in any way: no screen ends for them, and none hides another."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast, get_args
 
 import pytest
-from gputui.engine.runs import Run, all_runs
+from gputui.engine.queue import entry_changes
+from gputui.engine.runs import Run, all_runs, events
+from gputui.engine.runs.run import WAITING
+from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.live.diagnosis import DiagnosisScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
 from textual.pilot import Pilot
 
-from tests.support import recorded
+from tests.support import queued, recorded
 from tests.support.damage import FILES, kinds
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
@@ -86,3 +94,123 @@ async def compared(pilot: Pilot[None], damaged: list[Run]) -> None:
         await wait_for(pilot, lambda screen=screen: screen.comparison is not None)  # type: ignore[misc]
         text_of(pilot.app)
         await pilot.press("escape")
+
+
+# ---- every state of a run ---------------------------------------------------------------------------
+
+
+ENDS = get_args(events.Outcome)
+BEGINNINGS = ("importing", "building", "compiling", "training")
+GOES_ON = {"running", "starting", "stopping"}
+
+
+def ended_without_figures(home: Path, outcome: str) -> Run:
+    """A run of which the engine knows nothing but how it ended: each figure of its result is null."""
+    made = queued.waiting(f"bare-{outcome}")
+    made.file("result.json").write_text(json.dumps(asdict(events.Summary(outcome=cast(Any, outcome)))))
+    return made
+
+
+def in_every_state(home: Path, elsewhere: dict[str, Any]) -> dict[str, Run]:
+    """One run in each state that a run can have, by a name of the state."""
+    mine, made = os.getpid(), dict[str, Run]()
+    for outcome in ("ok", "oom", "stopped"):
+        made[f"ended {outcome}"] = recorded.write(home, name=f"full-{outcome}", gpus=1, seconds=20, outcome=outcome)
+    for outcome in ENDS:
+        made[f"ended {outcome}, no figures"] = ended_without_figures(home, outcome)
+    made["crashed without a word"] = recorded.write(home, name="gone", gpus=0, seconds=15, outcome=None)
+    made["running"] = recorded.write(home, name="on", gpus=1, seconds=20, outcome=None, engine_pid=mine)
+    made["no telemetry"] = recorded.write(home, name="mute", gpus=0, seconds=20, outcome=None, engine_pid=mine)
+    made["no telemetry"].file("telemetry.jsonl").unlink()
+    made["telemetry alone"] = recorded.write(home, name="deaf", gpus=1, seconds=20, outcome=None, engine_pid=mine)
+    made["telemetry alone"].file("events.jsonl").unlink()
+    for phase in BEGINNINGS:
+        run = made[f"no step, {phase}"] = recorded.write(
+            home, name=f"at-{phase}", gpus=0, seconds=12, outcome=None, engine_pid=mine
+        )
+        lines = run.file("events.jsonl").read_text().splitlines(keepends=True)
+        end = next(at for at, line in enumerate(lines) if f'"phase":"{phase}"' in line)
+        run.file("events.jsonl").write_text("".join(lines[: end + 1]))
+        run.file("telemetry.jsonl").unlink()
+    made["starting"] = queued.waiting("new")
+    made["another machine's"] = recorded.write(home, name="far", gpus=1, seconds=20, outcome=None)
+    status = json.loads(made["another machine's"].file("status.json").read_text())
+    made["another machine's"].file("status.json").write_text(json.dumps(status | elsewhere))
+    for name in ("next", "second", "held", "taken out", "put back"):
+        made[f"queue: {name}"] = queued.waiting(name.replace(" ", "-"), visible="none")
+        queued.add(made[f"queue: {name}"], after=made["queue: next"] if name == "second" else None)
+    made["queue: begun before"] = recorded.write(home, name="again", gpus=0, seconds=20, outcome="stopped")
+    made["queue: begun before"].file("options.json").write_text('{"device": {"visible": "none"}}')
+    queued.add(made["queue: begun before"])
+    entry_changes.hold(made["queue: held"].id)
+    entry_changes.remove(made["queue: taken out"].id)
+    back = entry_changes.remove(made["queue: put back"].id)
+    assert back is not None
+    back.put_back()
+    return made
+
+
+def keys_shown(pilot: Pilot[None]) -> str:
+    return text_of(pilot.app).rstrip("\n").split("\n")[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_every_screen_draws_every_state_of_a_run_with_a_true_footer(
+    size: tuple[int, int], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued.no_runner(monkeypatch)
+    made = in_every_state(home, {"host": "elsewhere", "boot_id": "another"})
+    other = made["ended ok"]
+    async with Tiny(RunsScreen).run_test(size=size) as pilot:
+        await wait_for(pilot, f"{len(made)} of {len(made)} runs")
+        table = pilot.app.screen
+        assert isinstance(table, RunsScreen)
+        for run in made.values():
+            await in_the_list(pilot, table, run)
+        for run in made.values():
+            await seen_alone(pilot, run, made["ended oom"] if run == other else other)
+            assert pilot.app.screen is table
+
+
+async def in_the_list(pilot: Pilot[None], table: RunsScreen, run: Run) -> None:
+    table.rearrange(run.id)
+    await wait_for(pilot, lambda: table.current is not None and table.current.run == run)
+    assert table.current is not None
+    state, kept = run.state, table.current.has_checkpoint
+    await wait_for(pilot, lambda: not untrue(keys_shown(pilot), state, kept))
+
+
+async def seen_alone(pilot: Pilot[None], run: Run, other: Run) -> None:
+    """The live view of a run with each part of it alone, and the screens over it."""
+    live = LiveScreen(run)
+    await tiny(pilot).push_screen(live)
+    await wait_for(pilot, lambda: not live.picture.reading)
+    await wait_for(pilot, lambda: not untrue(keys_shown(pilot), run.state, live.has_checkpoint))
+    for part in ("charts", "gpus", "log", "messages", "messages"):
+        live.action_zoom(part)
+        await pilot.pause()
+        text_of(pilot.app)
+    for over in (DiagnosisScreen(live), ChartScreen(live, "loss", live.view), CompareScreen([other, run])):
+        await tiny(pilot).push_screen(over)
+        await pilot.pause(0.1)
+        text_of(pilot.app)
+        await tiny(pilot).pop_screen()
+    await tiny(pilot).push_screen(HelpScreen(live))
+    await pilot.pause()
+    text_of(pilot.app)
+    await tiny(pilot).pop_screen()
+    await tiny(pilot).pop_screen()
+
+
+def untrue(keys: str, state: str, has_checkpoint: bool) -> list[str]:
+    """The keys that the last line of a screen shows although they have no effect on a run in this state, or misses."""
+    meant = {
+        "Take out": state == WAITING,
+        "x Stop": state in GOES_ON,
+        "R Resume": has_checkpoint and state not in {*GOES_ON, WAITING, "ok"},
+        "r Run again": state not in {*GOES_ON, WAITING},
+    }
+    return [key for key, has_effect in meant.items() if key in keys and not has_effect] + [
+        key for key in ("Take out",) if meant[key] and key not in keys
+    ]

@@ -219,9 +219,12 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         host: BaseApp = app
         host.apply(run, {"input.parallel_calls": "auto", "no.such": 3}, "parallel_calls=auto")
         await wait_for(pilot, lambda: app.form.state.unsaved() == ["input.parallel_calls", "input.cache"])
-        await pilot.press("down", "u")
+        await wait_for(pilot, "enter starts it with parallel_calls=auto")
+        await pilot.press("u")
+        await settled(pilot)
         assert app.form.state.unsaved() == ["input.cache"]
         assert app.form.options.rows["input.parallel_calls"].has_focus
+        assert "enter starts it" not in text_of(app)
         await pilot.press("u")
         await settled(pilot)
         assert app.form.state.name == "quickstart"

@@ -53,6 +53,10 @@ async def test_search_narrows_and_escape_shows_all() -> None:
         assert ["batch" in line for line in lines[:2]] == [False, True]
         assert "device.memory_growth  calls" in str(form(pilot).query_one("#help", Static).content)
         await pilot.press("escape")
+        await pilot.pause()
+        focused = pilot.app.focused
+        assert isinstance(focused, OptionRow)
+        assert str(form(pilot).query_one("#help", Static).content).startswith(focused.key)
         await burst(pilot, "/batch_zise")
         await answered(pilot)
         await pilot.press("enter", "down")

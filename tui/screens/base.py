@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import work
@@ -20,12 +20,13 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...engine.files.places import home
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of
 from ..upstream.kept_screens import Keepable
 from ..upstream.textual_widgets import StyledOnce
-from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, ScreenTab, ScreenTabs
+from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, KeyFooter, ScreenTab, ScreenTabs
 from . import catalogue
 
 LEAST_TITLE = 20  # columns of a title, before the queue is named
@@ -68,8 +69,8 @@ class Header(Horizontal):
 
     def compose(self) -> ComposeResult:
         listed = catalogue.places()
-        places = [ScreenTab(entry.name, VERBS[entry.verb].label, key_of(self.app, entry.verb)) for entry in listed]
-        yield ScreenTabs(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
+        tabs = [ScreenTab(entry.name, VERBS[entry.verb].label, key_of(self.app, entry.verb)) for entry in listed]
+        yield ScreenTabs(tabs, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
         yield QueueCount(markup=False)
@@ -161,6 +162,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._one_at_a_time = threading.Lock()
         self._hidden_since: float | None = None
         self.is_stale = False  # the newest reading is from before the screen was hidden
+        self._has_failed = False  # the screen says that it cannot be drawn
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
         """Yield readings until nothing more can change or `leaving` is set. This runs in a thread and may wait for a
@@ -180,7 +182,32 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     def theme_changed(self) -> None:
         if self.latest is not None:
-            self.show_again()
+            self._paint(self.show_again)
+
+    def _paint(self, paint: Callable[[], None]) -> None:
+        """Call `paint`. If it fails and the application continues, the screen says so in place of its content, as an
+        older picture would be taken for the present one.
+        """
+        try:
+            paint()
+        except Exception as error:
+            if not self.app.continues_after(error, self):
+                raise
+            self._say_failed(True)
+        else:
+            self._say_failed(False)
+
+    def _say_failed(self, failed: bool) -> None:
+        if failed == self._has_failed or not self.is_attached:
+            return
+        self._has_failed = failed
+        for widget in self.children:
+            widget.visible = not failed or isinstance(widget, Header | KeyFooter)
+        if failed:
+            text = f"This view cannot be drawn. The reason is in {home() / 'tui.log'}."
+            self.mount(Static(text, id="failed", markup=False), after=self.query_one(Header))
+        else:
+            self.query("#failed").remove()
 
     @property
     def is_followed(self) -> bool:
@@ -215,7 +242,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     def watch_latest(self) -> None:
         if self.in_front:
-            self.show_latest()
+            self._paint(self.show_latest)
 
     def on_screen_resume(self) -> None:
         if not self.in_front:  # several screens were closed at once, and this was one of them
@@ -225,7 +252,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self.is_stale = paused and self.latest is not None and hidden_seconds > STALE_SECONDS
         self._hidden_since = None
         if self.latest is not None:
-            self.show_again()
+            self._paint(self.show_again)
         if paused:
             self.read_again()
 

@@ -4,6 +4,8 @@
   method of `App` that gets the exception and the node that failed, and decides whether the application continues.
 - Hidden screens: Textual takes the screen below for one that is seen, even if the screen in front hides it, and paints
   all of the screen again whenever something changes below. Waits for: an opaque screen hides all screens below it.
+- Focus: while the terminal has none, Textual takes the focus from the widgets, and the footer would lose their keys.
+  Waits for: a way to keep it.
 - Notifications: waits for a method that withdraws one.
 - Keys: waits for a property with the keymap that `set_keymap` has set, and for the name that Textual gives to a
   character.
@@ -94,6 +96,12 @@ class UpstreamApp(App[None]):
     def _background_screens(self) -> list[Screen[Any]]:
         """The screens that can be seen behind the screen in front. Empty if that screen is opaque."""
         return [] if self.screen.styles.background.a == 1 else super()._background_screens
+
+    def _watch_app_focus(self, _focus: bool) -> None:
+        """Style the screen for a terminal that has got or lost the focus. The focus within it stays. Textual calls
+        this.
+        """
+        self.screen.update_node_styles()
 
     def withdraw(self) -> None:
         """Remove the shown messages of severity information. To be called if they are no longer true, or before a newer

@@ -4,8 +4,8 @@ Each can be removed when Textual offers what is named after "until".
 
 - `StyledOnce`: styles a screen again only if the theme or the application's classes have changed. Textual styles it
   again each time it comes to the front. Until: Textual does so only after such a change.
-- `ChosenKeys`: a footer with chosen keys, made again only if they change. Until: `Footer` has a method that chooses the
-  keys, and compares them with the keys that it shows.
+- `ChosenKeys`: a footer with chosen keys, made again only if they change, also while the terminal has no focus. Until:
+  `Footer` has a method that chooses the keys, and compares them with the keys that it shows.
 - `ScrollRequests`: calls a method for each requested scroll, but not for scrolls after a resize. Until: Textual sends a
   message for requested scrolls only.
 - `LightStrip`: makes each cache of a strip at its first use. `Strip.__init__` makes all seven, which takes longer than
@@ -23,6 +23,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.cache import FIFOCache
+from textual.css.query import NoMatches
 from textual.layout import Layout
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
@@ -62,9 +63,18 @@ class ChosenKeys(Footer):
         """Return the keys to show, from left to right."""
         raise NotImplementedError
 
+    def _keys_now(self) -> list[ShownKey]:
+        """Return the keys to show. If the screen misses a widget, as it is not built yet or is being removed, these are
+        the keys that are shown already.
+        """
+        try:
+            return self.chosen_keys()
+        except NoMatches:
+            return self._made or []
+
     def compose(self) -> ComposeResult:
         if self._bindings_ready:
-            self._made = self.chosen_keys()
+            self._made = self._keys_now()
             for binding, enabled, tooltip in self._made:
                 key = FooterKey(
                     binding.key, self.app.get_key_display(binding), binding.description, binding.action,
@@ -74,7 +84,7 @@ class ChosenKeys(Footer):
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
         self._bindings_ready = True
-        if (screen.app.app_focus or self._made is None) and self.is_attached and screen is self.screen:
+        if self.is_attached and screen is self.screen:
             self.choose_again()
 
     def on_resize(self) -> None:
@@ -82,14 +92,14 @@ class ChosenKeys(Footer):
 
     def choose_again(self) -> None:
         """Make the footer's widgets again if `chosen_keys` now returns other keys."""
-        if self._bindings_ready and self.chosen_keys() != self._made:
+        if self._bindings_ready and self._keys_now() != self._made:
             self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
         """Make the footer's widgets again, but only if the keys differ, as Textual calls this several times when a
         screen opens.
         """
-        if self.is_attached and self.chosen_keys() != self._made:
+        if self.is_attached and self._keys_now() != self._made:
             await super().recompose()
 
 

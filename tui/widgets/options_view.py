@@ -171,6 +171,7 @@ class OptionsView(Widget):
         self.query_one("#no-match", Static).update(_nothing(words) if hits == {} else "")
         self._arrange()
         self.scroll_home(animate=False, immediate=True)
+        self.post_message(self.Moved())  # another row may be the first that is seen
 
     def reveal(self, key: str) -> None:
         """Unfold the part that contains the option `key`."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ....engine.files.reading import why
+from ....engine.files.values import number
 from ....engine.runs import Follower, Run, quick_json
 from ....engine.runs.event_reading import Damage, Tail
 from ....engine.runs.events import EVENT_FILES, Event
@@ -223,10 +224,10 @@ class RunReader:
         snapshot = self._store.snapshot(None if behind else now)
         if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
             snapshot = replace(snapshot, phase="starting", phase_detail="")
-        if self.ended and self._replay is None and "seconds" in (whole := self.run.whole_result):
-            summary = {**snapshot.summary, "seconds": whole["seconds"], "goodput": whole.get("goodput")}
-            # as in the table of runs
-            snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
+        whole = self.run.whole_result if self.ended and self._replay is None else {}
+        if (seconds := number(whole.get("seconds"))) is not None:  # as in the table of runs
+            summary = {**snapshot.summary, "seconds": seconds, "goodput": whole.get("goodput")}
+            snapshot = replace(snapshot, elapsed=seconds, summary=MappingProxyType(summary))
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         self._sizes_at_end = self._sizes() if self.ended else ()
         return behind

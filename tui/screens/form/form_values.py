@@ -59,7 +59,7 @@ class CheckedForm(FormView):
         state.change(values)
         self._hold(state)
         self.history.record(before, state, what)
-        self.offer_start(next(iter(values), ""), what)
+        self.offer_start(values, what)
 
     def _hold(self, state: FormState) -> None:
         """Replace the state of the form by `state`, show it, and check it if the form is built."""

@@ -148,7 +148,6 @@ class FormScreen(CheckedForm):
     @on(Input.Changed, "#search")
     def _searched(self, event: Input.Changed) -> None:
         self.options.narrow(event.value)
-        self._show_help()
 
     @on(Input.Submitted, "#search")
     def _search_taken(self) -> None:

@@ -5,7 +5,8 @@ Deferred imports: checks are not needed for the first paint.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,7 +18,7 @@ from textual.widgets import Input, Static
 from ...base.errors import clean
 from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
-from ...form.form_state import FormState
+from ...form.form_state import FormState, to_text
 from ...widgets.findings import Findings, Remark
 from ...widgets.headings import PartHeading
 from ...widgets.key_footer import KeyFooter
@@ -50,6 +51,14 @@ ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below 
 LOW = 20  # below this height the help leaves more rows to the options
 
 
+class Offer(NamedTuple):
+    """A change `what` of the form `state` that Enter starts: the texts of its options by key."""
+
+    state: FormState
+    texts: Mapping[str, str]
+    what: str
+
+
 class FormView(AppScreen):
     """The layout of the form: shows a state, facts about this machine and the findings of the checks."""
 
@@ -68,7 +77,7 @@ class FormView(AppScreen):
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
         self._resumed = False
         self._introduces = False  # shows the first steps
-        self._to_offer = ("", "")  # offered when the form is built
+        self._offer: Offer | None = None  # a change that Enter starts, until the form no longer has it
 
     # ---- building -----------------------------------------------------------------------------
 
@@ -110,8 +119,8 @@ class FormView(AppScreen):
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
-        if any(self._to_offer):
-            self.offer_start(*self._to_offer)
+        if self._offer is not None:
+            self._focus_start(self._offer)
         else:
             self.options.last.focus(scroll_visible=False)
         self._show_all()
@@ -212,6 +221,7 @@ class FormView(AppScreen):
     def _show_remarks(self) -> None:
         self.query_one(Findings).show(self.remarks)
         self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine, self._own_batch)
+        self._end_offer()
 
     def _show_help(self) -> None:
         self.side.show(self.options.current, self.remarks)
@@ -244,18 +254,27 @@ class FormView(AppScreen):
         self.options.narrow("")
         field.display = False
 
-    def offer_start(self, key: str, what: str) -> None:
-        """Scroll to the option `key` (empty: none) and focus Start, so that Enter starts the run with the change
-        `what`.
+    def offer_start(self, values: Mapping[str, Any], what: str) -> None:
+        """Scroll to the first option of `values` and focus Start, so that Enter starts the run with the change `what`.
 
         If the form is not built yet, this is done as soon as it is.
         """
-        if self._waits:
-            self._to_offer = key, what
-            return
-        self._to_offer = "", ""
-        if key in self.options.rows:
+        texts = {key: to_text(value) for key, value in values.items() if key in self.options.rows}
+        self._offer = Offer(self.state, texts, what)
+        if not self._waits:
+            self._focus_start(self._offer)
+
+    def _focus_start(self, offer: Offer) -> None:
+        if key := next(iter(offer.texts), ""):
             self._clear_search()
             self.options.reveal(key)
             self.options.point_at(key)
-        self.query_one(StartBar).take_focus(what)
+        self.query_one(StartBar).take_focus(offer.what)
+
+    def _end_offer(self) -> None:
+        """Take the focus from Start if the form no longer has the change that Enter would start."""
+        offer, self._offer = self._offer, None
+        if offer is not None and offer.state is self.state and offer.texts.items() <= self.state.texts.items():
+            self._offer = offer
+        elif offer is not None and self.query_one(StartBar).has_focus_within:
+            self.options.focus_last()
