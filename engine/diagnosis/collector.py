@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .. import learning
 from ..files.values import mapping, number, text, whole
 from ..runs import Run, quick_json
 from ..runs.event_reading import RunEvents, read_events
@@ -61,6 +62,7 @@ class Collector:
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
         self.options, self._visible = options, visible
         self._xla_fails = ""
+        self._epochs_seen = learning.EpochsSeen()  # also those before a resume
         self._begin()
 
     def _begin(self) -> None:
@@ -122,7 +124,8 @@ class Collector:
         if event.step_ms_p50 is not None:
             self._progress.append(event)
 
-    def on_epoch(self, _t: float, _event: EpochEnd) -> None:
+    def on_epoch(self, _t: float, event: EpochEnd) -> None:
+        self._epochs_seen.take(event.epoch, event.step, event.metrics)
         self._epochs += 1
         if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
             self._device_memory.restart()
@@ -229,6 +232,7 @@ class Collector:
             host_memory_growth=self._host_growth.share,
             **self._host.figures(),
             outcome=self._summary.get("outcome"),
+            learning=learning.judged(self._epochs_seen, self.options),
         )
 
     def _of_start(self) -> dict[str, Any]:

@@ -120,6 +120,7 @@ class Measurements:
     read_bytes_per_second: float | None = None
     communication: float | None = None  # share of the step in collectives (from a profile)
     outcome: Outcome | None = None
+    learning: str = ""  # that the training has diverged or learns nothing, as a sentence
 
     def option(self, key: str) -> Any:
         return self.options.get(key)

@@ -50,6 +50,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
             sentence=f"{label('undecided')}: {too_little}",
             confidence=0.0,
             steps=measured.steps,
+            learning=measured.learning,
         )
     every = findings(measured)
     decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda finding: finding.order)
@@ -65,6 +66,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
         others=[other for other in verdicts if other != verdict],
         remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
         steps=measured.steps,
+        learning=measured.learning,
     )
 
 

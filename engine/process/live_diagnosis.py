@@ -25,7 +25,7 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(threading.Thread):
-    """A thread that calls `emit` with a Diagnosis of the run each time the verdict changes or becomes clearly more
+    """A thread that calls `emit` with a Diagnosis of the run each time a verdict changes or becomes clearly more
     certain (by 0.15).
 
     Otherwise it emits one with newer figures at intervals that grow from 4 s to 60 s. `clock` has the time of the
@@ -72,8 +72,9 @@ class LiveDiagnosis(threading.Thread):
     def _is_news(self, now: Diagnosis) -> bool:
         last = self._last
         if last is None:
-            return now.verdict != "undecided"
-        if now.verdict != last.verdict or now.confidence >= last.confidence + MORE_CONFIDENCE:
+            return now.verdict != "undecided" or bool(now.learning)
+        changed = now.verdict != last.verdict or bool(now.learning) != bool(last.learning)
+        if changed or now.confidence >= last.confidence + MORE_CONFIDENCE:
             self._repeat_seconds = FIRST_REPEAT_SECONDS
             return True
         if time.monotonic() - self._reported_at < self._repeat_seconds:

@@ -346,6 +346,7 @@ class Diagnosis(Event):
     evidence: Sequence[Evidence] = ()
     others: Sequence[str] = ()  # weaker verdicts
     remedies: Sequence[Remedy] = ()  # in the order to try them
+    learning: str = ""  # that the training has diverged or learns nothing, and by which figures; empty: not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -478,6 +479,7 @@ class Summary(TrialFigures):
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
+    learning: str = ""  # as in the `diagnosis` event
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, stragglers
 from gputui.engine.diagnosis import verdict as verdict_module
+from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
@@ -18,6 +19,7 @@ from gputui.tui.printing.diagnosis import show, show_stages
 
 from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
 
+OWN = {"workload.entry": "mine.py:build"}
 CASES: tuple[tuple[str, Measurements], ...] = (
     ("input_bound", measured(**waits(0.6))),
     ("input_bound", gpu(**waits(0.25, busy_mean=0.6))),
@@ -172,6 +174,37 @@ def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
     found = diagnose(measured(input_wait=0.1, compute_share=0.7, cpu=0.99))
     assert found.sentence.startswith("Input-bound: steps wait 10 % of their time for input")
     assert found.evidence[0]["signal"] == "input_wait"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "options", "said"),
+    [
+        ([(2.9e11, 0.1), (297.0, 0.1)], {},
+         "Diverged: the loss of epoch 2 is 297; guessing one of 10 classes has 2.3"),
+        ([(2.1, None), (900.0, None)], OWN, "Diverged: the loss is 900 in epoch 2, and was 2.1 in epoch 1"),
+        ([(2.31, 0.1), (2.3, 0.1), (2.3, 0.1)], {},
+         "Nothing is learnt: the accuracy of epoch 3 is 0.1; guessing one of 10 classes has 0.1"),
+        ([(2.3, None), (2.1, None), (2.31, None)], OWN,
+         "Nothing is learnt: the loss is 2.31 in epoch 3, and was 2.3 in epoch 1"),
+        # No statement: it learns, there is nothing to learn, there were too few epochs, or the loss is another one.
+        ([(2.3, 0.1), (1.9, 0.3), (1.2, 0.6)], {}, ""),
+        ([(2.31, 0.1), (2.3, 0.1), (2.31, 0.1)], {"workload.data": "synthetic", "workload.classes": 10}, ""),
+        ([(2.3, 0.1), (2.31, 0.1)], {}, ""),
+        ([(210.0, None), (180.0, None), (90.0, None)], OWN, ""),
+        ([(-1.0, None), (-2.0, None), (-3.0, None)], OWN, ""),
+        ([], {}, ""),
+    ],
+)  # fmt: skip
+def test_a_training_that_has_diverged_or_learns_nothing_is_named_by_its_figures(
+    epochs: list[tuple[float, float | None]], options: dict[str, Any], said: str
+) -> None:
+    collector = Collector({"workload.data": "digits", "workload.entry": None} | options)
+    collector.feed(
+        recalled({"t": 100.0 + number, "type": "epoch", "epoch": number, "step": 50 * number,
+                  "metrics": {"loss": loss, "accuracy": accuracy}})
+        for number, (loss, accuracy) in enumerate(epochs, 1)
+    )  # fmt: skip
+    assert diagnose(collector.measurements()).learning == said
 
 
 def test_a_busy_gpu_loses_nothing_while_the_host_is_in_python() -> None:

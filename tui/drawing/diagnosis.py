@@ -45,7 +45,8 @@ def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: flo
         _evidence(diagnosis, width, glyphs),
         _stages(stages, waits, step_ms, width, glyphs),
     )
-    drawn: list[Row] = []
+    judgement = clean(diagnosis.get("learning") or "")
+    drawn: list[Row] = _wrapped(f"{glyphs.warn} {judgement}", width, 0, "warn") if judgement else []
     for part in parts:
         drawn += ([[]] if drawn and part else []) + part
     return drawn

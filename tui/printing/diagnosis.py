@@ -17,6 +17,8 @@ from .plain_tables import show_table
 
 def show(diagnosis: Mapping[str, Any]) -> None:
     """Print all parts of a diagnosis, which is an event `diagnosis`."""
+    if diagnosis.get("learning"):
+        print(clean(diagnosis["learning"]))
     print(clean(diagnosis["sentence"]))
     if diagnosis["verdict"] != "undecided":
         print(f"confidence {share(diagnosis['confidence'])}, from {counted(diagnosis['steps'], 'steps')}")

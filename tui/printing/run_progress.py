@@ -131,6 +131,8 @@ class LineView:
         self.out.print(summary_table(summary, self._devices))
         for sentence in best_epoch.sentences(summary):
             self.line(sentence)
+        if summary.get("learning"):
+            self.line(clean(summary["learning"]))
         early = is_early(event.outcome, self._step, self._steps) and not best_epoch.stopped_early(summary)
         at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
         self.line(f"{ENDED.get(event.outcome, event.outcome)}{at}; everything is in {self.run.path}")

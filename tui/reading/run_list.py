@@ -65,6 +65,7 @@ class Entry:
     number: int | None = None  # from which its short name is made
     sweep: str = ""  # the sweep whose trial it is
     trials: tuple[Entry, ...] = ()  # of the row of a sweep: its runs
+    learning: str = ""  # that it has diverged or learnt nothing, as a sentence
     is_open: bool = False  # the row of a sweep whose trials are shown below it
 
     @property
@@ -251,6 +252,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
         earlier.workers if earlier and earlier.workers else _workers(run),
         number=run.number,
+        learning=str(result.get("learning") or ""),
         sweep=earlier.sweep if earlier else part_of_sweep.sweep_of(run),
     )
 

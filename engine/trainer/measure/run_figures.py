@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...learning import EpochsSeen
 from ...runs import events
 from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
 
@@ -150,6 +151,7 @@ class Epochs:
     def __init__(self) -> None:
         self.done = 0
         self.metrics: Mapping[str, float | None] = {}
+        self.seen = EpochsSeen()
         self._began = time.monotonic()
 
     def begin(self) -> None:
@@ -159,4 +161,5 @@ class Epochs:
         seconds = time.monotonic() - self._began
         self.done = epoch
         self.metrics = {name: events.finite(value) for name, value in metrics.items()}
+        self.seen.take(epoch, step, self.metrics)
         return events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds)

@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ... import learning
+from ...files.reading import read_object
+from ...files.values import mapping
+from ...learning import EpochsSeen
+from ...options import options_json
 from ...options.own_code import remedy
 from ...runs import Run, code_files, events, results
 from ...runs.event_reading import read_events
@@ -192,6 +197,7 @@ class RunReport:
             error=error,
             memory_answers=[events.fields_of(event) for event in of_engine.of(events.MemoryAnswer)],
             xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
+            learning=self._learning(),
             code_changes=code_files.read(self.run).changes,
         )
 
@@ -203,6 +209,19 @@ class RunReport:
             return results.reached(read_events(self.run.path))
         epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
         return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
+
+    def _learning(self) -> str:
+        """Return the sentence that the training has diverged or learns nothing, empty for none. The first epochs of a
+        resumed run are read from its events.
+        """
+        seen = self.epochs.seen
+        if seen.first is None or seen.first[0] > 1:
+            earlier = EpochsSeen()
+            for event in read_events(self.run.path).of(events.EpochEnd):
+                earlier.take(event.epoch, event.step, event.metrics)
+            seen = EpochsSeen(earlier.first, seen.last or earlier.last, seen.step or earlier.step)
+        workload = mapping(read_object(self.run.file(options_json.FILE)).value.get("workload"))
+        return learning.judged(seen, {f"workload.{name}": value for name, value in workload.items()})
 
     def _best_epochs(self) -> dict[str, dict[str, Any]]:
         """Return the best epochs up to now, by option. If this process has not trained, they are read from the events

@@ -82,7 +82,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
             return [(phases.CATCHING_UP, "label")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
-    mark, style = ending(now.outcome, glyphs)
+    mark, style = (glyphs.warn, "warn") if now.learning and now.outcome == "ok" else ending(now.outcome, glyphs)
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
     by = "train.early_stop" if best_epoch.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]
@@ -180,13 +180,25 @@ def is_due(now: Snapshot) -> bool:
 
 
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
-    """Return at most `most` rows with the sign of the verdict, its sentence and its certainty or, without a diagnosis,
-    a text that it is being measured. Empty if none is due.
+    """Return at most `most` rows: that the training learns nothing, if that is known; then the sign of the verdict on
+    the speed, its sentence and its certainty or, without a diagnosis, a text that it is being measured, if one is due.
     """
-    if not is_due(now):
-        return []
-    if not now.diagnosis:
-        return [[(MEASURING, "label")]]
+    drawn = learning_rows(now, width, glyphs)
+    if is_due(now):
+        drawn += _speed_rows(now, width, glyphs, most) if now.diagnosis else [[(MEASURING, "label")]]
+    return drawn[:most]
+
+
+def learning_rows(now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return the rows that say that the training has diverged or learns nothing. Empty if neither is known."""
+    lines = whole_lines(clean(now.learning), width - 2, glyphs, VERDICT_ROWS) if now.learning else []
+    return [
+        fit([(glyphs.warn if not at else " ", "warn"), (" ", ""), (line, "value")], width)
+        for at, line in enumerate(lines)
+    ]
+
+
+def _speed_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int) -> list[Row]:
     sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
     lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
     lines = whole_lines(sentence(now.diagnosis), width - lead - len(after), glyphs, most)

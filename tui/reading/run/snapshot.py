@@ -175,5 +175,10 @@ class Snapshot:
         """Return the Unix time of a moment of the run, which is given in seconds since the run began."""
         return self.begun + seconds + max((paused for at, paused in self.pauses if at <= seconds), default=0.0)
 
+    @property
+    def learning(self) -> str:
+        """The sentence that the training has diverged or learns nothing. Empty if neither is known."""
+        return str((self.summary if self.outcome is not None else self.diagnosis).get("learning") or "")
+
     def line(self, name: str) -> Line:
         return self.lines.get(name, NOTHING)

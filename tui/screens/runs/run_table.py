@@ -347,6 +347,8 @@ class RunsTable(OpeningTable):
             return self._glyphs.more
         if entry.state in ASKED_FOR:
             return self._glyphs.stopped
+        if entry.state == "ok" and entry.learning:
+            return self._glyphs.warn
         return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
 
 
@@ -397,4 +399,6 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
 def _colour(entry: Entry) -> str:
     if entry.is_active:
         return "primary"
+    if entry.state == "ok" and entry.learning:
+        return "warning"
     return "success" if entry.state == "ok" else "secondary" if entry.state in (*ASKED_FOR, WAITING) else "error"

@@ -429,12 +429,12 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
 
 def _about(entry: Entry) -> str:
-    """Return a text about a run: its damage if it is damaged, else its changes, its note and its description. Of a
-    sweep: its options and its result.
+    """Return a text about a run: its damage if it is damaged, else that it learns nothing, if that is known,
+    its changes, its note and its description. Of a sweep: its options and its result.
     """
     if entry.group:
         return f"{entry.title.changes[-1]}  {entry.description}"
-    words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
+    words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 

@@ -161,6 +161,7 @@ class SideView(Vertical):
             waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)
             return [named.row(width, self._glyphs), *([(line, "value")] for line in waiting)]
         rows = head.rows(named, "", self.now, width, self._glyphs)[:3]
+        rows += head.learning_rows(self.now, width, self._glyphs)
         if head.is_due(self.now) and self.now.diagnosis:
             sign = head.mark(self.now.diagnosis, self._glyphs)
             lines = wrapped(head.sentence(self.now.diagnosis), width - 2, self._glyphs, 3)
