@@ -7,6 +7,7 @@ trainer is read as text and never imported.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -55,8 +56,8 @@ def extract(file: str, *names: str) -> list[str]:
     """Return the source of the definitions `names` in a file of the engine, and of all definitions that they use, one
     text each.
 
-    A definition comes after those that it uses. Underscores at the beginning of names are removed. Raises KeyError if a
-    name is not defined.
+    A definition comes after those that it uses. Underscores at the beginning of names are removed, unless the name
+    without them has another meaning. Raises KeyError if a name is not defined.
     """
     return _extract(file, names, None)
 
@@ -83,7 +84,8 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
         _collect(ENGINE / file, name, sources, (), specialise)
         if name not in sources:
             raise KeyError(f"{file} defines no {name}")
-    public = {name: name.lstrip("_") for name in sources}
+    taken = {*dir(builtins), *re.findall(r"\w+", "\n".join(sources.values()))}
+    public = {name: name if (bare := name.lstrip("_")) in taken else bare for name in sources}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
     return [word.sub(lambda match: public[match[1]], source) for source in sources.values()]
 

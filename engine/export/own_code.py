@@ -32,6 +32,7 @@ def data(script: Script, options: Options) -> None:
     script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/streams.py", "of_numpy", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
+    script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "Copied"))
     file = cache_file(script, options, " or your code")
@@ -115,9 +116,13 @@ def _handed_over(script: Script, options: Options) -> None:
     drop = f"drop_remainder={options.input.drop_remainder}"
     counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
-    script.text("    train = ahead(one_batch(stream(elements, per_pass)))")
+    script.text("    train = stream(elements, per_pass)")
     script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
-    script.text("    train = ahead(one_batch(train.repeat()))")
+    script.text("    train = train.repeat()")
+    script.text(f"if not {PYDATASET}:")
+    script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')
+    script.text('        train = weigh(train, made["class_weight"])')
+    script.text("    train = ahead(one_batch(train))")
     script.text("if validation is not None and not isinstance(validation, keras.utils.PyDataset):")
     script.text("    validation = validating(validation)")
     if mirrored:
@@ -260,7 +265,8 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
 def _fit(script: Script, options: Options) -> None:
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch=steps_per_epoch,")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
-    script.text('    class_weight=made.get("class_weight"),\n    initial_epoch=made.get("initial_epoch") or 0,')
+    script.text(f'    class_weight=made.get("class_weight") if {PYDATASET} else None,')
+    script.text('    initial_epoch=made.get("initial_epoch") or 0,')
     script.text('    validation_freq=made.get("validation_freq") or 1,')
     script.text(f'    validation_steps=made.get("validation_steps") if {VALIDATION_PYDATASET} else None,')
     if options.input.shuffle == "off":

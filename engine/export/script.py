@@ -47,6 +47,7 @@ STANDARD = {
     "Path": "from pathlib import Path",
     "SimpleNamespace": "from types import SimpleNamespace",
     "Callable": "from collections.abc import Callable",
+    "Mapping": "from collections.abc import Mapping",
     "dataclass": "from dataclasses import dataclass",
     "Any": "from typing import Any",
 }

@@ -175,7 +175,8 @@ class Precision(Group):
 
     policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = option(
         "float32",
-        "number format of the layers' computation; variables and the last layer stay float32",
+        "number format of the layers' computation; variables stay float32, and the last layer of gputui's own models; "
+        'in code of your own, give the last layer dtype="float32"',
         call="keras.mixed_precision.set_global_policy",
         helps="mixed_float16 from compute capability 7.0, mixed_bfloat16 from 8.0: tensor cores, half the memory",
         hurts="float16 needs loss scaling, which skips steps that overflow; small models can get slower",

@@ -91,7 +91,7 @@ def has_variables(model: keras.Model, data: Any) -> bool:
     `data` are the batches of the fit. Keras cannot make them if the model has no `call`, or batches of a PyDataset.
     """
     if not model.built and isinstance(data, tf.data.Dataset):
-        x = keras.utils.unpack_x_y_sample_weight(data.element_spec)[0]
+        x = data.element_spec[0] if isinstance(data.element_spec, tuple) else data.element_spec
         try:
             model(tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), x))
         except Exception as fault:  # noqa: BLE001 - the user's code

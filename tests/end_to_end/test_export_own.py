@@ -360,7 +360,7 @@ def test_fit_gets_what_the_code_returns_for_it() -> None:
     defaults = {"class_weight": None, "initial_epoch": 0, "validation_freq": 1, "validation_steps": None}
     given = {"class_weight": {0: 2.0}, "initial_epoch": 2, "validation_freq": 3, "validation_steps": 4}
     for made, expected in (({}, defaults), (given, given)):
-        names = {"made": made, "keras": keras, "validation": None}
+        names = {"made": made, "keras": keras, "train": None, "validation": None}
         assert {name: eval(words[name], {}, names) for name in defaults} == expected
 
 

@@ -1,16 +1,39 @@
-"""Keras programs of different shape: each trains by itself, and through workload.entry with ten lines changed."""
+"""Keras programs of different shape: each trains by itself, and through workload.entry with ten lines changed.
+
+A program in tests/support/programs/same/ is trained in four ways, which must give the same figures of every epoch, to
+the last digit: plain Keras, a run, a run that is stopped in the middle of its second epoch and resumed, and the
+exported script. Such a program is one file with
+
+- `build(context)`, as for workload.entry. The context of plain Keras has the same fields;
+- `SETTINGS` (optional): settings of the run that differ from those of `EVERY`, as for `--set`;
+- `plain(made, context)` (optional): trains the dict `made` that build has returned by plain Keras, and returns its
+  History. Without it, `model.fit` gets what is in the dict, arrays unshuffled and in batches of `global_batch_size`;
+- `WARNS` (optional): the kinds of the warnings of the resumed run; by default it has none but those of `USUAL`;
+- `REFUSED` (optional): the message with which the run ends before its first step, and with which the export is
+  refused. Nothing is compared then.
+
+`strategy.kind=mirrored` in its settings gives all of them two logical CPUs. test_trained_in_four_ways finds the file.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from gputui.engine import presets
+from gputui.engine.export.script import to_script
+from gputui.engine.runs import Run
 
+from tests.support.exporting import prepared_script
+from tests.support.forking import TRAINER, Forks, Program, trainer_of
+from tests.support.front_door import happened
 from tests.support.own import Write
 from tests.support.training import Training
 
@@ -101,3 +124,117 @@ def _has_the_figures(training: Training, plain: dict[str, Any]) -> None:
     assert set(ours[0]) == set(plain)
     for figure, values in plain.items():
         assert [metrics[figure] for metrics in ours] == pytest.approx(values, rel=1e-5)
+
+
+# ---- four ways ----------------------------------------------------------------------------------
+
+USUAL = {"not_applied", "resumed_batches"}  # of own data that is batched, and options that it does not follow
+SAME = sorted((PROGRAMS / "same").glob("*.py"))
+EVERY = ("seed=7", "deterministic=true", "shuffle=off", "validation_split=0", "batch_size=10", "epochs=3",
+         "checkpoint=epoch", "parallel_calls=2")  # fmt: skip
+PLAIN = """
+import importlib, json, sys
+import keras, tensorflow as tf
+from gputui.engine import presets
+from gputui.engine.trainer.own.building import context_of
+
+settings = json.loads(sys.argv[2])
+options = presets.defaults(settings).options
+mirrored = options.strategy.kind == "mirrored"
+if mirrored:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+keras.utils.set_random_seed(options.train.seed)
+tf.config.experimental.enable_op_determinism()
+if options.precision.policy != "float32":
+    keras.config.set_dtype_policy(options.precision.policy)
+context = context_of(options, 2 if mirrored else 1)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) if mirrored else tf.distribute.get_strategy()
+
+def plain(made, context):
+    data = made["train"]
+    if isinstance(data, tuple):
+        weight = made.get("sample_weight")
+        data = dict(zip(("x", "y", "sample_weight"), data if weight is None else (*data, weight)))
+        data |= {"batch_size": context.global_batch_size, "shuffle": False}
+    elif "shape" in dir(data):
+        data = {"x": data, "batch_size": context.global_batch_size, "shuffle": False}
+    else:
+        data = {"x": data}
+    names = ("class_weight", "initial_epoch", "validation_freq", "validation_steps", "callbacks")
+    given = {name: made[name] for name in names if made.get(name) is not None}
+    held_out = made.get("validation")
+    if isinstance(held_out, tuple):
+        given["validation_batch_size"] = context.global_batch_size
+    return made["model"].fit(**data, **given, validation_data=held_out, epochs=context.epochs,
+                             steps_per_epoch=context.steps_per_epoch, verbose=0)
+
+program = importlib.import_module(sys.argv[1])
+with strategy.scope():
+    made = program.build(context)
+if not isinstance(made, dict):
+    made = dict(zip(("model", "train", "validation"), made))
+history = getattr(program, "plain", plain)(made, context).history
+print("HISTORY", json.dumps({name: [float(value) for value in values] for name, values in history.items()}))
+"""
+STOPPED = f"""
+from gputui.engine.trainer.fit.training_loop import TrainingLoop
+
+execute = TrainingLoop._execute
+def stopped(loop, iterator):
+    if loop.step == loop.steps_per_epoch * 3 // 2:
+        loop.built.stop.request("stopped")
+    return execute(loop, iterator)
+TrainingLoop._execute = stopped
+{TRAINER}
+"""
+
+
+def of_run(run: Run) -> dict[str, list[float]]:
+    """The figures of each epoch, by their names."""
+    epochs = [event["metrics"] for event in happened(run, "epoch")]
+    return {name: [metrics[name] for metrics in epochs if name in metrics] for name in epochs[-1]}
+
+
+def printed(file: Path) -> dict[str, list[float]]:
+    (line,) = (line for line in file.read_text().splitlines() if line.startswith("HISTORY "))
+    figures: dict[str, list[float]] = json.loads(line.removeprefix("HISTORY "))
+    return figures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SAME, ids=lambda path: path.stem)
+def test_trained_in_four_ways(path: Path, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of which gives the same figures of every epoch; or the run is refused."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(path, tmp_path)
+    program = runpy.run_path(str(path))
+    more = program.get("SETTINGS", ())
+    replicas = ("logical_devices=2",) if "strategy.kind=mirrored" in more else ()
+    settings = [*EVERY, *replicas, *more, f"entry={path.name}:build", f"folder={tmp_path}"]
+    preset = presets.defaults(settings)
+    run, ours = trainer_of(preset)
+    if "REFUSED" in program:
+        assert forks.codes(ours) == [1]
+        assert [event["message"] for event in happened(run, "error")] == [program["REFUSED"]]
+        assert happened(run, "progress") == []
+        return
+    ways = {name: str(tmp_path / f"{name}.out") for name in ("plain", "exported")}
+    (tmp_path / "of_keras.py").write_text(PLAIN)
+    plain = Program(str(tmp_path), ways["plain"], ["of_keras.py", path.stem, json.dumps(settings)], [str(tmp_path)])
+    exported = prepared_script(to_script(preset), tmp_path)
+    theirs = Program(str(tmp_path), ways["exported"], ["exported.py"], exported)
+    broken, stopped = trainer_of(preset)
+    main = Path(stopped.arguments[0])
+    main.write_text(STOPPED)
+    forks.run(plain, ours)
+    assert forks.codes(theirs, stopped)[0] == 0, Path(ways["exported"]).read_text()[-2000:]
+    before = len(happened(broken, "warning"))
+    main.write_text(TRAINER)
+    forks.run(stopped)
+    figures = printed(Path(ways["plain"]))
+    assert of_run(run) == figures
+    assert [event["resumed_at_step"] is not None for event in happened(broken, "started")] == [False, True]
+    assert {event["kind"] for event in happened(broken, "warning")[before:]} - USUAL == {*program.get("WARNS", ())}
+    assert of_run(broken) == figures
+    assert printed(Path(ways["exported"])) == figures

@@ -20,6 +20,8 @@ from tests.support.forking import ENVIRONMENT, Forks, Program, trainer_of
 
 TELL = """
 print("XLA", model.jit_compile)
+figures = {name: [float(value) for value in values] for name, values in model.history.history.items()}
+print("HISTORY", __import__("json").dumps(figures))
 print("LOSSES", __import__("json").dumps(model.history.history["loss"]))
 """
 NOT_HERE = "raise ImportError('gputui is not installed here')\n"
@@ -47,7 +49,7 @@ def changed_lines(before: str, after: str, option: str) -> list[str]:
 def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:
     """The run, its losses, and those of the exported script, which knows no gputui. Both train at once."""
     run, ours = trainer_of(preset)
-    path = _prepared(code or to_script(preset), folder)
+    path = prepared_script(code or to_script(preset), folder)
     theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
     return run, losses_of_run(run), _losses((folder / "exported.out").read_text())
@@ -55,7 +57,7 @@ def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") 
 
 def losses_of_command(code: str, folder: Path, name: str = "exported.py") -> list[float]:
     """Run the script by `python SCRIPT` in `folder`; the loss of each epoch."""
-    path = os.pathsep.join(_prepared(code, folder, name))
+    path = os.pathsep.join(prepared_script(code, folder, name))
     done = subprocess.run(
         [sys.executable, name], cwd=folder, capture_output=True, text=True, timeout=200, check=False,
         env=os.environ | ENVIRONMENT | {"PYTHONPATH": path},
@@ -64,7 +66,7 @@ def losses_of_command(code: str, folder: Path, name: str = "exported.py") -> lis
     return _losses(done.stdout)
 
 
-def _prepared(code: str, folder: Path, name: str = "exported.py") -> list[str]:
+def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[str]:
     """Write the script; its folder, and one with a gputui that cannot be imported."""
     blocked = folder / "blocked"
     blocked.mkdir(exist_ok=True)

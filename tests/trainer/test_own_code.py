@@ -286,11 +286,6 @@ return {'model': made, 'train': (images, y[:40]), 'loss': 'mse', 'augment': cont
     np.testing.assert_allclose(mine, plain + 1.0, rtol=1e-6)
 
 
-def test_eager_running_is_told_to_do_nothing(own: Write) -> None:
-    training = own(source("made = model()\nmade.run_eagerly = True\nreturn made, (x, y)"), *SHORT).announce()
-    assert [event["kind"] for event in training.events("warning")] == ["run_eagerly"]
-
-
 # ---- going on -----------------------------------------------------------------------------------
 
 

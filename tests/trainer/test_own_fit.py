@@ -147,6 +147,7 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
         ("compile.xla", "set_jit in train.py"),
         ("device.memory_growth", "set_memory_growth in train.py"),
         ("precision.policy", "set_global_policy in train.py"),
+        ("precision.policy", "the output of Sequential is bfloat16, less exact than float32"),
     ]
     assert "train.py:16 does nothing here" in told[0][1]
     assert "train.py:21 takes effect, and the run's precision.policy does not" in told[3][1]

@@ -315,12 +315,11 @@ def test_what_is_not_resumed_is_said_if_a_checkpoint_is_written_or_read(monkeypa
     monkeypatch.setattr(unsaved_state, "of_callbacks", lambda callbacks: callbacks)
     monkeypatch.setattr(building, "inexact", lambda data, owns: (["one", "two", "three", "four"], "instead"))
     shuffled = tf.data.Dataset.range(4).shuffle(4)
-    model = SimpleNamespace(run_eagerly=False)
 
     def said(resumed_at: int | None, checkpoint: str, train: Any = None, given: Any = None, **more: Any) -> list[str]:
         report: Any = Told()
         pipeline = SimpleNamespace(train=train, held_out=more.pop("held_out", None))
-        own(model, pipeline=pipeline, given_train=given, callbacks=list("abcd"), **more).warn(
+        own(pipeline=pipeline, given_train=given, callbacks=list("abcd"), **more).warn(
             options(f"checkpoint={checkpoint}"), report, resumed_at
         )
         return [f"{kind}: {message}" for kind, message, *_ in report.warnings]
@@ -344,8 +343,6 @@ def test_what_is_not_resumed_is_said_if_a_checkpoint_is_written_or_read(monkeypa
     assert first.startswith("pydataset_state: Pages.__getitem__ changes self.left (test_own_models.py:")
     assert first.endswith("): no checkpoint holds that, so that a resumed run loads other batches")
     assert others == [anew, state]
-    model.run_eagerly = True
-    assert said(None, "off") == ["run_eagerly: run_eagerly does nothing here: steps run as a graph"]
 
 
 def test_options_without_an_effect_are_named_only_if_they_are_set() -> None:

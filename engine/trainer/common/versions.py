@@ -7,7 +7,7 @@ a name: then the training is refused, and the error names it.
 Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
 _compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
 _flatten_layers, _loss_tracker, EarlyStopping's _set_monitor_op and monitor_op, _symbolic_build, _maybe_symbolic_build,
-and _iterations of an optimizer.
+_iterations and _distribution_strategy of an optimizer.
 
 Deferred imports: those of `memory_limits` may fail, and then only its figure is missing.
 """

@@ -74,15 +74,22 @@ def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
 
 
 def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Return each global batch as one batch for each replica, with sizes as equal as possible."""
+    """Return each global batch as one batch for each replica, with the sizes of TensorFlow's strategies: only the last
+    may be smaller. If a replica would get no sample, the sizes are as equal as possible.
+    """
     several = isinstance(batches.element_spec, tuple)
 
     def parts(*tensors: Any) -> tf.data.Dataset:
         batch = tensors if several else tensors[0]
         samples = tf.cast(sample_count(batch), tf.int64)
+        size = -(-samples // replicas)
+        as_equal = size * (replicas - 1) >= samples
+
+        def begin(i: Any) -> Any:
+            return tf.where(as_equal, i * samples // replicas, tf.minimum(i * size, samples))
 
         def part(i: Any) -> Any:
-            first, beyond = i * samples // replicas, (i + 1) * samples // replicas
+            first, beyond = begin(i), begin(i + 1)
             return tf.nest.map_structure(lambda tensor: rows_of(tensor, first, beyond - first), batch)
 
         return tf.data.Dataset.range(replicas).map(part)

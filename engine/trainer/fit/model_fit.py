@@ -33,7 +33,19 @@ COMPILED = (
     "compile cannot be called while the model trains, here as in Keras' fit: train in two runs, or in build with a fit "
     "of its own for the first phase"
 )
+MADE = (
+    "make_train_function cannot be called while the model trains, as it replaces gputui's training step: train in two "
+    "runs, or in build with a fit of its own for the first phase"
+)
 _WARNED = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
+
+
+def refuse_limits() -> None:
+    """Raise TrainerError if Keras is set to end each fit after some epochs or steps. Older versions have no limits."""
+    for name, option in (("epochs", "train.epochs"), ("steps_per_epoch", "train.steps_per_epoch")):
+        if limit := getattr(keras.config, f"max_{name}", lambda: None)():
+            what = f"KERAS_MAX_{name.upper()} or keras.config.set_max_{name} sets {limit}"
+            raise TrainerError("options", f"{what}: Keras' fit would end before the run", f"unset it, and set {option}")
 
 
 class FitData:
@@ -175,19 +187,27 @@ class ModelFit:
             what = f"the fit of {type(self._model).__name__} sets {', '.join(changed)}: the options decide instead"
             self._report.warn("fit_overridden", what)
 
-    def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which a call of the model's compile, by a user's callback or fit, raises RuntimeError.
+    @contextlib.contextmanager
+    def _compiled_once(self) -> Iterator[None]:
+        """A context in which a call of the model's compile, or of make_train_function, by a user's callback or
+        fit, raises RuntimeError.
 
         Such a call would remove the training step.
         """
-        stock = keras.Model.compile
+        compile_, make = keras.Model.compile, keras.Model.make_train_function
 
-        def compile_(of: keras.Model, *arguments: Any, **named: Any) -> Any:
+        def compiled(of: keras.Model, *arguments: Any, **named: Any) -> Any:
             if of is self._model:
                 raise RuntimeError(COMPILED)
-            return stock(of, *arguments, **named)
+            return compile_(of, *arguments, **named)
 
-        return _replaced("compile", compile_)
+        def made(of: keras.Model, force: bool = False) -> Any:
+            if of is self._model and (force or of.train_function is None):
+                raise RuntimeError(MADE)
+            return make(of, force)
+
+        with _replaced("compile", compiled), _replaced("make_train_function", made):
+            yield
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:

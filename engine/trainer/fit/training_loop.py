@@ -33,7 +33,7 @@ from .called_callbacks import CalledCallbacks, EndDue
 from .epoch_end import EpochEnd
 from .epoch_rules import EpochRules
 from .evaluation import Evaluation
-from .model_fit import FitData, ModelFit, more_to_come
+from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
 from .restoring import Restoring
 from .train_function import Executions
 
@@ -52,6 +52,7 @@ class TrainingLoop:
     """The training of a model that is built and compiled, with everything that happens around its steps."""
 
     def __init__(self, built: Built) -> None:
+        refuse_limits()
         self.built = built
         options, model, pipeline, report = built.options, built.model, built.pipeline, built.report
         self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)

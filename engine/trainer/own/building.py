@@ -33,7 +33,7 @@ from .counting import reshuffles
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
 from .iterables.torch_loader import seed_torch
-from .model_checks import check_batches, check_evaluation, custom_step, overrides_fit
+from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Batched, Samples, Stream, prefetches
@@ -51,6 +51,7 @@ SHUFFLED_BY_OPTION = (
     "keras.utils.image_dataset_from_directory and the like: shuffle=False, batch_size=None"
 )
 BATCH_SIZE = "input.batch_size"
+FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
 LEFT_OUT = "keep the code in a folder of its own"
 NOT_COPIED = "import by name, without the path of your folder in sys.path"
@@ -109,6 +110,7 @@ class Own:
     xla: Xla
     given_train: Any  # the training data as the user's code has returned it
     distribution: tf.distribute.Strategy | None = None
+    returned: Returned | None = None
 
     @functools.cached_property
     def overrides_fit(self) -> bool:
@@ -157,8 +159,6 @@ class Own:
         `resumed_at` is the step from which the run is resumed, None if it is not.
         """
         report.not_applied(self.not_applied(options))
-        if self.model.run_eagerly:
-            report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
@@ -252,18 +252,24 @@ def build(
         check_batches(parts.model, pipeline.train)
         warn_of_overridden(parts.model, options, report)
         compiler = compile_model(parts, options, pipeline)
+        check_steps(parts.model, parts.callbacks)
         if not overrides_fit(parts.model):  # else its fit may change the batches first
             variables.create(parts.model, pipeline.spec, distribution, code)
+        narrow = variables.narrow_outputs(parts.model, pipeline.spec)
         if pipeline.held_out is not None and distribution is None:
             check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
     settings.warn(code, report)
+    if narrow:
+        what = f"the output of {type(parts.model).__name__} is {' and '.join(narrow)}, less exact than float32"
+        report.warn("narrow_output", what, FLOAT32_OUTPUT, "precision.policy")
     _record(report.run, code)
     if names := code.not_copied():
         named = ", ".join(names[: code_files.NAMED])
         report.warn("code_live", f"not imported from the run's copy of the code: {named}", NOT_COPIED)
     inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
-    return Own(code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution)
+    made = code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution
+    return Own(*made, parts)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:

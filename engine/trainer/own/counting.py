@@ -104,9 +104,9 @@ def unshuffled(data: tf.data.Dataset, keep_fixed: bool = False) -> tf.data.Datas
             input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1, strip_device_assignment=False
         )
         graph = tf.compat.v1.GraphDef.FromString(written.numpy())
-        shuffles = (node for node in graph.node if node.op.startswith("ShuffleDataset"))
+        stirring = (node for node in graph.node if node.op.startswith("ShuffleDataset"))
         before = {
-            node.name: node.input[0] for node in shuffles if not keep_fixed or node.attr["reshuffle_each_iteration"].b
+            node.name: node.input[0] for node in stirring if not keep_fixed or node.attr["reshuffle_each_iteration"].b
         }
         for node in graph.node:
             for place, name in enumerate(node.input):

@@ -64,25 +64,28 @@ def taken(given: dict[str, Any]) -> FitArguments:
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
     """Return the batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
 
-    A class without a weight has weight 1. Raises UserError for other batches.
+    A class without a weight has weight 1.
     """
     table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
 
     def weighed(x: Any, y: Any) -> Any:
-        classes = _classes(y)
+        classes = _class_numbers(y)
         in_table = (classes >= 0) & (classes < len(table))
         return x, y, tf.where(in_table, tf.gather(table, tf.where(in_table, classes, 0)), 1.0)
 
-    spec = batches.element_spec
+    return batches.map(weighed)
+
+
+def check_classes(spec: Any) -> None:
+    """Raise UserError unless `weigh` can weigh batches of the type `spec`."""
     if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[1], tf.TensorSpec):
         raise UserError(
             "class_weight needs batches of (x, y) with one array of classes as y",
             "give a sample_weight as the third element instead",
         )
-    return batches.map(weighed)
 
 
-def _classes(y: Any) -> Any:
+def _class_numbers(y: Any) -> Any:
     if y.shape.rank is not None and y.shape.rank < 2:
         return tf.cast(tf.round(tf.cast(y, tf.float32)), tf.int32)
     if y.shape[-1] == 1:

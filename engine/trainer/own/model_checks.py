@@ -1,19 +1,31 @@
 """Checks a user's model before it trains: if batches fit it, if Keras can evaluate it, and which methods it overrides.
 
-A model that would fail in its first step, or in the evaluation after the first epoch, is refused here with a hint.
+A model that would fail in its first step, or in the evaluation after the first epoch, or that would not train as in
+Keras' own fit, is refused here with a hint.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
+from . import unsaved_state
 from .streams import Samples, Stream
-from .user_code import UserError
+from .user_code import OWN_STRATEGY, UserError
 
+IN_A_GRAPH = "here its steps run as a graph, in which Python code runs only once"
+EAGERLY = (
+    "leave run_eagerly out, and put the Python code of a step into tf.py_function; or keep your own fit, and watch it "
+    "with Monitor"
+)
+REPLACES = "which replaces the training step with its checkpoints, figures and stops"
+OWN_STEP = "put the step into train_step; or keep your own fit, and watch it with Monitor"
+TWO_PHASES = "train in two runs, or in build with a fit of its own for the first phase"
 _NO_LOSS = "No loss to compute"  # Keras' compute_loss, if nothing was compiled and no layer has added a loss
 
 
@@ -24,6 +36,25 @@ def custom_step(model: keras.Model) -> bool:
 def overrides_fit(model: keras.Model) -> bool:
     """Return True if the class of the model has a fit method of its own."""
     return type(model).fit is not keras.Model.fit
+
+
+def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Raise UserError if the model's steps would not train as in Keras' fit if gputui runs them in a graph of its own.
+
+    To be called in the scope of gputui's strategy.
+    """
+    name = type(model).__name__
+    if model.run_eagerly:
+        raise UserError(f"{name} is compiled with run_eagerly=True: {IN_A_GRAPH}", EAGERLY)
+    if type(model).make_train_function is not keras.Model.make_train_function or "make_train_function" in vars(model):
+        raise UserError(f"{name} has a make_train_function of its own, {REPLACES}", OWN_STEP)
+    if places := unsaved_state.replacing_steps(callbacks):
+        raise UserError(f"{places[0]}, {REPLACES}", TWO_PHASES)
+    if tf.distribute.has_strategy():  # TensorFlow itself refuses another one within it
+        return
+    strategies = [model.distribute_strategy, *(own._distribution_strategy for own in optimizers(model))]
+    if theirs := next((each for each in strategies if each is not tf.distribute.get_strategy()), None):
+        raise UserError(f"{name} is made or compiled in the scope of your own {type(theirs).__name__}", OWN_STRATEGY)
 
 
 def check_batches(model: keras.Model, stream: Stream) -> None:

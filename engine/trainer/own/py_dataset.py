@@ -206,10 +206,10 @@ def _as_open_as(part: Any, tensors: Any) -> Any:
         tensors = [named[key] for key in sorted(part)]
     if not tensors or len(tensors) != len(leaves):
         return part
-    return tf.nest.pack_sequence_as(part, [_open(*pair) for pair in zip(leaves, tensors, strict=True)])
+    return tf.nest.pack_sequence_as(part, [_opened(*pair) for pair in zip(leaves, tensors, strict=True)])
 
 
-def _open(spec: Any, tensor: Any) -> Any:
+def _opened(spec: Any, tensor: Any) -> Any:
     if not isinstance(spec, tf.TensorSpec):
         return spec
     like = list(tensor.shape) + [0] * len(spec.shape)

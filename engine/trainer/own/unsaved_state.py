@@ -1,5 +1,5 @@
 """Finds state of a user's code that no checkpoint holds: kept by a PyDataset or a callback, or by random operations of
-a step.
+a step. Finds callbacks that replace the training step, too.
 
 On resuming, a new PyDataset is made, and on_epoch_begin and on_epoch_end are called again for the earlier passes. So
 their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not repeated, nor
@@ -147,6 +147,22 @@ def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
     if not method.name.endswith("_begin") or not isinstance(node, ast.Assign):
         return False
     return all(ast.unparse(part) != kept for part in ast.walk(node.value))
+
+
+def replacing_steps(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+    """Return texts on methods of the callbacks that replace the function of the model's training steps.
+
+    A text is such as `Unfreeze.on_epoch_begin calls make_train_function (train.py:14)`.
+    """
+    return [text for callback in callbacks for text in _of_methods(callback, keras.callbacks.Callback, _replacing)]
+
+
+def _replacing(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "make_train_function":
+            yield "calls make_train_function", node.lineno
+        elif isinstance(node, ast.Attribute) and node.attr == "train_function" and isinstance(node.ctx, ast.Store):
+            yield "sets train_function", node.lineno
 
 
 # ---- random operations ----------------------------------------------------------------------------

@@ -148,7 +148,10 @@ class OwnPipeline:
         return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
 
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        return batches if self.fit.class_weight is None else fit_arguments.weigh(batches, self.fit.class_weight)
+        if self.fit.class_weight is None:
+            return batches
+        fit_arguments.check_classes(batches.element_spec)
+        return fit_arguments.weigh(batches, self.fit.class_weight)
 
     @functools.cached_property
     def spec(self) -> Any:

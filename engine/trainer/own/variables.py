@@ -23,6 +23,7 @@ from ..common.versions import compute_output_spec, global_seed_generator
 from .model_checks import custom_step
 from .user_code import UserCode, UserError
 
+NARROW = {"float16", "bfloat16"}
 MOST_TRACES = 8  # each attempt uses the variables that the previous attempts have created
 
 
@@ -49,6 +50,18 @@ def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy |
             # The generator of keras.random without a seed: a replica's thread would create another at each trace.
             global_seed_generator()
     model._maybe_symbolic_build = lambda *_args, **_kwargs: None
+
+
+def narrow_outputs(model: keras.Model, spec: Any) -> list[str]:
+    """Return the 16-bit types among the model's outputs, such as `float16`. Empty also if they are not known, as the
+    model has no call.
+    """
+    outputs = getattr(model, "outputs", None)
+    if outputs is None and keras.config.dtype_policy().compute_dtype in NARROW:
+        x = spec[0] if isinstance(spec, tuple) else spec
+        with contextlib.suppress(Exception), host_random_kept():  # the user's code
+            outputs = compute_output_spec(model, tf.nest.map_structure(_symbol, x))
+    return sorted({str(output.dtype) for output in tf.nest.flatten(outputs)} & NARROW) if outputs is not None else []
 
 
 def _symbol(spec: Any) -> Any:
