@@ -108,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     file_rules.validation,
     option_rules.without_effect,
     option_rules.steps,
+    option_rules.large_batch,
     option_rules.shuffle,
     option_rules.one_batch,
     file_rules.entry_alone,

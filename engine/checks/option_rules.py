@@ -11,7 +11,7 @@ from .. import plan
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import visible_gpus
 from ..options import Options
-from ..options.input import NEEDS_FLOATS
+from ..options.input import NEEDS_FLOATS, too_large_batch
 from ..options.training import BY_NO_STEPS, MOMENTUM
 from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..units import amount, counted
@@ -203,14 +203,23 @@ def steps(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def shuffle(options: Options, _machine: Machine) -> Iterator[Finding]:
-    buffer = options.input.shuffle
-    if isinstance(buffer, int) and buffer < options.input.batch_size:
+    buffer, samples = options.input.shuffle, plan.training_samples(options.workload, options.train)
+    if isinstance(buffer, int) and buffer < min(options.input.batch_size, samples or options.input.batch_size):
         yield Finding(
             "warning",
             ("input.shuffle", "input.batch_size"),
             f"a shuffle buffer of {buffer} is smaller than one batch",
             "make it several batches, or the whole data set",
         )
+
+
+def large_batch(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Yield a warning if a batch is larger than the named data. Of other data the trainer says it (session.py)."""
+    samples, count = plan.training_samples(options.workload, options.train), replicas(options, machine)
+    batch = plan.global_batch(options, count)
+    if samples is not None and batch > samples and not options.input.drop_remainder:
+        message, change = too_large_batch(batch, samples, count)
+        yield Finding("warning", ("input.batch_size",), message, change)
 
 
 def one_batch(options: Options, _machine: Machine) -> Iterator[Finding]:

@@ -217,7 +217,7 @@ class Collector:
             **speeds,
             input_wait=wait,
             python_share=python,
-            compute_share=max(0.0, 1 - wait - (python or 0.0)) if wait is not None else None,
+            compute_share=None if wait is None or python is None else max(0.0, 1 - wait - python),
             transfer=self._recent("transfer"),
             pauses=self._pause_share(),
             pauses_counted=self._pauses.most_often,

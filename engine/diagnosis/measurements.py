@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.values import number
+from ..options.own_code import SCRIPT
 from ..runs.events import Outcome
 from .thresholds import (
     CORES_BUSY,
@@ -121,6 +122,11 @@ class Measurements:
     communication: float | None = None  # share of the step in collectives (from a profile)
     outcome: Outcome | None = None
     learning: str = ""  # that the training has diverged or learns nothing, as a sentence
+
+    @property
+    def of_script(self) -> bool:
+        """True if a script has run its own fit, which Monitor has watched."""
+        return self.inapplicable.get("input.parallel_calls") == SCRIPT
 
     def option(self, key: str) -> Any:
         return self.options.get(key)

@@ -7,6 +7,7 @@ only an estimate, not a limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
@@ -31,6 +32,10 @@ ADVICE: Mapping[str, str] = {
 SINGLE_SAMPLES = (
     "make its work cheaper, or return single samples with `map` in place of batches, so that input.cache and "
     "input.parallel_calls apply"
+)
+IN_SCRIPT = (
+    "let `map` run in parallel (num_parallel_calls=tf.data.AUTOTUNE), keep what is the same in each epoch with "
+    "`cache`, and end the data set with prefetch(tf.data.AUTOTUNE)"
 )
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
@@ -65,12 +70,14 @@ def in_the_data(s: Measurements) -> Remedy:
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
     stage = s.slowest_stage
+    if stage is None and s.of_script:
+        return Remedy(step="input", reason=f"{cores}{IN_SCRIPT}")
     if stage is None:
         return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
-    if s.inapplicable.get("input.parallel_calls") == BATCHED:
+    if s.of_script or s.inapplicable.get("input.parallel_calls") == BATCHED:
         slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
-        return Remedy(step="input", reason=f"{cores}{slow}: {SINGLE_SAMPLES}")
+        return Remedy(step="input", reason=f"{cores}{slow}: {IN_SCRIPT if s.of_script else SINGLE_SAMPLES}")
     advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
@@ -262,7 +269,7 @@ def _threads(s: Measurements) -> int:
 def _passes(s: Measurements) -> float:
     """Return the number of passes of the training over its data. 1 if the number of samples is unknown."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
-    return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
+    return steps / math.ceil(s.train_samples / s.global_batch_size) if s.train_samples and s.global_batch_size else 1.0
 
 
 def _at_a_time(calls: object) -> str:

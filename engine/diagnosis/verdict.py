@@ -29,6 +29,10 @@ from .thresholds import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SE
 # early: it makes few kernels of many small ones, and changes nothing that is learnt.
 ORDER: tuple[Step, ...] = ("input", "device", "precision", "xla", "gpus")
 UNDERFILLED_ORDER: tuple[Step, ...] = ("input", "xla", "device", "precision", "gpus")
+IN_A_PRESET = Remedy(
+    step="input",
+    reason="as a preset, gputui measures all parts of a step and tries changes; gputui init writes one to fill in",
+)
 
 
 def label(verdict: str) -> str:
@@ -49,6 +53,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
             verdict="undecided",
             sentence=f"{label('undecided')}: {too_little}",
             confidence=0.0,
+            remedies=[asdict(IN_A_PRESET)] if measured.of_script and measured.outcome is not None else [],
             steps=measured.steps,
             learning=measured.learning,
         )
@@ -83,6 +88,8 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in chosen):
         chosen.append(in_the_data(measured))
     chosen = [_within_reach(remedy, measured.inapplicable) for remedy in chosen]
+    if measured.of_script and verdicts[:1] == ["undecided"]:
+        chosen.append(IN_A_PRESET)
     order = UNDERFILLED_ORDER if verdicts[:1] == ["underfilled"] else ORDER
     return sorted(chosen, key=lambda remedy: (order.index(remedy.step), not remedy.changes))
 
@@ -141,6 +148,10 @@ def _sentence(verdict: str, s: Measurements, mine: Sequence[Finding]) -> str:
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
         return f"{words}: TensorFlow's graph takes {graph} of the step; gputui has no further option to try"
+    if not mine and s.of_script:
+        waits = figures.measurement("input_wait")
+        wait = "is not known" if s.input_wait is None else f"is {waits.text(s.input_wait)} of the step"
+        return f"{words}: the wait for input {wait}, and Monitor measures no other part of a step"
     if not mine:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {mine[0].rule.text.format(value=mine[0].rule.figure.text(mine[0].value))}"

@@ -84,7 +84,7 @@ LOSS = Figure(
 # In the order of the views' rows and columns.
 RUN: tuple[Figure, ...] = (
     Figure("samples_per_second", "throughput", "samples/s", "samples trained in a second",
-           "global batch / median step time; of a proof's trial, / mean step time", short="samples/s",
+           "the samples of the measured steps, counted from their batches / the time of these steps", short="samples/s",
            more_is_better=True, progress="samples_per_second",
            shown=("compare", "summary", "runs", "listing", "live", "trial", "history")),
     Figure("gain", "gain", "change", "how much more samples a second than without the change",
@@ -115,7 +115,7 @@ RUN: tuple[Figure, ...] = (
            more_is_better=False, shown=("compare", "summary")),
     Figure("mfu", "MFU", "share",
            "model FLOPs utilization: the part of the GPUs' dense peak that the model's own arithmetic reaches",
-           "FLOPs of a step / (step time * peak of the GPUs that train)", more_is_better=True, progress="mfu",
+           "FLOPs of a sample * samples/s / peak of the GPUs that train", more_is_better=True, progress="mfu",
            shown=("compare", "summary", "history")),
     Figure("gpu_busy_mean", "GPU busy", "share", "the part of the time in which the GPUs that train ran a kernel",
            "NVML's utilization, mean without evaluation and saving", narrow="busy", more_is_better=True,
@@ -190,14 +190,15 @@ RUN: tuple[Figure, ...] = (
            shown=("compare", "summary")),
     Figure("traces", "traces", "count", "how often TensorFlow has traced the training function; 1 or 2 is usual",
            "tf.function's count of traces", more_is_better=False, progress="traces", shown=("compare",)),
-    Figure("eta_seconds", "time left", "seconds", "the time that the steps left will take", "steps left * step time",
+    Figure("eta_seconds", "time left", "seconds", "the time that the steps left will take",
+           "steps left * mean time of the last steps",
            progress="eta_seconds", shown=("live",)),
 )  # fmt: skip
 # Fields of result.json that are not shown as figures: key -> reason.
 NOT_SHOWN = {
     "outcome": "a word: every view shows it as the run's state",
     "trainer_returncode": "the process's status, which the error puts in words",
-    "measured_seconds": "with measured_steps it gives the mean speed of a proof's trial; a person reads the step time",
+    "measured_seconds": "with measured_steps it gives the mean step time of a proof's trial; a person reads the median",
     "global_batch_size": "a setting: the options show it",
     "ended_by": "a word, which the last lines of a run put in a sentence",
     "best": "epochs, which the last lines of a run put in sentences",

@@ -203,3 +203,12 @@ class Input(Group):
     @check("cache", before=True)
     def _off_is_a_word(value: Any) -> Any:
         return "off" if value is False else value
+
+
+def too_large_batch(batch: int, samples: int, replicas: int) -> tuple[str, str]:
+    """Return the warning about a global batch that is larger than the data, and what to do about it."""
+    each = max(1, min(32, samples // replicas // 4))
+    return (
+        f"a batch of {batch:,} samples is larger than the data: each step trains on all {samples:,}",
+        f"set input.batch_size to a part of them, such as {each}",
+    )

@@ -17,6 +17,7 @@ Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
 UNREAD = "your code reads its data itself"
 BATCHED = "your code has batched the data"
+SCRIPT = "the script runs its own fit"
 OWN_BATCHES = "a PyDataset makes its own batches"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",

@@ -194,7 +194,7 @@ class Started(Event):
     options: Mapping[str, Any]  # the preset's
     actual: Mapping[str, Any]  # read back from the built training
     replicas: int  # copies of the model that train
-    global_batch_size: int | None  # samples of a step, over all replicas
+    global_batch_size: int | None  # samples of a full step, over all replicas; at most those of the data
     steps_per_epoch: int | None
     epochs: int
     steps: int  # over all epochs
@@ -233,7 +233,7 @@ class Progress(Event):
     epochs: int
     step: int  # counted over all epochs
     steps: int
-    samples_per_second: float | None  # of all replicas together
+    samples_per_second: float | None  # of all replicas together, without work that is done only once
     step_ms_p50: float | None
     step_ms_p95: float | None
     input_wait: float | None  # the share of the step time spent waiting for the batch
@@ -247,6 +247,7 @@ class Progress(Event):
     traces: int | None = None  # traces of the training function; an increasing number means retracing
     transfer: float | None = None  # copying a batch to an idle GPU, as a share of the step time, overlapping or not
     window_loss: float | None = None  # mean over the steps since the previous event
+    samples: int | None = None  # on which the training has trained since its start or resume, over all replicas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,7 +433,7 @@ class TrialFigures:
     """The figures that the result of a run and the row of a proof's trial (trials/trial.py) have in common."""
 
     outcome: str
-    samples_per_second: float | None = None  # of a run global_batch_size / step_ms.p50
+    samples_per_second: float | None = None  # samples of the measured steps / their time
     global_batch_size: int | None = None
     input_wait: float | None = None  # the share of the step time spent waiting for the batch
     python_share: float | None = None  # the share of the step time in which no graph ran

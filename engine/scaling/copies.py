@@ -175,7 +175,7 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
     row = next((row for row in rows if not row.good), rows[0])
     if not row.good:
         return row
-    begin, end, speed = together([bench.run_of(each) for each in rows], row.global_batch_size or 0)
+    begin, end, speed, steps = together([bench.run_of(each) for each in rows])
     row.seconds = max(each.seconds for each in rows)
     row.disturbed = "" if count > 1 else row.disturbed
     if end - begin < LEAST_COMMON * measure_seconds:
@@ -186,39 +186,44 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
         )
         return row
     row.samples_per_second = speed
-    row.step_ms = 1000 * count * (row.global_batch_size or 0) / speed if speed else None
+    row.step_ms = 1000 * count / steps if steps else None
     waits = [each.input_wait for each in rows if each.input_wait is not None]
     row.input_wait = sum(waits) / len(waits) if waits else None
     return row
 
 
-def together(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
+def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
     """Return the begin and the end (Unix time) of the seconds in which all runs trained after their warm-up, and the
-    samples per second of all of them in these seconds.
+    samples per second and the steps per second of all of them in these seconds.
 
-    `batch` is the number of samples in a step of one run. The end is not after the begin if there are no such seconds;
-    the speed is then 0.
+    The end is not after the begin if there are no such seconds; the speeds are then 0.
     """
-    curves = [_steps(run) for run in runs]
-    if not all(len(curve) > 1 for curve in curves):
-        return 0.0, 0.0, 0.0
-    begin, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    of_runs = [_reports(run) for run in runs]
+    if not all(len(reports) > 1 for reports in of_runs):
+        return 0.0, 0.0, 0.0, 0.0
+    begin, end = max(reports[0].t for reports in of_runs), min(reports[-1].t for reports in of_runs)
     if end <= begin:
-        return begin, end, 0.0
-    steps = sum(_at(curve, end) - _at(curve, begin) for curve in curves)
-    return begin, end, steps * batch / (end - begin)
+        return begin, end, 0.0, 0.0
+    samples, steps = (
+        sum(_at(curve, end) - _at(curve, begin) for curve in curves) / (end - begin)
+        for curves in (
+            [[(report.t, float(report.samples or 0)) for report in reports] for reports in of_runs],
+            [[(report.t, float(report.step)) for report in reports] for reports in of_runs],
+        )
+    )
+    return begin, end, samples, steps
 
 
-def _steps(run: Run) -> list[tuple[float, float]]:
-    """Return the times and steps that a run has reported since its warm-up, in their order."""
+def _reports(run: Run) -> list[Progress]:
+    """Return the progress that a run has reported since its warm-up, in the order of time."""
     reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
-    return [(report.t, float(report.step)) for report in reports if report.samples_per_second]
+    return [report for report in reports if report.samples_per_second]
 
 
 def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:
-    """Return the step at a moment within a curve of times and steps, on the straight line between two reports."""
-    for (before, step), (after, next_step) in pairwise(curve):
+    """Return the count at a moment within a curve of times and counts, on the straight line between two reports."""
+    for (before, count), (after, next_count) in pairwise(curve):
         if moment <= after:
             share = (moment - before) / (after - before) if after > before else 1.0
-            return step + share * (next_step - step)
+            return count + share * (next_count - count)
     return curve[-1][1]

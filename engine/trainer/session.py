@@ -19,7 +19,8 @@ from typing import Any
 
 from ..files import writing
 from ..options import Options, options_json
-from ..plan import MULTI_WORKER
+from ..options.input import too_large_batch
+from ..plan import MULTI_WORKER, training_samples
 from ..process import ending
 from ..runs import Run, events, run_cluster, titles
 from ..runs.event_reading import read_events
@@ -201,6 +202,7 @@ def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Excepti
 
 
 def _announce(training: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
+    from .data.batches import full_batch
     from .measure import flops
     from .setup import actual_settings
 
@@ -208,8 +210,9 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     options, model, pipeline, own = built.options, built.model, built.pipeline, built.own
     gpus = built.devices.gpus
     peak = flops.peak(options, gpus, pipeline.replicas)
-    per_step = flops.per_step(model, pipeline.global_batch_size) if peak else None
-    report.speed.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
+    batch = full_batch(pipeline)
+    per_step = flops.per_step(model, batch) if peak else None
+    report.speed.samples_per_second_at_peak = batch * peak / per_step if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     actual = actual_settings.read(options, model, pipeline, built.devices)
     report.device_batches = actual["device_batches"]
@@ -226,7 +229,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             options=asdict(options),
             actual=actual,
             replicas=pipeline.replicas,
-            global_batch_size=pipeline.global_batch_size,
+            global_batch_size=batch,
             steps_per_epoch=loop.steps_per_epoch,
             epochs=options.train.epochs,
             steps=loop.steps,
@@ -262,6 +265,13 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
         built.own.warn(built.options, report, resume_at)
     else:
         report.not_applied(built.pipeline.not_applied)
+    samples, batch = built.pipeline.train_samples, built.pipeline.global_batch_size
+    if (
+        samples is not None
+        and batch > samples
+        and training_samples(built.options.workload, built.options.train) is None
+    ):
+        report.warn("large_batch", *too_large_batch(batch, samples, built.pipeline.replicas), "input.batch_size")
     prepared.warn(report, built.devices.kind, built.pipeline.replicas)
     for key, instead in actual_settings.differences(built.options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)

@@ -18,7 +18,7 @@ from ..options import OPTIONS, Options
 from ..presets import Preset
 from ..runs import Run
 from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, Progress, Started
+from ..runs.events import EVENTS_FILE, Progress
 from . import proof_sentences
 from .record import Comparison, Learning
 from .significance import agree_by_far, gain, gain_and_spread, order
@@ -174,13 +174,8 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 def losses(run: Run) -> list[tuple[float, float]]:
     """Return the loss curve of a run: pairs of (samples seen, running loss). Empty if no loss was reported."""
-    batch, curve = None, []
-    for event in read_events(run.path, [EVENTS_FILE]).events:
-        if isinstance(event, Started):
-            batch = event.global_batch_size
-        elif isinstance(event, Progress) and batch and event.step is not None and event.loss is not None:
-            curve.append((float(event.step) * batch, event.loss))
-    return curve
+    reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
+    return [(float(event.samples), event.loss) for event in reports if event.samples and event.loss is not None]
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:

@@ -274,11 +274,12 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
         row.replicas, row.global_batch_size = started.replicas, started.global_batch_size
     for name in FIGURES:
         setattr(row, name, result.get(name))
-    row.samples_per_second = row.step_ms = None  # as means over all measured steps
-    steps, seconds, batch = (result.get(name) for name in ("measured_steps", "measured_seconds", "global_batch_size"))
-    if steps and seconds and batch:
-        row.samples_per_second, row.step_ms = steps * batch / seconds, 1000 * seconds / steps
-    elif ended == "ok" and timed:
+    steps, seconds = (result.get(name) for name in ("measured_steps", "measured_seconds"))
+    if steps and seconds and row.samples_per_second:
+        row.step_ms = 1000 * seconds / steps
+    else:
+        row.samples_per_second = row.step_ms = None
+    if row.samples_per_second is None and ended == "ok" and timed:
         row.outcome, row.error = "error", "it ended before anything was measured"
     return row
 

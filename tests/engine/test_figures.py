@@ -25,7 +25,14 @@ from gputui.tui.reading.run.series import NOTHING
 
 ROOT = Path(__file__).parent.parent.parent
 DECLARED = ("engine/figures/", "engine/units.py")
-MOVES_ON = {"epoch", "epochs", "step", "steps", "metrics"}  # of a progress event: where it is, and the user's metrics
+MOVES_ON = {
+    "epoch",
+    "epochs",
+    "step",
+    "steps",
+    "samples",
+    "metrics",
+}  # of a progress event: where it is, and the user's metrics
 # Strings that hold a unit of bytes or a percent sign although they are no values: file -> why.
 PROSE = {
     "engine/options/gpu_choice.py": "the way in which a user writes a kind of GPU: @24GB",

@@ -75,12 +75,12 @@ def test_only_the_seconds_count_in_which_all_copies_trained(tmp_path: Path) -> N
     """The first trains alone at 100 steps/s until the second has warmed up; then each makes 40 steps/s."""
     first = reported(tmp_path / "1", {0: (0, None), 1: (90, 1.0), 2: (190, 1.0), 4: (270, 1.0), 6: (350, 1.0)})
     second = reported(tmp_path / "2", {1: (0, None), 2: (10, 1.0), 4: (90, 1.0), 8: (250, 1.0)})
-    assert copies.together([first, second], batch=32) == (1002.0, 1006.0, 80 * 32)
+    assert copies.together([first, second]) == (1002.0, 1006.0, 80 * 32, 80)
     alone = reported(tmp_path / "3", {7: (0, 1.0), 9: (90, 1.0)})
-    begin, end, speed = copies.together([first, alone], batch=32)
+    begin, end, *speeds = copies.together([first, alone])
     assert end < begin
-    assert speed == 0
-    assert copies.together([first, reported(tmp_path / "4", {0: (1, None)})], batch=32) == (0, 0, 0)
+    assert speeds == [0, 0]
+    assert copies.together([first, reported(tmp_path / "4", {0: (1, None)})]) == (0, 0, 0, 0)
 
 
 def reported(path: Path, steps: Mapping[int, tuple[int, float | None]]) -> Run:
@@ -91,7 +91,7 @@ def reported(path: Path, steps: Mapping[int, tuple[int, float | None]]) -> Run:
         writer.emit(
             events.Progress(
                 epoch=1, epochs=1, step=step, steps=9999, samples_per_second=speed, step_ms_p50=None,
-                step_ms_p95=None, input_wait=None, loss=None, metrics={}, eta_seconds=None,
+                step_ms_p95=None, input_wait=None, loss=None, metrics={}, eta_seconds=None, samples=32 * step,
             ),
             1000.0 + seconds,
         )  # fmt: skip
@@ -110,8 +110,8 @@ def measured(
     oom_from: int = 99,
     here: Machine = HERE,
 ) -> Record:
-    def as_planted(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
-        return 0.0, common_seconds if len(runs) > 1 else 5.0, speeds(len(runs))
+    def as_planted(runs: Sequence[Run]) -> tuple[float, float, float, float]:
+        return 0.0, common_seconds if len(runs) > 1 else 5.0, speeds(len(runs)), speeds(len(runs)) / 32
 
     def figures(options: Options, before: int) -> Planted:
         count = here.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1
@@ -214,7 +214,7 @@ def test_a_copy_trains_on_until_the_last_has_trained_for_the_measured_time(
 ) -> None:
     """The second copy starts late, after more than the measured time; each reports its speed 20 times a second."""
     first_may, ended = threading.Lock(), []
-    monkeypatch.setattr(copies, "together", lambda runs, batch: (0.0, 0.2, 1000.0))
+    monkeypatch.setattr(copies, "together", lambda runs: (0.0, 0.2, 1000.0, 100.0))
 
     class Late(PlantedBench):
         def measure(self, preset: Preset, side: str, repeat: int, *, judge: Judge | None = None, **_more: Any) -> Trial:
@@ -265,11 +265,11 @@ def of_copy(run: str, outcome: Any, **more: Any) -> Trial:
 
 
 def test_the_row_of_several_copies_is_about_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[tuple[list[str], int]] = []
+    counted: list[list[str]] = []
 
-    def together(runs: Sequence[Run], batch: int) -> tuple[float, float, float]:
-        counted.append(([run.id for run in runs], batch))
-        return 10.0, 10.2, 2000.0
+    def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
+        counted.append([run.id for run in runs])
+        return 10.0, 10.2, 2000.0, 40.0
 
     monkeypatch.setattr(copies, "together", together)
     known = {"seconds": 7.0, "input_wait": 0.1, "error": "early", "samples_per_second": 1.0, "step_ms": 1.0}
@@ -280,10 +280,10 @@ def test_the_row_of_several_copies_is_about_all_of_them(tmp_path: Path, monkeypa
     first = of_copy("09-c2", "ok", seconds=9.0, samples_per_second=2000.0, step_ms=75.0)
     assert row.input_wait == pytest.approx(0.2)
     assert row == dataclasses.replace(first, input_wait=row.input_wait)
-    assert counted == [(["09-c2", "10-c2", "11-c2"], 50)]
+    assert counted == [["09-c2", "10-c2", "11-c2"]]
     assert bench.asked == [("c3", 4, 0.2 + copies.APART_SECONDS)] * 3
     unknown = [of_copy("1", "ok"), of_copy("2", "ok", input_wait=0.3)]
-    monkeypatch.setattr(copies, "together", lambda _runs, _batch: (0.0, 1.0, 0.0))
+    monkeypatch.setattr(copies, "together", lambda _runs: (0.0, 1.0, 0.0, 0.0))
     bench = Planned(tmp_path, *unknown)
     row = copies.measure(bench, presets.defaults(), 2, 1, 1.0)
     assert (row.input_wait, row.step_ms, row.samples_per_second) == (0.3, None, 0.0)

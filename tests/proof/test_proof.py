@@ -74,8 +74,8 @@ def test_a_trial_keeps_the_schedule_of_the_real_run() -> None:
 
 def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_success(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    steps = {"measured_steps": 200, "measured_seconds": 4.0, "global_batch_size": 32}
-    run.file("result.json").write_text(json.dumps({"outcome": "ok", "samples_per_second": 9e9, **steps}))
+    steps = {"measured_steps": 200, "measured_seconds": 4.0, "samples_per_second": 1600.0}
+    run.file("result.json").write_text(json.dumps({"outcome": "ok", "step_ms": {"p50": 9.0, "p95": 9.0}, **steps}))
     row = trial_runner.outcome(run, "a", 1)
     assert (row.samples_per_second, row.step_ms, row.error) == (1600.0, 20.0, None)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "measured_steps": 0}))

@@ -157,8 +157,8 @@ def test_the_losses_of_a_run_are_over_the_samples_of_its_latest_start(tmp_path: 
     writer = EventWriter(tmp_path / "r" / "events.jsonl", "r")
     for batch, step, loss in ((64, 1, 2.0), (16, 6, 1.0)):  # its memory ran out, so that its batch is smaller
         writer.emit(started(options, batch))
-        writer.emit(progress(step, loss, Planted()))
-        writer.emit(replace(progress(step + 1, loss, Planted()), loss=None))
+        writer.emit(replace(progress(step, loss, Planted()), samples=step * batch))
+        writer.emit(replace(progress(step + 1, loss, Planted()), samples=(step + 1) * batch, loss=None))
     writer.close()
     assert comparing.losses(Run(tmp_path / "r")) == [(64.0, 2.0), (96.0, 1.0)]
 
@@ -173,7 +173,7 @@ def test_both_sides_are_compared_by_their_medians_after_the_samples_that_all_hav
         writer = EventWriter(tmp_path / run / "events.jsonl", run)
         writer.emit(started(options, 10))
         for step, loss in reports:
-            writer.emit(progress(step, loss, Planted()))
+            writer.emit(replace(progress(step, loss, Planted()), samples=10 * step))
         writer.close()
         rows.append(Trial(side=side, repeat=len(rows), run=run, outcome="ok"))
 

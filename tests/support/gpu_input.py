@@ -130,7 +130,7 @@ def running_ahead(trainings: Trainings) -> dict[str, int]:
         before = _settled_bytes()
         iterator = iter(FitData(wanted, distribution, trainings.devices).training(batches))
         trainings.kept.append(iterator)
-        float(run(iterator, constant(1))["loss"])
+        float(run(iterator, constant(1))[0]["loss"])
         _settled_bytes(before + 2 * 8 * 65 * 4)  # two batches wait on the GPU
         found[name] = _returned_while_held(lambda: run(iterator, constant(1)), expected, trainings.folder / HOLD)  # noqa: B023
     return found

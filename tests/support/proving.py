@@ -112,7 +112,7 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
     writer.emit(replace(started(options, batch), inapplicable=planted.inapplicable, compute_capability=capability))
     for part in (0, 1, 2):
         loss = 2 + (planted.loss - 2) * part / 2
-        writer.emit(progress(max(1, steps * part // 2), loss, planted))
+        writer.emit(replace(progress(step := max(1, steps * part // 2), loss, planted), samples=step * batch))
     good = planted.outcome == "ok"
     summary = events.Summary(
         outcome=planted.outcome,

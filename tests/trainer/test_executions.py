@@ -28,10 +28,10 @@ class Graph:
     def __init__(self, name: str, calls: list[Any]) -> None:
         self.name, self.calls = name, calls
 
-    def __call__(self, iterator: Any, count: Any) -> dict[str, Any]:
+    def __call__(self, iterator: Any, count: Any) -> tuple[dict[str, Any], int]:
         assert "CPU:0" in count.device
         self.calls.append((self.name, iterator, int(count)))
-        return {"last": len(self.calls)}
+        return {"last": len(self.calls)}, 8
 
     def get_concrete_function(self, iterator: Any, count: Any) -> str:
         return f"{self.name} traced for {int(count)} with {iterator}"
@@ -51,8 +51,8 @@ class Parts:
     def begins(self) -> None:
         self.calls.append("begins")
 
-    def after(self, count: int, logs: Any) -> None:
-        self.calls.append(("after", count, logs))
+    def after(self, count: int, logs: Any, samples: Any) -> None:
+        self.calls.append(("after", count, logs, samples))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_replicas_execute_a_smaller_last_batch_by_itself(executions: Any) -> Non
         logs = made.run("iterator", 3, 8)
         expected: list[Any] = []
         for number, count in enumerate(counts):
-            expected += ["begins", ("clocked", "iterator", count), ("after", count, {"last": 3 * number + 2})]
+            expected += ["begins", ("clocked", "iterator", count), ("after", count, {"last": 3 * number + 2}, 8)]
         assert calls == expected
         assert logs == expected[-1][2]
 

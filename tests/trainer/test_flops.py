@@ -184,7 +184,7 @@ def test_the_share_of_the_peak_is_null_without_a_peak(tmp_path: Path) -> None:
     run = Run(tmp_path)
     report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
     assert report.speed.mfu(10.0) is None
-    report.speed.step_at_peak_ms = 4.0
+    report.speed.samples_per_second_at_peak = 25.0
     assert report.speed.mfu(10.0) == 0.4
     assert report.speed.mfu(None) is None
     report.writer.close()

@@ -31,11 +31,11 @@ def slowed(training: Training, seconds: float) -> dict[str, Any]:
     """The result of a training each of whose executions takes so long at least."""
     after = training.loop.parts.after
 
-    def slow(_count: int, logs: Any) -> None:
-        after(_count, logs)
+    def slow(count: int, logs: Any, samples: Any) -> None:
+        after(count, logs, samples)
         time.sleep(seconds)
 
-    training.loop.parts.after = slow  # type: ignore[method-assign]
+    training.loop.parts.after = slow  # type: ignore[method-assign,assignment]
     training.train().loop.built.report.finish("ok", 0)
     return dict(training.run.result or {})
 

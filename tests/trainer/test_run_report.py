@@ -56,8 +56,8 @@ def test_energy_clocks_and_slowed_time_are_of_the_moments_that_train(tmp_path: P
         report.writer.clock = RunClock(100.0, steady() - 40)
         report.gpus, report.training_since, report.doing = {"GPU-a", "GPU-b"}, 110.0, "training"
         report.speed.plan = Plan(1, 100, 100)
-        for mark in range(4):
-            report.speed.clock.mark(float(mark), 1)
+        report.speed.begin_measuring(Spent(0.0, samples=0))
+        report.pulse(Moment(epoch=1, step=3, spent=Spent(3.0, samples=300), metrics={}))
         lines = []
         for t in (20.0, *range(100, 140, 5)):  # the first is of an earlier sitting
             part = {"power": 0.5 * t, "heat": 0.1 * t}
@@ -122,25 +122,24 @@ def test_the_peak_is_that_after_the_first_step_unless_no_other_was_trained(tmp_p
 def test_the_time_left_is_that_of_the_steps_left() -> None:
     speed = Speed()
     speed.plan = Plan(1, 200, 8)
-    for number in range(1, 51):
-        speed.clock.mark(0.25 * number, 1)
-    told = speed.progress(Moment(epoch=1, step=50, spent=Spent(12.5), metrics={}))
-    assert told.step_ms_p50 == pytest.approx(250)
+    speed.begin_measuring(Spent(0.0), 20)
+    told = speed.progress(Moment(epoch=1, step=50, spent=Spent(7.5), metrics={}))
     assert told.eta_seconds == pytest.approx(150 * 0.25)
 
 
 def test_a_pulse_tells_all_that_is_known_of_the_moment() -> None:
     speed = Speed()
-    speed.plan, speed.step_at_peak_ms, speed.transfer_seconds = Plan(3, 60, 8), 50.0, 0.02
+    speed.plan, speed.samples_per_second_at_peak, speed.transfer_seconds = Plan(3, 60, 8), 80.0, 0.02
     for number in range(1, 6):
         speed.clock.mark(0.2 * number, 1)
-    speed.begin_measuring(Spent(0.0, 0.0, 0.0))
+    speed.begin_measuring(Spent(0.0, 0.0, 0.0, 0))
     known = {"traces": 2, "loss_scale": 512.0, "skipped_steps": 1, "window_loss": 0.25}
-    told = speed.progress(Moment(2, 20, Spent(10.0, 1.0, 8.0), {"loss": 0.5, "mae": 0.1}, **known))  # type: ignore[arg-type]
+    told = speed.progress(Moment(2, 20, Spent(10.0, 1.0, 8.0, 200), {"loss": 0.5, "mae": 0.1}, 208, **known))  # type: ignore[arg-type]
     assert asdict(told) == {
-        "epoch": 2, "epochs": 3, "step": 20, "steps": 60, "samples_per_second": pytest.approx(40.0),
-        "step_ms_p50": pytest.approx(200.0), "step_ms_p95": pytest.approx(200.0), "input_wait": pytest.approx(0.1),
-        "loss": 0.5, "metrics": {"mae": 0.1}, "eta_seconds": pytest.approx(8.0), "mfu": pytest.approx(0.25),
+        "epoch": 2, "epochs": 3, "step": 20, "steps": 60, "samples_per_second": pytest.approx(20.0),
+        "samples": 208, "step_ms_p50": pytest.approx(200.0), "step_ms_p95": pytest.approx(200.0),
+        "input_wait": pytest.approx(0.1),
+        "loss": 0.5, "metrics": {"mae": 0.1}, "eta_seconds": pytest.approx(20.0), "mfu": pytest.approx(0.25),
         "python_share": pytest.approx(0.2), "transfer": pytest.approx(0.1), **known,
     }  # fmt: skip
     beyond = speed.progress(Moment(3, 61, Spent(20.0, 4.0, 18.0), {}))
@@ -156,7 +155,8 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
     report.writer.clock = RunClock(100.0, steady() - 50)
     speed = report.speed
-    speed.plan, speed.step_at_peak_ms, speed.transfer_seconds, speed.exchange_ms = Plan(3, 60, 8), 50.0, 0.02, 1.5
+    speed.plan, speed.samples_per_second_at_peak = Plan(3, 60, 8), 80.0
+    speed.transfer_seconds, speed.exchange_ms = 0.02, 1.5
     speed.begin(2, on_gpu=False)  # of the warm-up only the first step, which compiles, is no time of steps
     for number in range(1, 8):
         speed.clock.mark(0.2 * number, 1)
@@ -165,8 +165,8 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     report.first_seconds.evaluation = 0.8
     report.first_checkpoint_done(0.9)
     report.first_checkpoint_done(99.0)
-    speed.begin_measuring(Spent(0.0, 0.0, 0.0))
-    report.pulse(Moment(2, 20, Spent(10.0, 1.0, 8.0), {"loss": 0.5}, traces=2, skipped_steps=1))
+    speed.begin_measuring(Spent(0.0, 0.0, 0.0, 0))
+    report.pulse(Moment(2, 20, Spent(10.0, 1.0, 8.0, 200), {"loss": 0.5}, traces=2, skipped_steps=1))
     report.epoch_done(2, 20, {"loss": 0.25, "val_loss": float("nan")})
     report.memory({"GPU:0": {"current_bytes": 1, "peak_bytes": 70}, "GPU:1": {"current_bytes": 1, "peak_bytes": 90}})
     report.memory({"GPU:0": {"current_bytes": 1, "peak_bytes": 60}})
@@ -201,7 +201,7 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     best = {"option": "run.keep_best", "figure": "loss", "epoch": 2, "step": 20, "value": 0.25, "files": [],
             "restores": False}  # fmt: skip
     assert {name: value for name, value in result.items() if value not in (None, [])} == {
-        "outcome": "ok", "trainer_returncode": 0, "samples_per_second": pytest.approx(40.0),
+        "outcome": "ok", "trainer_returncode": 0, "samples_per_second": pytest.approx(20.0),
         "step_ms": {"p50": pytest.approx(200.0), "p95": pytest.approx(200.0)}, "measured_steps": 4,
         "measured_seconds": pytest.approx(0.8), "global_batch_size": 8, "first_step_seconds": 0.7,
         "first_evaluation_seconds": 0.8, "first_checkpoint_seconds": 0.9, "input_wait": pytest.approx(0.1),

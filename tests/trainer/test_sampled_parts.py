@@ -91,7 +91,7 @@ class Played:
             self.samples.append(self.number)
             self.graph.ran(waits, self.time.time())
         self.time.now += waits + STEP_SECONDS
-        self.parts.after(1, {})
+        self.parts.after(1, {}, 8)
 
     def input_seconds(self) -> float:
         return self._totals()[0]
@@ -136,7 +136,7 @@ def test_what_steps_wait_for_is_that_of_the_last_sample(played: Played) -> None:
     before, ran = played.input_seconds(), played.graph_seconds()
     played.parts.begins()
     played.time.now += 6.0
-    played.parts.after(3, {})
+    played.parts.after(3, {}, 24)
     assert played.input_seconds() - before == pytest.approx(3 * 0.1), "of each of its three steps"
     assert played.graph_seconds() - ran == pytest.approx(6.0 - CALL_SECONDS)
     with played.parts.not_python():
@@ -233,7 +233,7 @@ def test_a_wall_clock_that_is_set_moves_no_share(
         graph.ran(WAIT_SECONDS, now.time())
         now.now += WAIT_SECONDS + STEP_SECONDS
         now.wall_ahead += seconds if within_a_step and number == 9 else 0.0
-        parts.after(1, {})
+        parts.after(1, {}, 8)
         now.now += PYTHON_SECONDS
         now.wall_ahead += seconds if not within_a_step and number == 9 else 0.0
         if number % 5 == 0:
@@ -257,7 +257,7 @@ class OnCpu:
         self.time.now += CALL_SECONDS
         self.graph.ran(waits if tells is None else tells, self.time.time() + begins_later)
         self.time.now += waits + STEP_SECONDS
-        self.parts.after(1, {})
+        self.parts.after(1, {}, 8)
         self.time.now += PYTHON_SECONDS
 
 

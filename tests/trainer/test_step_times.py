@@ -124,13 +124,13 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
     """Python that takes so long after each execution."""
     after = training.loop.parts.after
 
-    def slow(_count: int, logs: Any) -> None:
-        after(_count, logs)
+    def slow(count: int, logs: Any, samples: Any) -> None:
+        after(count, logs, samples)
         began = time.perf_counter()
         time.sleep(seconds)
         slept.append(time.perf_counter() - began)
 
-    training.loop.parts.after = slow  # type: ignore[method-assign]
+    training.loop.parts.after = slow  # type: ignore[method-assign,assignment]
     return training
 
 

@@ -316,7 +316,7 @@ def test_the_whole_event_of_a_training_and_what_it_warns_of(build: Build, monkey
         "environment": {"NCCL_DEBUG": "INFO"}, "numa": "on CPUs 0-1", "xla_cache": "/cache",
     }  # fmt: skip
     assert left_out == [{"input.cast": why}]
-    assert (report.device_batches, report.speed.step_at_peak_ms) == (0, None)
+    assert (report.device_batches, report.speed.samples_per_second_at_peak) == (0, None)
     warned = [(each["kind"], each["message"], each["hint"], each["option"]) for each in training.events("warning")]
     assert [kind for kind, *_ in warned] == ["not_applied", "environment", "gpus_uncertain"]
     assert warned[0][1] == f"input.cast does nothing here: {why}"
@@ -352,7 +352,7 @@ def test_the_event_of_a_worker_names_all_workers_and_its_gpus(build: Build, monk
     assert built.report.device_batches == 3
     per_step, peak = event["flops_per_step"], event["peak_flops_per_second"]
     assert (per_step, peak) == (flops.per_step(built.model, 32), 2 * 494.5e12)
-    assert built.report.speed.step_at_peak_ms == pytest.approx(1000 * per_step / peak)
+    assert built.report.speed.samples_per_second_at_peak == pytest.approx(32 * peak / per_step)
 
 
 def test_what_differs_from_the_options_is_warned_of_with_its_option(

@@ -111,3 +111,9 @@ class Batches(Protocol):
     def stages(self) -> tuple[Stage, ...]: ...
 
     def find_fault(self) -> None: ...
+
+
+def full_batch(pipeline: Batches) -> int:
+    """Return the number of samples in the largest batch: the global batch, or all samples if it is larger than they."""
+    samples = pipeline.train_samples
+    return pipeline.global_batch_size if samples is None else min(pipeline.global_batch_size, samples)

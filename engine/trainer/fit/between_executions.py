@@ -84,6 +84,7 @@ class Watch:
             step=step,
             spent=self._speed.clock.spent(time.perf_counter()),
             metrics=metrics,
+            samples=self._parts.trained_samples(),
             traces=self._traces(),
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(step),

@@ -44,7 +44,7 @@ class Evaluation:
         self._first, self._restoring = first, restoring
         self._heartbeat, self._next_beat = heartbeat, 0.0
         function = train_function.testing(model, scale, micro_batches)
-        self._run: Callable[[Any, Any], dict[str, Any]] = function
+        self._run: train_function.Execution = function
         self._trace = function.get_concrete_function
         self._run_one = train_function.testing_one(model, micro_batches)
         self._left = 0  # steps of the run's own evaluation
@@ -79,7 +79,7 @@ class Evaluation:
         count = min(self._steps_per_execution, self._left)
         self._left -= count
         compiles = self._first.test_begins(self._left)
-        logs = self._run(iterator, constant(count))
+        logs, _ = self._run(iterator, constant(count))
         if compiles:
             floats(logs)  # waits for the device
             self._first.evaluation.compiled()

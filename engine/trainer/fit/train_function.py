@@ -18,7 +18,7 @@ from ..common.epoch_callbacks import flat
 from ..common.training_errors import TrainerError
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
 from ..data.batches import Batches
-from ..data.finishing import first_cast
+from ..data.finishing import first_cast, sample_count
 from ..measure.step_parts import GraphClock, StepParts
 from .micro_batches import split_testing, split_training
 
@@ -26,9 +26,11 @@ Logs = dict[str, Any]
 
 
 class Execute(Protocol):
-    """A traced function: execute(iterator, count) runs `count` steps and returns the logs of the last step."""
+    """A traced function: execute(iterator, count) runs `count` steps and returns the logs of the last step, and the
+    number of samples of all of them.
+    """
 
-    def __call__(self, iterator: Any, count: Any) -> Logs: ...
+    def __call__(self, iterator: Any, count: Any) -> tuple[Logs, Any]: ...
 
     def get_concrete_function(self, iterator: Any, count: Any) -> Any:
         """Return the traced function, which is not run. Tracing creates missing variables."""
@@ -43,7 +45,7 @@ def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
     """Return functions execute(iterator, count), one for each clock, that run `count` training steps and return the
-    logs of the last.
+    logs of the last, and the number of samples.
 
     All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes, and it is the factor
     that makes floats of them. Each batch is computed in `parts` parts.
@@ -60,7 +62,8 @@ def training(
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    """Return a function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last.
+    """Return a function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last,
+    and the number of samples.
 
     If `scale` is given, the inputs are bytes, and it is the factor that makes floats of them. Each batch is computed in
     `parts` parts.
@@ -98,41 +101,58 @@ def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphCloc
 
     A loop traces the step a second time, so the graph has no loop if an execution always has one step.
     """
-    function = _single(step, clock) if int(model.steps_per_execution) == 1 else _repeated(step, clock)
+    of_one = int(model.steps_per_execution) == 1
+    samples = functools.partial(_samples, strategy=model.distribute_strategy)
+    function = _single(step, clock, samples) if of_one else _repeated(step, clock, samples)
     return cast(Execute, tf.function(function, reduce_retracing=True))
 
 
-def _single(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+Execution = Callable[[Any, Any], tuple[Logs, Any]]
+
+
+def _single(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[[Any], Any]) -> Execution:
     @tf.autograph.experimental.do_not_convert
-    def execute(iterator: Any, count: Any) -> Logs:  # noqa: ARG001 - TensorFlow takes the name into its graph
+    def execute(iterator: Any, count: Any) -> tuple[Logs, Any]:  # noqa: ARG001 - TensorFlow takes the name into its graph
         data, begun, waited = clock.first(iterator)
         logs = step(data)
         clock.end(begun, waited)
-        return logs
+        return logs, samples(data)
 
     return execute
 
 
-def _repeated(step: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
-    def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
+def _repeated(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[[Any], Any]) -> Execution:
+    def further(iterator: Any, done: Any, waited: Any, trained: Any) -> tuple[Any, Any, Any, Logs]:
         data, waited = clock.next(iterator, waited)
-        return done + 1, waited, step(data)
+        return done + 1, waited, trained + samples(data), step(data)
 
     @tf.autograph.experimental.do_not_convert
-    def execute(iterator: Any, count: Any) -> Logs:
+    def execute(iterator: Any, count: Any) -> tuple[Logs, Any]:
         data, begun, waited = clock.first(iterator)
         logs = step(data)
-        start = (tf.constant(1), waited, logs)
-        _, waited, logs = tf.while_loop(
+        start = (tf.constant(1), waited, samples(data), logs)
+        _, waited, trained, logs = tf.while_loop(
             lambda done, *_: done < count,
-            lambda done, waited, _: further(iterator, done, waited),
+            lambda done, waited, trained, _: further(iterator, done, waited, trained),
             start,
             shape_invariants=tf.nest.map_structure(_of_any_size, start),
         )
         clock.end(begun, waited)
-        return logs
+        return logs, trained
 
     return execute
+
+
+def _samples(data: Any, strategy: tf.distribute.Strategy) -> Any:
+    """Return the number of samples in the (distributed) batch `data` over all replicas, a scalar of 32 bits.
+
+    On a GPU, numbers of 32 bits are in the host's memory: counting does not wait for the device. Other machines count
+    as many samples as this one.
+    """
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    parts = strategy.experimental_local_results(first)
+    workers = strategy.num_replicas_in_sync // len(parts)
+    return tf.convert_to_tensor(workers * sum(sample_count(part) for part in parts), tf.int32)
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
@@ -260,7 +280,7 @@ class Executions:
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
 
     def _take(self, function: Execute) -> None:
-        self.run_steps: Callable[[Any, Any], dict[str, Any]] = function
+        self.run_steps: Execution = function
         self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
 
     def traces(self) -> int:
@@ -298,8 +318,8 @@ class Executions:
         for part in self._same_size(step, count) if self._sizes_differ else (count,):
             run_steps = self._clocked if self._parts.sample_is_due and self._clock_has_run else self.run_steps
             self._parts.begins()
-            logs = run_steps(iterator, constant(part))
-            self._parts.after(part, logs)
+            logs, samples = run_steps(iterator, constant(part))
+            self._parts.after(part, logs, samples)
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:

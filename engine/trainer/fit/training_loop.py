@@ -22,6 +22,7 @@ from ..cluster.exchange import Agreement, Wishes
 from ..common.epoch_callbacks import EpochCallbacks, floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
+from ..data.batches import full_batch
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
 from ..measure.first_times import FirstTimes
@@ -106,10 +107,10 @@ class TrainingLoop:
         if own is not None and resume_at is not None:
             own.pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
         warmup = self._warmup(self.steps - self.step)
-        self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals)
+        self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals, self.parts.timed_samples)
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
-        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
+        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, full_batch(self.built.pipeline))
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         try:
@@ -321,7 +322,7 @@ class TrainingLoop:
             self.profiler.begin_step(self.step + 1)
         speed = self.built.report.speed
         if self._clock.warm and not speed.warm:
-            speed.begin_measuring(self._clock.spent(began))
+            speed.begin_measuring(self._clock.spent(began), self.step)
         if first:
             return self._run_first(iterator, count, began)
         if compiles:
@@ -345,7 +346,7 @@ class TrainingLoop:
         self.watch.first_step_done()
         report.phase("training")
         pipeline = self.built.pipeline
-        samples = pipeline.global_batch_size // pipeline.replicas
+        samples = full_batch(pipeline) // pipeline.replicas
         report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
         return logs
 

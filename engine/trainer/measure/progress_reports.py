@@ -140,6 +140,44 @@ class LossWindow:
         return last
 
 
+class SampleCount:
+    """The number of samples that a fit of Keras' own has trained on, from the weights of its running loss.
+
+    Keras' own step adds the samples of each batch to them. Of a step of the user's, each step counts
+    `samples_per_step`, None if they are unknown.
+    """
+
+    def __init__(self, model: keras.Model, samples_per_step: float | None) -> None:
+        self._model, self._samples_per_step = model, samples_per_step
+        own_step = type(model).train_step is not keras.Model.train_step or "train_step" in vars(model)
+        self._counts, self._evaluated = not own_step, False
+        self._before, self._total, self._step = 0.0, 0.0, 0
+
+    def epoch_begins(self) -> None:
+        """To be called before the first step of an epoch. The sums may contain the samples of an evaluation."""
+        self._before, self._evaluated = self._weight(), False
+
+    def evaluation_begins(self, step: int) -> None:
+        """To be called before an evaluation, which uses the same sums until the next epoch begins."""
+        self.take(step)
+        self._evaluated = True
+
+    def take(self, step: int) -> int | None:
+        """Return the number of samples of the `step` steps up to now. None if it is unknown."""
+        if not self._counts:
+            self._total += (self._samples_per_step or 0.0) * (step - self._step)
+        elif not self._evaluated:
+            before, self._before = self._before, self._weight()
+            self._total += self._before - before
+        self._step = step
+        return round(self._total) if self._total else None
+
+    def _weight(self) -> float:
+        sums = _sums(self._model) if self._counts else None
+        self._counts = sums is not None
+        return sums.weight if sums else 0.0
+
+
 def _sums(model: keras.Model) -> _Sums | None:
     tracker = next((metric for metric in model.metrics if metric.name == "loss"), None)
     if not isinstance(tracker, keras.metrics.Mean):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...learning import EpochsSeen
 from ...runs import events
-from .step_clock import WINDOW_SECONDS, Spent, StepClock, Totals
+from .step_clock import WINDOW_SECONDS, Samples, Spent, StepClock, Totals
+
+RECENT_SECONDS = 5.0
 
 
 @dataclass
@@ -17,6 +20,7 @@ class Moment:
     """The state of the training at a pulse: its epoch and step (from 1), times since the start (`spent`), and the
     running metrics.
 
+    `samples` is the number of samples on which this process has trained.
     `traces` is the number of traces of the training function, `loss_scale` and `skipped_steps` are those of
     mixed_float16, and `window_loss` is the mean loss since the last pulse. None: unknown.
     """
@@ -25,6 +29,7 @@ class Moment:
     step: int
     spent: Spent
     metrics: Mapping[str, float]
+    samples: int | None = None
     traces: int | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
@@ -56,28 +61,37 @@ class Speed:
     def __init__(self) -> None:
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
-        self.step_at_peak_ms: float | None = None  # time of a step at the GPUs' peak
+        self.samples_per_second_at_peak: float | None = None  # of the GPUs
         self.transfer_seconds: float | None = None  # of copying one batch to a GPU
         self.exchange_ms: float | None = None  # of exchanging the gradients of a step with other machines
         self.warm = False
         self.last: Moment | None = None
         self._begun_at_last = 0  # steps of this process at the last pulse
-        self._at_warm: Spent | None = None
+        self._begin: Spent | None = None  # at the end of the warm-up
+        self._at_warm: Spent | None = None  # the same, or the first reading of the shares
         self._previous: Spent | None = None
+        self._recent: deque[tuple[Spent, int]] = deque()  # with the step, the oldest first
 
-    def begin(self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None)) -> StepClock:
+    def begin(
+        self,
+        warmup_steps: int,
+        on_gpu: bool,
+        totals: Totals = lambda: (None, None),
+        samples: Samples = lambda: None,
+    ) -> StepClock:
         """Return the clock of a training that begins. Its figures leave out the first `warmup_steps` steps.
 
         With `on_gpu`, the clock ends a window only when the host has waited for the device. `totals` returns the
-        seconds of waiting for input and of the graph.
+        seconds of waiting for input and of the graph, and `samples` the samples of the steps up to now.
         """
-        self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals)
+        self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals, samples)
         return self.clock
 
-    def begin_measuring(self, spent: Spent) -> None:
-        """To be called when the warm-up is over. `spent` are the times up to now."""
+    def begin_measuring(self, spent: Spent, step: int = 0) -> None:
+        """To be called when the warm-up is over. `spent` are the times up to now, and `step` is the last step."""
         self.warm = True
-        self._at_warm = self._previous = spent
+        self._begin = self._at_warm = self._previous = spent
+        self._recent = deque([(spent, step)])
 
     def progress(self, moment: Moment) -> events.Progress:
         """Return the progress event of a pulse. Its shares are those of the time since the last pulse. None if no step
@@ -88,6 +102,7 @@ class Speed:
         if self._at_warm and self._at_warm.input_wait is None:
             self._at_warm = moment.spent
         p50, p95 = self.clock.recent_ms()
+        rate, step_seconds = self._recent_means(moment)
         left = max(0, self.plan.steps - moment.step)
         wait, python = moment.spent.shares_since(self._previous) if self._previous and stepped else (None, None)
         self._previous = moment.spent if self.warm else None
@@ -96,14 +111,15 @@ class Speed:
             epochs=self.plan.epochs,
             step=moment.step,
             steps=self.plan.steps,
-            samples_per_second=self.samples_per_second(p50),
+            samples_per_second=rate,
+            samples=moment.samples,
             step_ms_p50=p50,
             step_ms_p95=p95,
             input_wait=wait,
             loss=moment.metrics.get("loss"),
             metrics={k: v for k, v in moment.metrics.items() if k != "loss"},
-            eta_seconds=left * p50 / 1000 if p50 and self.plan.steps else None,
-            mfu=self.mfu(p50),
+            eta_seconds=left * step_seconds if step_seconds and self.plan.steps else None,
+            mfu=self.mfu(rate),
             loss_scale=moment.loss_scale,
             skipped_steps=moment.skipped_steps,
             python_share=python,
@@ -129,9 +145,24 @@ class Speed:
         """
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
-    def samples_per_second(self, step_ms: float | None) -> float | None:
-        batch = self.plan.global_batch_size
-        return 1000 * batch / step_ms if step_ms and batch else None
+    def _recent_means(self, moment: Moment) -> tuple[float | None, float | None]:
+        """Return the samples per second and the seconds of a step, both as means over the last RECENT_SECONDS of steps.
+        None before the end of the warm-up.
+        """
+        if not self._recent:
+            return None, None
+        self._recent.append((moment.spent, moment.step))
+        while len(self._recent) > 2 and moment.spent.measured - self._recent[1][0].measured >= RECENT_SECONDS:
+            self._recent.popleft()
+        earlier, step = self._recent[0]
+        steps = moment.step - step
+        seconds = (moment.spent.measured - earlier.measured) / steps if steps > 0 else None
+        return moment.spent.samples_per_second_since(earlier), seconds
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """The samples trained in a second of step time, from the end of the warm-up to the last pulse."""
+        return self.last.spent.samples_per_second_since(self._begin) if self.last and self._begin else None
 
     def transfer(self, step_ms: float | None) -> float | None:
         """Return the time of copying a batch to a GPU, as a share (at most 1) of the step time `step_ms`. None if one
@@ -141,8 +172,9 @@ class Speed:
             return None
         return min(1.0, 1000 * self.transfer_seconds / step_ms)
 
-    def mfu(self, step_ms: float | None) -> float | None:
-        return self.step_at_peak_ms / step_ms if self.step_at_peak_ms and step_ms else None
+    def mfu(self, samples_per_second: float | None) -> float | None:
+        most = self.samples_per_second_at_peak
+        return samples_per_second / most if samples_per_second and most else None
 
 
 class Epochs:

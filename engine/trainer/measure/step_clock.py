@@ -18,18 +18,20 @@ from dataclasses import dataclass
 WINDOW_SECONDS = 0.05
 RECENT_WINDOWS = 100
 Totals = Callable[[], tuple[float | None, float | None]]  # seconds of waiting for input, and of the graph
+Samples = Callable[[], int | None]
 
 
 @dataclass(frozen=True)
 class Spent:
     """The seconds since the start: of the measured steps, of waiting for input, and of the graph.
 
-    The last two are None without a reading.
+    `samples` is the number of samples of the measured steps and of the steps before them. None without a reading.
     """
 
     measured: float
     input_wait: float | None = None
     graph: float | None = None
+    samples: int | None = None
 
     def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
         """Return the share (0 to 1) of the step time since `earlier` that was spent waiting for input, and the share
@@ -38,12 +40,16 @@ class Spent:
         None without readings.
         """
         seconds = self.measured - earlier.measured
-        if self.input_wait is None or earlier.input_wait is None or self.graph is None or earlier.graph is None:
-            return None, None
+        waited, ran = _difference(self.input_wait, earlier.input_wait), _difference(self.graph, earlier.graph)
         return (
-            _share(self.input_wait - earlier.input_wait, seconds),
-            _share(seconds - (self.graph - earlier.graph), seconds),
+            None if waited is None else _share(waited, seconds),
+            None if ran is None else _share(seconds - ran, seconds),
         )
+
+    def samples_per_second_since(self, earlier: Spent) -> float | None:
+        """Return the samples trained in a second of step time since `earlier`. None without readings."""
+        seconds, samples = self.measured - earlier.measured, _difference(self.samples, earlier.samples)
+        return samples / seconds if samples and seconds > 0 else None
 
 
 class StepClock:
@@ -51,11 +57,15 @@ class StepClock:
 
     `warmup` is the number of first steps that are left out. A window has at least `window_seconds`. `totals` returns
     the seconds of waiting for input and of the graph (`totals` of step_parts.py). Without it only the time of whole
-    steps is known.
+    steps is known. `samples` returns the number of samples of the steps that have ended.
     """
 
     def __init__(
-        self, warmup: int, window_seconds: float = WINDOW_SECONDS, totals: Totals = lambda: (None, None)
+        self,
+        warmup: int,
+        window_seconds: float = WINDOW_SECONDS,
+        totals: Totals = lambda: (None, None),
+        samples: Samples = lambda: None,
     ) -> None:
         self.warmup = warmup
         self.warm = False  # the warm-up is over: measure from now on
@@ -63,7 +73,7 @@ class StepClock:
         self.measured_steps = 0
         self.measured_seconds = 0.0
         self.step_seconds_total = 0.0  # all steps but the first execution, warm-up included
-        self._window_seconds, self._totals = window_seconds, totals
+        self._window_seconds, self._totals, self._samples = window_seconds, totals, samples
         self._first = True
         self._cut = False
         self._since: float | None = None
@@ -97,7 +107,7 @@ class StepClock:
         return self.measured_seconds + running
 
     def spent(self, now: float) -> Spent:
-        return Spent(self.measured_until(now), *self._totals())
+        return Spent(self.measured_until(now), *self._totals(), self._samples())
 
     def device_was_waited_for(self) -> None:
         """Record that the host has waited for the device.
@@ -146,6 +156,10 @@ class StepClock:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean
         return _percentiles(self._windows)
+
+
+def _difference(now: float | None, earlier: float | None) -> float | None:
+    return None if now is None or earlier is None else now - earlier
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -146,6 +146,8 @@ class StepParts:
         self._call_seconds = 0.0  # of the calls since the last reading, which include their dispatch
         self._last_logs: dict[str, Any] = {}
         self._wall_ahead = wall_ahead()
+        self._counts: list[Any] = []  # samples of the executions since the last reading
+        self._trained = self._trained_left_out = 0
 
     @property
     def sample_is_due(self) -> bool:
@@ -164,11 +166,24 @@ class StepParts:
         """To be called directly before the graph of an execution is called."""
         self._called = time.perf_counter()
 
-    def after(self, _count: int, logs: Any) -> None:
-        """To be called after an execution of `_count` steps has returned `logs`."""
+    def after(self, _count: int, logs: Any, samples: Any) -> None:
+        """To be called after an execution of `_count` steps with `samples` samples, a scalar tensor, has returned
+        `logs`.
+        """
         self._ends += time.time() - self.clock.zero
         self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs
+        self._counts.append(samples)
+
+    def trained_samples(self) -> int:
+        """Return the number of samples of all executions up to now."""
+        self._trained += sum(int(count) for count in self._counts)
+        self._counts.clear()
+        return self._trained
+
+    def timed_samples(self) -> int:
+        """Return the number of samples of all executions up to now, without those inside `left_out`."""
+        return self.trained_samples() - self._trained_left_out
 
     def wait_for_device(self) -> dict[str, float]:
         """Wait until the device has finished all its work. Return the numbers in the logs of the last execution."""
@@ -189,6 +204,13 @@ class StepParts:
         """A context around an unusual execution, whose times do not count. The host must have waited for the device
         before.
         """
+        before = self.trained_samples()
+        with self._times_left_out():
+            yield
+        self._trained_left_out += self.trained_samples() - before
+
+    @contextlib.contextmanager
+    def _times_left_out(self) -> Iterator[None]:
         self.totals()
         before = self._input_seconds, self._graph_seconds
         yield
@@ -261,9 +283,10 @@ class SampledParts(StepParts):
         super().begins()
         self._called_wall = time.time()
 
-    def after(self, count: int, logs: Any) -> None:
+    def after(self, count: int, logs: Any, samples: Any) -> None:
         seconds = time.perf_counter() - self._called
         self._last_logs = logs
+        self._counts.append(samples)
         if self.sample_is_due and not self._apart:
             self._take(seconds)
         self._until_sample -= 1
@@ -280,7 +303,7 @@ class SampledParts(StepParts):
         self._pulsed = False
 
     @contextlib.contextmanager
-    def left_out(self) -> Iterator[None]:
+    def _times_left_out(self) -> Iterator[None]:
         before = self._input_seconds, self._graph_seconds
         self._apart = True
         yield

@@ -13,6 +13,8 @@ import yaml
 
 from ...job import environment_variables, machine_gpus, this_machine
 from ...job.machine_gpus import Fault
+from ...options import OPTIONS
+from ...options.own_code import SCRIPT
 from ...runs import events
 from ...telemetry import resource_limits
 from ..common import versions
@@ -67,6 +69,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         train_samples=None,
         validation_samples=None,
         cpus=resource_limits.usable_cpus(),
+        inapplicable=dict.fromkeys((info.key for info in OPTIONS), SCRIPT),
     )
 
 

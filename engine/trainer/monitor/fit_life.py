@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+import tensorflow as tf
+
 from ...files.writing import write_atomically
 from ...runs import Run
 from ...runs.events import TELEMETRY_FILE
@@ -149,10 +151,37 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """Return the batch size, read from fit's iterator. None if it is not available."""
-        iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
-        size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
-        return int(size) if isinstance(size, int) and size > 0 else None
+        """Return the batch size, read from fit's iterator: at most the samples of the data. None if it is not
+        available.
+        """
+        data = self._data()
+        size = getattr(data, "batch_size", None)
+        if not isinstance(size, int) or size < 1:
+            return None
+        return getattr(data, "partial_batch_size", None) or size if getattr(data, "num_batches", None) == 1 else size
+
+    def samples_per_step(self) -> float | None:
+        """Return the mean number of samples of a step of an epoch. None if it is not available."""
+        data = self._data()
+        size, batches = getattr(data, "batch_size", None), getattr(data, "num_batches", None)
+        last = getattr(data, "partial_batch_size", None)
+        return size - (size - last) / batches if size and batches and last else size
+
+    def _data(self) -> Any:
+        return getattr(self._frame.f_locals["epoch_iterator"], "data_adapter", None) if self._frame else None
+
+    def iterator(self) -> Any:
+        """Return the iterator over the batches of the present epoch. None if it is not available."""
+        return self._frame.f_locals.get("iterator") if self._frame else None
+
+    def gaps(self) -> list[float]:
+        """Return the seconds from the end of each of the last requests for a batch to the next request. Empty if
+        TensorFlow does not note them for the fit's iterator.
+        """
+        try:
+            return [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator()).gap_times]
+        except (ValueError, AttributeError, TypeError, tf.errors.OpError):  # of several replicas, or no model is kept
+            return []
 
     def runs(self) -> bool:
         """Return True if the fit still runs. Always True for a training loop other than Keras' own."""

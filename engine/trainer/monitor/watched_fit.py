@@ -16,8 +16,9 @@ from ...runs.events import EVENTS_FILE
 from ...runs.parsing import EventWriter
 from ..common.epoch_callbacks import floats
 from ..common.versions import ended_step
+from ..data.stages import StageMeter, StageWatch
 from ..measure.first_times import FirstEvaluation
-from ..measure.progress_reports import LossWindow, Pulses
+from ..measure.progress_reports import LossWindow, Pulses, SampleCount
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
 from ..setup import environment
@@ -56,6 +57,38 @@ class Position:
         self.step = epoch * int(self.steps_per_epoch) + self.ended + 1
 
 
+class InputWait:
+    """The seconds that a fit on a CPU has waited for its batches: the time of its steps without the time between the
+    requests for batches.
+
+    On a GPU the host requests batches ahead of the steps, so its wait is not that of the GPU.
+    """
+
+    def __init__(self, fit: Fit, on_gpu: bool) -> None:
+        self._fit, self._known = fit, not on_gpu
+        self._measured, self._step, self._seconds = 0.0, 0, 0.0
+
+    def begin(self, step: int) -> None:
+        """To be called when the warm-up is over, after `step` steps."""
+        self._step = step
+
+    def take(self, measured: float, step: int) -> None:
+        """Add the wait of the steps up to `step`, of which `measured` seconds were measured. To be called before the
+        epoch of these steps ends.
+        """
+        steps, seconds = step - self._step, measured - self._measured
+        if not self._known or steps < 1 or seconds <= 0:
+            return
+        self._step, self._measured = step, measured
+        gaps = self._fit.gaps()[-steps:]
+        self._known = bool(gaps)
+        self._seconds += max(0.0, seconds - steps * sum(gaps) / len(gaps)) if gaps else 0.0
+
+    def totals(self) -> tuple[float | None, None]:
+        """Return the seconds waited up to now, and None for those of the graph, which is not timed."""
+        return self._seconds if self._known else None, None
+
+
 class WatchedFit:
     """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse.
 
@@ -78,7 +111,13 @@ class WatchedFit:
         self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
         self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
-        self._clock = self.report.speed.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS), on_gpu)
+        self._fit, self._input = fit, InputWait(fit, on_gpu)
+        self._stages = StageWatch(StageMeter((), replicas=1), self.report.writer.emit)
+        self._samples = SampleCount(model, batch_size if fit.samples_per_step() is None else fit.samples_per_step())
+        self._trained: int | None = None  # samples
+        self._clock = self.report.speed.begin(
+            plan.warmup_steps(self.position.steps or UNKNOWN_STEPS), on_gpu, self._input.totals, lambda: self._trained
+        )
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
         self._loss = LossWindow(model)
@@ -106,10 +145,13 @@ class WatchedFit:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
             self._first_done()
+        self.position.execution_begins(batch)
+        if batch == 0:
+            self._samples.epoch_begins()
         self._began = self._mark()
         self._executions += 1
-        self.position.execution_begins(batch)
-        if self._executions > 1 and self._logs and self._pulses.due(self._began):
+        if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
+            self._trained = self._samples.take(self.position.step)
             self._pulse(self._read(), self._loss.take())
         if self._stopping:
             self.model.stop_training = True
@@ -132,7 +174,9 @@ class WatchedFit:
         now = time.perf_counter()
         self._clock.mark(now, int(self.model.steps_per_execution))
         if measures:
-            self.report.speed.begin_measuring(self._clock.spent(now))
+            self._trained = self._samples.take(self.position.step)
+            self._input.begin(self.position.step)
+            self.report.speed.begin_measuring(self._clock.spent(now), self.position.step)
         return now
 
     def _first_done(self) -> None:
@@ -152,12 +196,18 @@ class WatchedFit:
 
     def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
         self._clock.device_was_waited_for()
-        spent = self._clock.spent(time.perf_counter())
-        moment = Moment(self.position.epoch + 1, self.position.step, spent, metrics, window_loss=window_loss)
+        now, step = time.perf_counter(), self.position.step
+        if self.report.speed.warm:
+            self._input.take(self._clock.measured_until(now), step)
+        spent = self._clock.spent(now)
+        moment = Moment(self.position.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
         self._pulses.pulse(moment)
+        if (iterator := self._fit.iterator()) is not None:
+            self._stages.pulse(iterator)
 
     def evaluation_begins(self) -> None:
         self._clock.pause(time.perf_counter())
+        self._samples.evaluation_begins(self.position.step)
         self._loss.evaluation_begins()
         self._first_evaluation.begins()
 
@@ -178,6 +228,7 @@ class WatchedFit:
             self._first_done()
         self._clock.pause(time.perf_counter())
         self.position.epoch_ends(epoch)
+        self._trained = self._samples.take(self.position.step)
         self.report.speed.plan.steps = self.position.steps
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulse(training, self._loss.end_epoch())
@@ -206,6 +257,7 @@ class WatchedFit:
         recorded as the exit status, and `error` (`kind`, `message` and `hint`) if there was one.
         """
         if self._finishing.acquire(blocking=False):
+            self._stages.finish()
             self.report.finish(outcome, returncode, error)
             self._life.end()
             self.report.writer.close()

@@ -121,7 +121,16 @@ class Store:
     def _pace(self) -> Pace:
         started = self._facts["started"]
         per_epoch = number(started.get("steps_per_epoch")) or self._steps_per_epoch
-        return Pace(self._trains_since or 0.0, per_epoch, number(started.get("global_batch_size")))
+        return Pace(self._trains_since or 0.0, per_epoch, self._samples_per_step())
+
+    def _samples_per_step(self) -> float | None:
+        """Return the mean number of samples of a step since the start or the resume. Before the first progress, and of
+        a run whose events have no samples, that of a full step. None if it is unknown.
+        """
+        started, progress = self._facts["started"], self._facts["progress"]
+        samples, step = number(progress.get("samples")), number(progress.get("step"))
+        steps = (step or 0) - (number(started.get("resumed_at_step")) or 0)
+        return samples / steps if samples and steps > 0 else number(started.get("global_batch_size"))
 
     def _set(self, **changes: Any) -> None:
         self._facts |= changes
