@@ -213,6 +213,80 @@ def test_a_killed_run_of_their_model_that_draws_random_numbers_goes_on_to_the_ve
     assert last_losses(whole)["loss"] < 10
 
 
+# ---- speeds -----------------------------------------------------------------------------------------
+
+COUNTED = """
+import itertools
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+ROWS = []
+
+class Rows(keras.layers.Layer):
+    def call(self, x, training=False):
+        if training:
+            with tf.control_dependencies([tf.py_function(lambda rows: ROWS.append(int(rows)), [tf.shape(x)[0]], [])]):
+                return tf.identity(x)
+        return x
+
+class Writes(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        open(self.path, "w").write(json.dumps(ROWS))
+
+def build(context):
+    made = keras.Sequential([keras.Input((4,)), Rows(), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    x = np.random.default_rng(0).normal(size=(101, 4)).astype("float32")
+    y = x.sum(axis=1, keepdims=True)
+
+    def batches():
+        for first in range(0, 101, 40):
+            yield x[first : first + 40], y[first : first + 40]
+
+    data = {"arrays": (x, y), "generator": batches}
+    if context.args["data"] == "unknown":
+        data["unknown"] = tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(40)
+    writes = Writes()
+    writes.path = context.args["path"]
+    return {"model": made, "train": data[context.args["data"]], "callbacks": [writes]}
+"""
+
+
+@pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        ([1] * 101, ["batch_size=1"]),
+        ([101], ["batch_size=101"]),
+        ([101], ["batch_size=5000"]),
+        ([40, 40, 21], ["batch_size=40"]),
+        ([40, 40, 21], ["batch_size=20", "strategy.kind=mirrored", "logical_devices=2"]),
+        ([40, 40, 21], ["batch_size=40", "micro_batches=3"]),
+        ([40, 40, 21], ["batch_size=40", "steps_per_execution=2"]),
+        ([40, 40, 21], ["args.data=unknown"]),
+        ([40, 40, 21], ["args.data=generator"]),
+    ],
+)
+def test_a_speed_is_that_of_the_samples_that_were_trained(folder: Path, rows: list[int], settings: list[str]) -> None:
+    """`rows` are those of the steps of an epoch."""
+    (folder / "train.py").write_text(COUNTED)
+    epochs = max(2, 40 // len(rows))
+    given = ["args.data=arrays", f"args.path={folder / 'rows.json'}", f"epochs={epochs}", *settings]
+    done = gputui("--preset", "preset.yaml", "--json", *(word for setting in given for word in ("--set", setting)))
+    assert done.returncode == 0, done.stderr
+    told = events(done.stdout)
+    summary, last = told[-1]["summary"], [event for event in told if event["type"] == "progress"][-1]
+    assert last["samples"] == sum(json.loads((folder / "rows.json").read_text())) == sum(rows) * epochs
+    measured = sum((rows * epochs)[-summary["measured_steps"] :])
+    assert summary["samples_per_second"] == pytest.approx(measured / summary["measured_seconds"], rel=0.001)
+    large = [event["hint"] for event in told if event["type"] == "warning" and event["kind"] == "large_batch"]
+    assert large == (["set input.batch_size to a part of them, such as 25"] if "batch_size=5000" in settings else [])
+    assert next(event for event in told if event["type"] == "started")["global_batch_size"] == max(rows)
+
+
 # ---- gputui init ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,15 +18,18 @@ import pytest
 import tensorflow as tf
 from gputui import engine
 from gputui.engine import Monitor
+from gputui.engine.diagnosis.verdict import of_run
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.runs import Run
 from gputui.engine.system import stop_signals
 from gputui.engine.system.run_clock import RunClock, steady
+from gputui.engine.trainer.measure.progress_reports import PULSE_SECONDS
 from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
+from gputui.tui.wording.run import next_step
 
 from tests.support.forking import Forks, Program
 from tests.support.front_door import until
@@ -171,14 +174,93 @@ def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any, monkeypatch: pyte
     assert monitor.run.state == "ok"
 
 
-def test_several_steps_an_execution_and_a_batch_size_that_is_given(cpus: Any) -> None:
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).batch(32).repeat()
-    monitor = Monitor(batch_size=32)
-    model(steps_per_execution=5).fit(data, epochs=2, steps_per_epoch=20, verbose=0, callbacks=[monitor], shuffle=False)
+class OwnStep(keras.Model):  # type: ignore[misc]
+    """Its step counts no samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        return {"loss": tf.reduce_mean(tf.square(self(data[0]) - data[1]))}
+
+
+class EvaluatesItself(keras.callbacks.Callback):  # type: ignore[misc]
+    """Uses the sums of the training for an evaluation before each epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.evaluate(X, X[:, :1], verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "together", "own_step"),
+    [(100, 1, False), (100, 4, False), (640, 1, False), (5000, 1, True), (100, 1, True)],
+)
+@pytest.mark.parametrize("as_data_set", [False, True])
+def test_the_speed_of_a_fit_is_that_of_its_samples(
+    rows: int, together: int, own_step: bool, as_data_set: bool, cpus: Any
+) -> None:
+    """The last batch of 640 rows is smaller. The samples of a data set with a step of the user's are not known."""
+    made, monitor = OwnStep() if own_step else model(), Monitor()
+    made.compile("sgd", "mse", steps_per_execution=together)
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(rows)
+    of_fit = (data,) if as_data_set else (X, X[:, :1])
+    more = {} if as_data_set else {"batch_size": rows}
+    callbacks = [monitor, *([] if own_step else [EvaluatesItself()])]
+    made.fit(*of_fit, epochs=10, verbose=0, shuffle=False, callbacks=callbacks, validation_data=data, **more)
+    summary, last = events(monitor.run, "finished")[0]["summary"], events(monitor.run, "progress")[-1]
+    assert summary["steps"] == 10 * -(-640 // rows)
+    if own_step and as_data_set:
+        assert summary["samples_per_second"] is last["samples"] is None
+        return
+    assert last["samples"] == 6400
+    steps = [min(rows, 640 - first) for first in range(0, 640, rows)] * 10
+    measured = sum(steps[-summary["measured_steps"] :])
+    assert summary["samples_per_second"] == pytest.approx(measured / summary["measured_seconds"], rel=0.01)
+    assert events(monitor.run, "started")[0]["global_batch_size"] == (None if as_data_set else min(rows, 640))
+
+
+class LateBegin(keras.callbacks.Callback):  # type: ignore[misc]
+    """A pulse is due when an epoch begins."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        time.sleep(PULSE_SECONDS)
+
+
+def test_metrics_that_have_counted_nothing_are_not_reported(cpus: Any) -> None:
+    monitor = Monitor()
+    model().fit(X, X[:, 0], epochs=3, batch_size=64, verbose=0, callbacks=[LateBegin(), monitor])
+    assert min(event["loss"] for event in events(monitor.run, "progress")) > 0
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_fit_is_judged_by_its_wait_for_input_and_without_a_verdict_says_why(slow: bool, cpus: Any) -> None:
+    def read(number: Any) -> Any:
+        time.sleep(0.02 if slow else 0.0)
+        return number
+
+    numbers = tf.data.Dataset.range(30).map(
+        lambda number: tf.ensure_shape(tf.py_function(read, [number], tf.int64), ())
+    )
+    data = numbers.map(lambda number: tf.cast(number, tf.float32) * tf.ones((8, 4)))
+    if not slow:
+        data = data.cache()
+    monitor = Monitor()
+    late = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.0 if slow else 0.02))
+    model().fit(data.map(lambda x: (x, x[:, 0])), epochs=3, verbose=0, shuffle=False, callbacks=[monitor, late])
+    assert monitor.run is not None
+    found = of_run(monitor.run)
     summary = events(monitor.run, "finished")[0]["summary"]
-    assert (summary["steps"], summary["epochs"], summary["global_batch_size"]) == (40, 2, 32)
-    assert summary["samples_per_second"] == pytest.approx(32_000 / summary["step_ms"]["p50"])
-    assert summary["input_wait"] is None  # there is no reading of it
+    assert (summary["input_wait"] > 0.6) if slow else (summary["input_wait"] < 0.2)
+    assert found.verdict == ("input_bound" if slow else "undecided")
+    assert slow or "Monitor measures no other part of a step" in found.sentence
+    told = " ".join(str(remedy["reason"]) for remedy in found.remedies)
+    assert ("prefetch(tf.data.AUTOTUNE)" if slow else "gputui init writes one") in told
+    assert not any(remedy["changes"] for remedy in found.remedies)
+    assert next_step(asdict(found)) == "", "tune cannot try anything with a script"
 
 
 def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: Any) -> None:

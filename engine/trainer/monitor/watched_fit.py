@@ -52,9 +52,15 @@ class Position:
     def execution_begins(self, batch: int) -> None:
         self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
 
+    def steps_of(self, batch: int, together: int) -> int:
+        """Return the number of steps of the execution that begins with the step `batch` (from 0) of the epoch, at most
+        `together`. Keras counts the last execution of an epoch as a whole one.
+        """
+        return min(together, int(self.steps_per_epoch or 0) - batch) if self.steps_per_epoch else together
+
     def epoch_ends(self, epoch: int) -> None:
         self.steps_per_epoch = self.steps_per_epoch or self.ended + 1
-        self.step = epoch * int(self.steps_per_epoch) + self.ended + 1
+        self.step = epoch * int(self.steps_per_epoch) + min(self.ended + 1, int(self.steps_per_epoch))
 
 
 class InputWait:
@@ -148,7 +154,7 @@ class WatchedFit:
         self.position.execution_begins(batch)
         if batch == 0:
             self._samples.epoch_begins()
-        self._began = self._mark()
+        self._began = self._mark(self.position.steps_of(batch, int(self.model.steps_per_execution)))
         self._executions += 1
         if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
             self._trained = self._samples.take(self.position.step)
@@ -162,8 +168,8 @@ class WatchedFit:
         """
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
-    def _mark(self) -> float:
-        """Mark the start of an execution in the clock. Returns the time of `time.perf_counter()`.
+    def _mark(self, steps: int) -> float:
+        """Mark the start of an execution of `steps` steps in the clock. Returns the time of `time.perf_counter()`.
 
         Measuring begins with the first execution after the warm-up, before which the host waits until the device is
         idle.
@@ -172,7 +178,7 @@ class WatchedFit:
         if measures:
             self._read()
         now = time.perf_counter()
-        self._clock.mark(now, int(self.model.steps_per_execution))
+        self._clock.mark(now, steps)
         if measures:
             self._trained = self._samples.take(self.position.step)
             self._input.begin(self.position.step)
