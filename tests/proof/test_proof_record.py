@@ -98,7 +98,7 @@ def test_a_measurement_of_scaling_says_what_it_does_and_how_long_it_takes(tmp_pa
 def test_copies_have_to_train_together_for_half_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, common: float, outcome: str
 ) -> None:
-    monkeypatch.setattr(copies, "together", lambda runs: (0.0, common, 1000.0, 10.0))
+    monkeypatch.setattr(copies, "together", lambda runs: (0.0, common, 1000.0, 20.0))
     bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted(500.0, input_wait=0.25))
     row = copies.measure(bench, presets.defaults(["batch_size=50"]), 2, 1, 5.0)
     assert (row.outcome, row.samples_per_second) == (outcome, 1000.0 if outcome == "ok" else 500.0)
