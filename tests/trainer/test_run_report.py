@@ -200,7 +200,7 @@ def test_a_result_has_every_figure_of_the_run(tmp_path: Path) -> None:
     result.pop("peak_address_space_bytes")
     best = {"option": "run.keep_best", "figure": "loss", "epoch": 2, "step": 20, "value": 0.25, "files": [],
             "restores": False}  # fmt: skip
-    assert {name: value for name, value in result.items() if value not in (None, [])} == {
+    assert {name: value for name, value in result.items() if value not in (None, [], "")} == {
         "outcome": "ok", "trainer_returncode": 0, "samples_per_second": pytest.approx(20.0),
         "step_ms": {"p50": pytest.approx(200.0), "p95": pytest.approx(200.0)}, "measured_steps": 4,
         "measured_seconds": pytest.approx(0.8), "global_batch_size": 8, "first_step_seconds": 0.7,
