@@ -17,7 +17,7 @@ from ..job import gpu_faults
 from ..job.machine_gpus import NOT_LISTED_BYTES, is_taken
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.gpu_processes import named, sole
+from ..telemetry.gpu_processes import computes, named, sole
 from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
@@ -208,10 +208,15 @@ def _taken(gpu: Gpu) -> Iterator[Finding]:
     used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
     if used is None or not total or gpu.get("shared_with_host") or used < NOT_LISTED_BYTES:
         return
-    who = [named(process) for process in gpu.get("processes") or []]
+    processes = gpu.get("processes") or []
+    computing = [process for process in processes if computes(process.get("type"), process["name"])]
+    who = [named(process) for process in computing or processes]
     by = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if is_taken(used, total) else "note"
-    remedy = "end them" if who else "nvidia-smi may show by whom (a display takes some, too)"
+    if computing:
+        remedy = "end them"
+    else:
+        remedy = "its display needs them" if processes else "nvidia-smi may show by whom (a display takes some, too)"
     remedy += "; device.visible can choose another GPU"
     yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{by}", remedy)
 

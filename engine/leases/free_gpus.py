@@ -2,7 +2,8 @@
 
 A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each reading of
 idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
-others (in a container, or in WSL), only the other conditions decide.
+others (in a container, or in WSL), only the other conditions decide. A GPU with a display (processes draw on it, or
+Windows does, in WSL) may be in use for a quarter of its memory and 30 % of the time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..job.training_gpus import candidates
 from ..options.gpu_choice import GpuChoice
 from ..system.background_call import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
+from ..telemetry import chips, gpu_processes
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import HOUR, share, since, size
@@ -32,8 +34,9 @@ IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause 
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
 LOOK_SECONDS = 2.0  # between two looks
 SLOW_SECONDS = 10.0  # between two looks that ask again what the driver has refused
-BUSY = 0.02  # share of the time; a display keeps a GPU busier than 0 now and then
-DISPLAY_BYTES = 1024**3  # a driver and a display use less
+BUSY, DISPLAY_BUSY = 0.02, 0.3  # share of the time in which a free GPU may be in use; with a display
+DRIVER_BYTES = 1024**3  # a driver, and a display without a desktop, use less
+DISPLAY_SHARE = 0.25  # of the memory, which a desktop may use
 
 
 def idle_hours(seconds: float | None) -> int:
@@ -47,7 +50,7 @@ class GpuUser:
 
     Each of them is None if it cannot be read. `use` is the share of the last second in which it used the GPU (0 to 1),
     and `cpu_seconds` its CPU time in all. `idle_seconds` is the time since it last worked, as idle_notes.py has noted;
-    None if not known.
+    None if not known. `type` is `C` if it computes, `G` if it draws, `C+G` if it does both.
     """
 
     pid: int
@@ -58,11 +61,16 @@ class GpuUser:
     use: float | None = None
     cpu_seconds: float | None = None
     idle_seconds: float | None = None
+    type: str | None = None
 
     def __str__(self) -> str:
         what = f"{self.user}'s {self.program or 'process'}" if self.user else f"process {self.pid}"
         begin = f" {since(self.since)}" if self.since else ""
         return f"{what}{begin}" + (f", idle for {self.idle_hours} h" if self.idle_hours else "")
+
+    @property
+    def computes(self) -> bool:
+        return gpu_processes.computes(self.type, self.program)
 
     @property
     def idle_hours(self) -> int:
@@ -76,10 +84,11 @@ class GpuUser:
 class GpuUse:
     """A GPU, or a MIG instance, and its use at one moment.
 
-    `busy` is the share of the time (0 to 1) in which it computed, None if not known. `users` are the processes that use
-    it, None if the driver does not report them. `holder` is the run or command that has leased the GPU, or whose memory
-    is still on it after its end; None if there is neither. `fault` is the reason why the GPU does not work, else empty.
-    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`.
+    `busy` is the share of the time (0 to 1) in which it was in use, None if not known. `users` are the processes
+    that compute or draw on it, None if the driver does not report them. `holder` is the run or command that has
+    leased the GPU, or whose memory is still on it after its end; None if there is neither. `fault` is the reason
+    why the GPU does not work, else empty. `instance` is the position (from 0) of a MIG instance among those of the
+    GPU `index`.
     """
 
     index: int
@@ -115,15 +124,37 @@ class GpuUse:
             return self.fault
         if self.holder is not None and self.leased:
             return f"used by {self.holder}"
-        if self.users:
-            more = f" and {len(self.users) - 1} more" if len(self.users) > 1 else ""
-            return f"used by {self.users[0]}{more}"
-        if (self.memory_used_bytes or 0) >= DISPLAY_BYTES:
+        if users := self.computing:
+            more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+            return f"used by {users[0]}{more}"
+        if (self.memory_used_bytes or 0) >= self.limit_bytes:
             stuck = f"stuck: {self.holder.stuck}" if self.holder is not None else "by processes that are not visible"
-            return f"{size(self.memory_used_bytes)} of its memory are in use, {stuck}"
-        if self.busy is not None and self.busy > BUSY:
-            return f"busy for {share(self.busy)} of the time"
+            limit = f" (limit with a display: {size(self.limit_bytes)})" if self.has_display else ""
+            return f"{size(self.memory_used_bytes)} of its memory are in use{limit}, {stuck}"
+        if self.busy is not None and self.busy > self.limit_busy:
+            limit = f" (limit with a display: {share(self.limit_busy)})" if self.has_display else ""
+            return f"busy for {share(self.busy)} of the time{limit}"
         return ""
+
+    @property
+    def computing(self) -> tuple[GpuUser, ...]:
+        """The processes that compute on the GPU."""
+        return tuple(user for user in self.users or () if user.computes)
+
+    @property
+    def has_display(self) -> bool:
+        """True if the GPU draws a screen."""
+        return chips.is_wsl() or any("G" in (user.type or "") for user in self.users or ())
+
+    @property
+    def limit_bytes(self) -> int:
+        """The memory of which a free GPU has less in use."""
+        desktop = int(DISPLAY_SHARE * (self.memory_total_bytes or 0)) if self.has_display else 0
+        return max(DRIVER_BYTES, desktop)
+
+    @property
+    def limit_busy(self) -> float:
+        return DISPLAY_BUSY if self.has_display else BUSY
 
     def why_not_sharing(self, per_gpu: int) -> str:
         """Return the reason why a queued run that shares its GPU among `per_gpu` runs cannot use this GPU now; empty if
@@ -135,9 +166,9 @@ class GpuUse:
 
     @property
     def strangers(self) -> tuple[GpuUser, ...]:
-        """The processes on the GPU, without those of the runs that share it."""
+        """The processes that compute on the GPU, without those of the runs that share it."""
         sharers = [each.pid for each in self.holder.sharers] if self.holder is not None else []
-        return tuple(user for user in self.users or () if not (sharers and descends(user.pid, sharers)))
+        return tuple(user for user in self.computing if not (sharers and descends(user.pid, sharers)))
 
     def why_not_fitting(self, needs_bytes: int) -> str:
         """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU with others now; empty
@@ -249,7 +280,7 @@ def _user(process: Mapping[str, Any]) -> GpuUser:
     used = whole(process.get("memory_used_bytes"))
     return GpuUser(
         process["pid"], process.get("user"), process.get("name"), number(process.get("started")), used,
-        number(process.get("use")), number(process.get("cpu_seconds")),
+        number(process.get("use")), number(process.get("cpu_seconds")), type=process.get("type"),
     )  # fmt: skip
 
 
@@ -403,7 +434,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
     lines = []
     for name, each in left.items():
         use = next(use for use in uses if use.uuid == name)
-        who = f", by {use.users[0]}" if use.users else ""
+        who = f", by {use.computing[0]}" if use.computing else ""
         reason = f"its run has ended, and {size(use.memory_used_bytes)} of its memory are still in use{who}"
         each.release(stuck=reason)
         lines.append(f"GPU {use.number} is stuck: {reason}")
@@ -416,4 +447,5 @@ def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
         return True
     if use is None or use.memory_used_bytes is None or of.used_bytes is None:
         return True
-    return use.memory_used_bytes <= of.used_bytes + LEFT_BYTES
+    is_display = use.has_display and not use.computing and use.memory_used_bytes < use.limit_bytes
+    return is_display or use.memory_used_bytes <= of.used_bytes + LEFT_BYTES

@@ -221,6 +221,11 @@ def has_device_nodes() -> bool:
     return any(any(resource_limits.ROOT.glob(node)) for node in _NODES)
 
 
+def is_wsl() -> bool:
+    """Return True in Windows' WSL, where Windows' desktop uses the GPU and the driver does not list its processes."""
+    return (resource_limits.ROOT / _WSL[0]).exists()
+
+
 def lacks_unified_memory() -> bool:
     """Return True if the driver's device nodes exist, but not the one of nvidia_uvm, which CUDA needs."""
     return any(resource_limits.ROOT.glob(_NODES[0])) and not (resource_limits.ROOT / _UVM).exists()

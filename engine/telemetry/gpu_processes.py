@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +21,12 @@ from typing import Any
 import psutil
 
 _MPS = "nvidia-cuda-mps"  # its server holds the GPU, and takes many processes
+# Programs that draw a screen: X and Wayland, compositors, and browsers.
+_DESKTOP = re.compile(
+    r"(X|Xorg|Xwayland|sway|weston|Hyprland|xfwm4|picom|compiz|cosmic-comp|gamescope|firefox|electron|brave|opera)$"
+    r"|(gnome-shell|mutter|kwin|plasmashell|cinnamon|chrome|chromium|firefox-|msedge|vivaldi|Isolated Web|Web Content"
+    r"|WebKit)"
+)
 _OF_THE_HOST = "pid:[4026531836]"  # the number of the first namespace of processes, from the kernel's proc_ns.h
 _LONGEST_COMMAND = 2000
 HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
@@ -47,6 +54,15 @@ def sole(processes: Sequence[Mapping[str, Any]]) -> str:
     """
     shared = any((process["name"] or "").startswith(_MPS) for process in processes)
     return named(processes[0]) if processes and not shared else ""
+
+
+def computes(kind: str | None, name: str | None) -> bool:
+    """Return True if a process of this type (`C`, `G` or `C+G`; None if not known) and `name` uses the GPU to compute.
+
+    False for a program of the desktop, which often has both types, and for CUDA's MPS, which computes for others.
+    """
+    name = name or ""
+    return kind != "G" and not name.startswith(_MPS) and not (kind == "C+G" and _DESKTOP.match(name))
 
 
 def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:

@@ -236,6 +236,11 @@ BOXES: dict[str, Met] = {
     "a laptop whose display is in use": warned(
         boxes.LAPTOP, "1.2 GiB of 8.0 GiB are already in use", start="1.2 GiB of 8.0 GiB are already in use"
     ),
+    "a display whose programs are known": warned(
+        replace(boxes.LAPTOP, nvml=f"{boxes.LAPTOP.nvml} graphics={NO_PROCESS}"),
+        f"1.2 GiB of 8.0 GiB are already in use by process {NO_PROCESS}",
+        "its display needs them", start="1.2 GiB of 8.0 GiB are already in use",
+    ),
     "errors of the memory": warned(boxes.H100_WITH_ECC_ERRORS, "2 memory error(s) that could not be corrected"),
     # ---- the choice of GPUs
     "an unknown UUID": refused(chosen("GPU-9"), "CUDA_VISIBLE_DEVICES=GPU-9 shows no GPU", "has GPU-0000-0 (NVIDIA"),

@@ -105,8 +105,9 @@ def test_a_process_that_computes_and_draws_is_told_once_with_what_it_computes_in
             f"GraphicsRunningProcesses_v{version}": [process(1, 5), process(2, NOT_AVAILABLE[0])],
             f"ComputeRunningProcesses_v{version}": [process(1, 9), process(3, 4)],
         })  # fmt: skip
-        result = {process["pid"]: process["memory_used_bytes"] for process in asked("processes", way)["processes"]}
-        assert result == {1: 9, 2: None, 3: 4}
+        listed = asked("processes", way)["processes"]
+        result = {process["pid"]: (process["memory_used_bytes"], process["type"]) for process in listed}
+        assert result == {1: (9, "C+G"), 2: (None, "G"), 3: (4, "C")}
         assert queries.computing("gpu") == [{"pid": 1}, {"pid": 3}]
         answers(**{f"ComputeRunningProcesses_v{version}": refusing(Code.FUNCTION_NOT_FOUND)})
 
@@ -371,8 +372,8 @@ def test_an_older_driver_is_asked_in_the_older_ways_and_seldom_for_what_changes_
         "power_limit_default_w": 300.0, "energy_j": 7.0, "sm_clock_mhz": 1300, "max_sm_clock_mhz": 1400,
         "memory_clock_mhz": 1300, "throttle": ["power cap"], "pstate": 2, "mig": None,
         "ecc_errors": {"corrected": 3, "uncorrected": 3},
-        "processes": [{"pid": 4_194_304, "memory_used_bytes": 5, "name": None, "own": None, "user": None,
-                       "hidden": "not visible from here"}],
+        "processes": [{"pid": 4_194_304, "memory_used_bytes": 5, "type": "C", "name": None, "own": None,
+                       "user": None, "hidden": "not visible from here"}],
         "reasons": {"memory_reserved_bytes": "unsupported"},
     }  # fmt: skip
     assert {key: first[key] for key in slowed} == slowed

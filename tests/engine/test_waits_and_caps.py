@@ -95,7 +95,8 @@ VALUES: dict[str, dict[str, object]] = {
     "leases.start_devices": {"WAIT_SECONDS": 5},
     "leases.free_gpus": {
         "IDLE_HOURS": 2, "IDLE_SECONDS": 20, "LOOK_SECONDS": 2, "SLOW_SECONDS": 10, "BUSY": 0.02,
-        "DISPLAY_BYTES": GIB, "GIVE_BACK_SECONDS": 10, "LEFT_BYTES": 256 * MIB,
+        "DISPLAY_BUSY": 0.3, "DISPLAY_SHARE": 0.25, "DRIVER_BYTES": GIB, "GIVE_BACK_SECONDS": 10,
+        "LEFT_BYTES": 256 * MIB,
     },
     "leases.lease": {"MOST_SHARING": 16, "LONGEST_WHAT": 80},
     "telemetry.nvml.connection": {"PATIENCE_SECONDS": 10},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -91,6 +92,59 @@ def test_what_cannot_be_had_is_refused_in_words(
     assert (code, output) == (2, "")
     assert error in errors
     assert "--wait" not in errors, "nothing of this changes by itself"
+
+
+def test_programs_that_draw_the_screen_leave_the_gpu_free(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:
+    def box(words: str, root: str = "/") -> dict[str, str]:
+        use = f"use={tmp_path / 'use'} mem_total=8192"
+        return nvml.environment(f"{use} {words}") | {"GPUTUI_IDLE_SECONDS": "0", "GPUTUI_ROOT": root}
+
+    desktop = shutil.copy(shutil.which("sleep") or "sleep", tmp_path / "gnome-shell")
+    both = subprocess.Popen([desktop, "600"])
+    wsl = tmp_path / "wsl"
+    (wsl / "dev").mkdir(parents=True)
+    (wsl / "dev/dxg").touch()
+    display = "free, with a display (limits: 2.0 GiB and 30 %)"
+    try:
+        for where, state in (
+            (box(f"graphics={sleeper} mem_used=1300"), display),
+            (box(f"graphics={both.pid} procs={both.pid} mem_used=1300"), display),
+            (box(f"graphics={sleeper} procs={sleeper} mem_used=1300"), f"used by {Path.home().owner()}'s sleep since"),
+            (box(f"graphics={sleeper} mem_used=2100"),
+             "2.1 GiB of its memory are in use (limit with a display: 2.0 GiB), by processes that are not visible"),
+            (box("mem_used=1300"),
+             "1.3 GiB of its memory are in use, by processes that are not visible"),
+            (box("mem_used=1300", str(wsl)), display),
+        ):  # fmt: skip
+            output = answer(where, "gpus")[1]
+            assert state in output
+            code, _, errors = answer(where, "lease", "1", "--", "true")
+            assert code == (0 if state == display else 2), errors
+    finally:
+        both.kill()
+        both.wait()
+
+
+def test_a_gpu_under_mps_is_free_if_only_its_server_is_on_it(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:
+    server = subprocess.Popen([shutil.copy(shutil.which("sleep") or "", tmp_path / "nvidia-cuda-mps-server"), "600"])
+    words = f"use={tmp_path / 'use'} compute_mode=3 procs={server.pid}"
+    try:
+        assert answer(nvml.environment(words) | {"GPUTUI_IDLE_SECONDS": "0"}, "lease", "1", "--", "true")[0] == 0
+        assert "'s sleep since" in answer(nvml.environment(f"{words},{sleeper}"), "gpus")[1]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_processes_are_right_also_if_the_driver_has_longer_entries(
+    nvml: FakeNvml, tmp_path: Path, sleeper: int
+) -> None:
+    """As 535.43 to 535.86 answer the newest functions."""
+    words = f"use={tmp_path / 'use'} procs={os.getpid()},{sleeper} driver=535.54.03 entry=32"
+    processes = json.loads(answer(nvml.environment(words), "gpus", "--json")[1])["processes"]
+    assert [(each["pid"], each["memory_used_bytes"]) for each in processes] == [
+        (os.getpid(), 1024**3), (sleeper, 1024**3),
+    ]  # fmt: skip
 
 
 def test_without_a_gpu_the_cpu_is_named() -> None:

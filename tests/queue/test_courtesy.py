@@ -163,6 +163,21 @@ def test_a_gpu_is_free_after_it_was_so_for_long_enough_and_not_if_it_is_leased(n
     leased.release()
 
 
+def test_the_queue_starts_on_a_gpu_that_draws_the_screen_and_gives_way_to_no_such_program(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    """By the readings of the driver, with X's process on the GPU."""
+    program = LOOKS.replace("each.shut", "len(each.users)")
+    display = subprocess.Popen(["sleep", "600"])
+    try:
+        for kind, is_used in (("graphics", 0), ("procs", 1)):
+            gpu, _ = nvml.run(program, f"use={tmp_path / 'use'} {kind}={display.pid}")[1]
+            assert (bool(gpu[1]), gpu[2]) == (is_used, is_used), (kind, gpu)
+    finally:
+        display.kill()
+        display.wait()
+
+
 @pytest.mark.needs("root")
 def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
     process = subprocess.Popen(["sleep", "600"])

@@ -99,8 +99,10 @@ def _state(gpu: GpuUse) -> str:
     """
     why = gpu.why_not_free()
     if not why:
+        if gpu.has_display:
+            return f"free, with a display (limits: {size(gpu.limit_bytes)} and {share(gpu.limit_busy)})"
         return "free" if gpu.users is not None else "free, by its memory: its processes are not visible from here"
-    users = [str(user) + (f" ({size(user.memory_bytes)})" if user.memory_bytes else "") for user in gpu.users or ()]
+    users = [str(user) + (f" ({size(user.memory_bytes)})" if user.memory_bytes else "") for user in gpu.computing]
     if gpu.leased:
         return why
     more = f" and {len(users) - PER_USER} more" if len(users) > PER_USER else ""
@@ -128,7 +130,7 @@ def _as_json(gpu: GpuUse) -> dict[str, Any]:
 
 
 def _user_as_json(user: GpuUser) -> dict[str, Any]:
-    return {"pid": user.pid, "user": user.user, "name": user.program, "started": user.since,
+    return {"pid": user.pid, "user": user.user, "name": user.program, "type": user.type, "started": user.since,
             "memory_used_bytes": user.memory_bytes,
             "idle_seconds": None if user.idle_seconds is None else round(user.idle_seconds)}  # fmt: skip
 

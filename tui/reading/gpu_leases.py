@@ -64,6 +64,7 @@ def _user(process: GpuProcess) -> GpuUser:
         whole(process.memory_used_bytes),
         process.use,
         process.cpu_seconds,
+        type=process.type,
     )
 
 
@@ -74,7 +75,7 @@ def _text(use: GpuUse) -> str:
     holder = use.holder
     if holder is not None and not holder.stuck:
         return str(holder)
-    stuck = holder is not None and not use.users and bool(use.why_not_free())
+    stuck = holder is not None and not use.computing and bool(use.why_not_free())
     return f"stuck: {holder.stuck}" if holder is not None and stuck else use.why_not_free() or FREE
 
 

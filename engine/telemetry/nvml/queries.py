@@ -7,8 +7,10 @@ type; or it raises an exception. gpu_reader.py decides when each question is ask
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pynvml
@@ -216,24 +218,41 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Return `processes`, each with `pid` and `memory_used_bytes` (None if unknown), by this `version` of NVML's
-    functions.
+    """Return `processes` by this `version` of NVML's functions, each with `pid`, `memory_used_bytes` (None if unknown)
+    and `type`.
 
-    The driver lists a process that both computes and draws twice; here it is listed once.
+    The type is that of nvidia-smi: `C` if the process computes, `G` if it draws, `C+G` if it does both. The driver
+    lists a process that does both twice; here it is listed once.
     """
-    bytes_of: dict[int, int | None] = {}
-    for kind in ("Graphics", "Compute"):
-        listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
-        for process in listed:
+    processes: dict[int, Values] = {}
+    for kind in ("Compute", "Graphics"):
+        for process in _running(kind, version, gpu):
             used = known(process.usedGpuMemory)
-            bytes_of[process.pid] = None if isinstance(used, Reason) else used
-    return {"processes": [{"pid": pid, "memory_used_bytes": used} for pid, used in bytes_of.items()]}
+            letter = "C+G" if process.pid in processes else kind[0]
+            known_bytes = None if isinstance(used, Reason) else used
+            processes.setdefault(process.pid, {"pid": process.pid, "memory_used_bytes": known_bytes})["type"] = letter
+    return {"processes": list(processes.values())}
+
+
+def _running(kind: str, version: int, gpu: Handle) -> Any:
+    if version == 3 and _has_long_entries():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    return getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
+
+
+@cache
+def _has_long_entries() -> bool:
+    """Return True for drivers 535.43 to 535.86: there the entries of the `_v3` lists have 32 bytes, and `pynvml` reads
+    24 (nvitop, pull request 79).
+    """
+    driver = or_none(pynvml.nvmlSystemGetDriverVersion) or ""
+    return re.match(r"535\.(4[3-9]|[5-7]\d|8[0-6])\b", driver) is not None
 
 
 def computing(gpu: Handle) -> list[dict[str, Any]]:
     """Return the processes with a CUDA context, as mappings with `pid`; processes that only draw are not included."""
-    asked = or_none(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu))
-    listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
+    asked = or_none(lambda: _running("Compute", 3, gpu))
+    listed = _running("Compute", 2, gpu) if asked is None else asked
     return [{"pid": process.pid} for process in listed]
 
 

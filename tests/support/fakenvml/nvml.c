@@ -27,6 +27,8 @@
  *   also=FILE         more words, which go before         opened before fails
  *                     these, as soon as there is the file
  *   busy=80           a GPU that a program uses is at least so busy, also if the program gets no core
+ *   graphics=12@1     ids of processes that draw on each GPU (or on GPU 1), 400 MiB each
+ *   entry=32          the newest lists of processes have entries of 32 bytes, as in drivers 535.43 to 535.86
  * The MIG instances have the numbers 100, 101 ...: mem_used=512@100, procs=12@101.
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
@@ -563,20 +565,41 @@ API int nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kib) {
 
 typedef struct { unsigned pid; u64 bytes; unsigned instance, part; } Process;
 
+/* Appends the processes of a list of ids parted by commas. */
+static void append(const char *list, u64 bytes, unsigned room, unsigned *count, Process *found) {
+    for (const char *at = list; at && *at && *at != ' ' && *at != '@'; at += strcspn(at, ",@ "), at += *at == ',', ++*count)
+        if (found && *count < room)
+            found[*count] = (Process){atoi(at), is("na", "1") ? NA64 : bytes, 0, 0};
+}
+
 static int processes(int gpu, unsigned *count, Process *found) {
-    const char *list = word_of("procs", gpu);
     unsigned room = *count;
     Use used[USES];
     *count = 0;
     for (int i = 0, all = uses(gpu, used, USES); i < all; i++, ++*count)
         if (found && *count < room)
             found[*count] = (Process){used[i].pid, used[i].mib * MIB, 0, 0};
-    for (const char *at = list; at && *at && *at != ' '; at += strcspn(at, ", "), at += *at == ',') {
-        if (found && *count < room)
-            found[*count] = (Process){atoi(at), is("na", "1") ? NA64 : GIB, 0, 0};
-        ++*count;
-    }
+    append(word_of("procs", gpu), GIB, room, count, found);
     return found || !*count ? OK : SMALL;
+}
+
+static int graphics(int gpu, unsigned *count, Process *found) {
+    unsigned room = *count;
+    *count = 0;
+    append(word_of("graphics", gpu), 400 * MIB, room, count, found);
+    return found || !*count ? OK : SMALL;
+}
+
+typedef struct { Process process; u64 protected; } LongProcess;
+
+/* The answer of the newest function: with entry=32 in the longer entries, of which the last comes first. */
+static int newest(int code, unsigned count, Process *found) {
+    if (!code && found && number("entry", 24) == 32)
+        for (int i = count - 1; i >= 0; i--) {
+            LongProcess entry = {found[i], 0};
+            memcpy((char *)found + i * sizeof entry, &entry, sizeof entry);
+        }
+    return code;
 }
 
 typedef struct { unsigned pid; u64 time; unsigned sm, memory, encoder, decoder; } Work;
@@ -602,11 +625,11 @@ API int nvmlDeviceGetProcessUtilization(Gpu gpu, Work *found, unsigned *count, u
         return answer; \
     }
 PROCESSES(DeviceGetComputeRunningProcesses_v2, processes(gpu->index, count, found))
-PROCESSES(DeviceGetGraphicsRunningProcesses_v2, (*count = 0))
+PROCESSES(DeviceGetGraphicsRunningProcesses_v2, graphics(gpu->index, count, found))
 
 #ifndef OLD /* what came after R470 */
-PROCESSES(DeviceGetComputeRunningProcesses_v3, processes(gpu->index, count, found))
-PROCESSES(DeviceGetGraphicsRunningProcesses_v3, (*count = 0))
+PROCESSES(DeviceGetComputeRunningProcesses_v3, newest(processes(gpu->index, count, found), *count, found))
+PROCESSES(DeviceGetGraphicsRunningProcesses_v3, newest(graphics(gpu->index, count, found), *count, found))
 
 API int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, Memory2 *info) {
     CALL("DeviceGetMemoryInfo_v2", gpu->index);

@@ -27,7 +27,8 @@ class GpuProcess:
 
     `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
     chip; with `idle_at_least`, it has been idle since the first reading and perhaps longer. `cpu_seconds` is its CPU
-    time in all. Each is None if the driver or the system does not report it.
+    time in all. `type` is `C` if it computes, `G` if it draws, `C+G` if it does both. Each is None if the driver or the
+    system does not report it.
     """
 
     pid: int
@@ -42,6 +43,7 @@ class GpuProcess:
     idle_at_least: bool = True
     hidden: str = ""
     cpu_seconds: float | None = None
+    type: str | None = None
 
     @property
     def program(self) -> str | None:
@@ -236,6 +238,7 @@ def _process(reading: Mapping[str, Any]) -> GpuProcess:
         reading.get("idle_at_least") is not False,
         text("hidden") or "",
         number(reading.get("cpu_seconds")),
+        text("type"),
     )
 
 
