@@ -297,7 +297,10 @@ def _has_convolutions(options: Options) -> bool:
 
 def driver(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
-        if message := compatibility.driver_lacks(gpu.compute_capability, machine.cuda):
+        if message := compatibility.lacks_code(gpu.compute_capability):
+            remedy = f"{compatibility.tensorflow_for_blackwell()}, or {_OTHER_GPU}"
+            yield error("device.visible", f"GPU {gpu.index}: {message}", remedy)
+        elif message := compatibility.driver_lacks(gpu.compute_capability, machine.cuda):
             yield error(
                 "device.visible", f"GPU {gpu.index}: {message}", f"{compatibility.newer_driver()}, or {_OTHER_GPU}"
             )

@@ -208,8 +208,8 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
     if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
         yield Remedy(
             step="gpus",
-            changes={"strategy.communication": "hierarchical_copy"},
-            reason="these GPUs exchange nothing over NVLink: hierarchical copies can be faster than NCCL",
+            changes={"strategy.communication": "reduction_to_one_device"},
+            reason="these GPUs exchange nothing over NVLink: sums on one device can be faster than NCCL",
         )
     yield from larger_batch(s)
     yield Remedy(

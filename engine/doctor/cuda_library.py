@@ -124,6 +124,10 @@ _CAUSES = {
         "the cuda-compat package is found first and works on data-centre GPUs only",
         "remove its folder (.../cuda/compat) from LD_LIBRARY_PATH, or update the driver",
     ),
+    "NOT_FOUND": Cause(  # tensorflow 68710
+        "CUDA's libraries in this container do not fit the driver",
+        "in Docker with WSL: update the NVIDIA container toolkit (Docker Desktop brings it), then wsl --shutdown",
+    ),
     "STUB_LIBRARY": Cause(
         "the stub of the CUDA toolkit is found before the driver's own libcuda.so.1",
         "remove its folder (.../lib64/stubs) from LD_LIBRARY_PATH",

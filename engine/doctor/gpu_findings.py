@@ -140,6 +140,9 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
         remedy = "to train on it, name it alone in device.visible"
         yield Finding("note", _name(gpu), f"TensorFlow does not use it if there are larger GPUs: {few}", remedy)
         return
+    if what := compatibility.lacks_code(capability):
+        yield Finding("error", _name(gpu), what, compatibility.tensorflow_for_blackwell())
+        return
     yield from _kernels(gpu, capability)
     if compatibility.too_old(capability):
         return

@@ -25,6 +25,10 @@ _BLACKWELL_CUDA = (12, 8)
 _PTX = {(12, 3): (8, 3), (12, 4): (8, 4), (12, 5): (8, 5), (12, 6): (8, 5), (12, 8): (8, 7), (12, 9): (8, 8)}
 _DRIVERS = {(12, 3): 545, (12, 4): 550, (12, 5): 555, (12, 6): 560, (12, 8): 570, (12, 9): 575}
 HOPPER_DRIVER, BLACKWELL_DRIVER = _DRIVERS[12, 5], _DRIVERS[_BLACKWELL_CUDA]
+# By version of TensorFlow: the newest target of the PTX in its packages, if that is no help to later chips: PTX of an
+# "a" target runs on Hopper alone. 2.21 has `.target sm_90`, which drivers compile for Blackwell.
+_LAST_PTX = {(2, 18): "sm_90a", (2, 19): "sm_90a", (2, 20): "sm_90a"}
+BLACKWELL_TENSORFLOW = (2, 21)
 WITHOUT_XLA = "set compile.xla=false"
 
 
@@ -110,10 +114,17 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "Blackwell (10.0, 12.0)",
-        f"driver {BLACKWELL_DRIVER} or later",
-        "the driver does not know the chip",
-        "update the driver",
-        {"cuDNN 9.10.2": _SUPPORT_MATRIX},
+        f"TensorFlow {dotted(BLACKWELL_TENSORFLOW)}, and driver {BLACKWELL_DRIVER} or later: the packages of 2.18 to "
+        f"2.20 have their kernels for later chips than 8.9 as PTX for {_LAST_PTX[2, 20]} only, which is Hopper's",
+        "`CUDA_ERROR_INVALID_PTX`, then `CUDA_ERROR_INVALID_HANDLE` at the first operation; an older driver does not "
+        "know the chip",
+        f"install TensorFlow {dotted(BLACKWELL_TENSORFLOW)}; update the driver (unofficial packages of 2.20 that are "
+        "built with CUDA 12.8 work, too)",
+        {
+            "tensorflow 99592": f"{_GITHUB}/tensorflow/tensorflow/issues/99592",
+            "tensorflow 89272": f"{_GITHUB}/tensorflow/tensorflow/issues/89272",
+            "cuDNN 9.10.2": _SUPPORT_MATRIX,
+        },
     ),
     Row(
         "Blackwell with XLA",
@@ -236,6 +247,29 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
     built = installed.cuda_version()
     blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
     return blackwell and built is not None and built < _BLACKWELL_CUDA
+
+
+def lacks_code(capability: Sequence[int] | None) -> str:
+    """Return a sentence if the installed TensorFlow has neither machine code nor PTX for a chip of this compute
+    capability: Blackwell, with a package of 2.18 to 2.20. Empty otherwise, and if it is not known.
+    """
+    tensorflow, built = installed.tensorflow_numbers(), installed.cuda_version()
+    is_new = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
+    if not is_new or capability is None or tensorflow not in _LAST_PTX or has_code(capability):
+        return ""
+    if built is not None and built >= _BLACKWELL_CUDA:  # not a package of PyPI
+        return ""
+    return (
+        f"the packages of TensorFlow {dotted(tensorflow)} have no code for Blackwell (compute capability "
+        f"{dotted(capability)})"
+    )
+
+
+def tensorflow_for_blackwell() -> str:
+    """Return as a text the remedy for `lacks_code`."""
+    major, minor = BLACKWELL_TENSORFLOW
+    package = f"tensorflow[and-cuda]>={major}.{minor},<{major}.{minor + 1}"
+    return f"install TensorFlow {major}.{minor}: {installed.install(package)}"
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:

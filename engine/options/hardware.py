@@ -278,7 +278,8 @@ class Strategy(Group):
         "how replicas exchange gradients: with mirrored auto, nccl, hierarchical_copy or reduction_to_one_device, with "
         "multi_worker auto, nccl or ring (gRPC over the network)",
         call="tf.distribute.MirroredStrategy(cross_device_ops=), tf.distribute.experimental.CommunicationOptions",
-        helps="hierarchical_copy if the GPUs have no NVLink between them",
+        helps="reduction_to_one_device if the GPUs have no NVLink between them; hierarchical_copy on a DGX-1, for "
+        "which TensorFlow made it",
         hurts="nccl works between GPUs only",
         not_exported="only strategy.kind=mirrored exchanges gradients",
         other_names="all_reduce allreduce nccl cross_device_ops",

@@ -15,6 +15,7 @@ from ..interpreter import compatibility, installed
 from ..runs.events import Outcome
 
 MEMORY, THREADS = "out_of_memory", "process_limit"  # their messages depend on the limits of the process
+CONSEQUENCE = "collective"  # any other error in the log is the reason
 XLA = "xla"  # after these failures a training can continue without XLA
 LOST_HINT = (
     "reboot; dmesg shows the reason (Xid), often power, heat or the slot; gputui resume continues from the last "
@@ -75,6 +76,10 @@ def _failure(name: str, pattern: str, message: str, hint: str, outcome: Outcome 
     return FailureKind(name, re.compile(pattern), message, hint, outcome, **more)
 
 
+_BLACKWELL = f"Blackwell (RTX 50, B200) needs TensorFlow {compatibility.dotted(compatibility.BLACKWELL_TENSORFLOW)}"
+_COMPUTED = (
+    "often memory is short or the GPU fails: try a smaller input.batch_size; F5 names other programs, dmesg an Xid"
+)
 FAILURES = (
     _failure(
         "environment",
@@ -127,7 +132,19 @@ FAILURES = (
         "gpu_code",
         r"CUDA_ERROR_INVALID_PTX|CUDA_ERROR_NO_BINARY_FOR_GPU|no kernel image is available",
         "TensorFlow or one of its libraries has no code for this GPU",
-        "run gputui doctor, which says what this GPU needs",
+        f"{_BLACKWELL}; gputui doctor says what other chips need",
+    ),
+    _failure(  # tensorflow 68710
+        "driver",
+        r"CUDA_ERROR_NOT_FOUND\b.*named symbol not found",
+        "CUDA does not start: its libraries in this container do not fit the driver",
+        "in Docker with WSL: update the NVIDIA container toolkit (Docker Desktop brings it), then wsl --shutdown",
+    ),
+    _failure(
+        "package",
+        r"TBNotInstalledError|TensorBoard is not installed",
+        "the package tensorboard is missing, which TensorFlow 2.21 no longer brings and tf.summary needs",
+        "pip install tensorboard",
     ),
     _failure(
         XLA,
@@ -199,22 +216,53 @@ FAILURES = (
     ),
     _failure(
         "nccl",
-        r"ncclSystemError|unhandled system error|Error while creating shared memory segment",
+        r"Error while creating shared memory segment",
+        "NCCL, which exchanges gradients between GPUs, has too little shared memory",
+        "/dev/shm is too small: docker run --shm-size=1g",
+    ),
+    _failure(
+        "nccl",
+        r"Call to ibv_\w+ failed",
+        "NCCL, which exchanges gradients between GPUs, cannot use InfiniBand",
+        "often too little memory may be locked: ulimit -l unlimited (in Slurm PropagateResourceLimitsExcept=MEMLOCK); "
+        "NCCL_IB_DISABLE=1 does without InfiniBand",
+    ),
+    _failure(
+        "nccl",
+        r"ncclSystemError|unhandled system error",
         "NCCL, which exchanges gradients between GPUs, got a system error",
-        "often /dev/shm is too small: docker run --shm-size=1g; NCCL_DEBUG=INFO writes the reason into engine.log",
+        "NCCL_DEBUG=INFO writes the reason into engine.log; often /dev/shm is too small: docker run --shm-size=1g",
+        vague=True,
     ),
     _failure(
         "nccl",
         r"NCCL operation .* failed|NCCL: \w|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError",
         "NCCL, which exchanges gradients between GPUs, has failed",
         "NCCL_DEBUG=INFO writes the reason into engine.log; try NCCL_P2P_DISABLE=1, or "
-        "strategy.communication=hierarchical_copy",
+        "strategy.communication=reduction_to_one_device",
+        vague=True,
+    ),
+    _failure(
+        XLA,
+        r"ptxas exited with|[Ff]ailed to launch ptxas|[Cc]ould(?: not|n't) invoke ptxas",
+        "XLA could not run ptxas, which compiles for the GPU",
+        "often an old CUDA on PATH has it: pip install 'tensorflow[and-cuda]' brings a right one; or set "
+        "compile.xla=false",
+        vague=True,
+    ),
+    _failure(  # of the autotuner, in TensorFlow 2.18 to 2.20 and in 2.21
+        XLA,
+        r"Failed to determine best cudnn convolution algorithm|No valid config found!"
+        r"|could not compile any configs for HLO|Autotuning failed for HLO",
+        "XLA has found no way to compute an operation of this training",
+        "set compile.xla=false; gputui doctor says which cuDNN XLA needs",
         vague=True,
     ),
     _failure(
         "cudnn",
         r"[Cc]ould not create cudnn handle|cudnn library could not create a handle|DNN library initialization failed"
-        r"|DNN library is not found|CUDNN_STATUS_(NOT_INITIALIZED|ARCH_MISMATCH|SUBLIBRARY)",
+        r"|DNN library is not found|No DNN in stream executor|Failed to get convolution algorithm"
+        r"|CUDNN_STATUS_(NOT_INITIALIZED|ARCH_MISMATCH|SUBLIBRARY)",
         "cuDNN could not be started on the GPU",
         "other programs may hold its memory (F5, nvidia-smi), or the installed cuDNN is too old, or has no code for "
         "this GPU: see gputui doctor",
@@ -229,11 +277,33 @@ FAILURES = (
     ),
     _failure(
         "cudnn",
+        r"No CUDNN plan",
+        "cuDNN has no plan for a convolution: usually its files are damaged or of different versions",
+        "pip install --force-reinstall nvidia-cudnn-cu12, and see gputui doctor",
+        vague=True,
+    ),
+    _failure(
+        "cudnn",
         r"No algorithm worked",
         "cuDNN found no working algorithm for a convolution, usually because memory is short",
         "try a smaller input.batch_size, and see gputui doctor",
         vague=True,
     ),
+    _failure(
+        "cudnn",
+        r"Failed to call (Then|Do)Rnn\w+|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",
+        "cuDNN failed to compute a layer",
+        "often memory is short: try a smaller input.batch_size; for LSTM and GRU also use_cudnn=False",
+        vague=True,
+    ),
+    _failure(
+        "cublas",
+        r"[Ff]ailed to run cuBLAS routine|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)|Blas x?GEMM\w* launch failed",
+        "cuBLAS failed to compute a matrix product on the GPU",
+        _COMPUTED,
+        vague=True,
+    ),
+    _failure("cufft", r"[Ff]ailed to run cuFFT routine", "cuFFT failed to compute on the GPU", _COMPUTED, vague=True),
     _failure(
         "gpu_fault",
         r"Unexpected Event status",
@@ -243,10 +313,24 @@ FAILURES = (
         vague=True,
     ),
     _failure(
+        "gpu_code",
+        r"CUDA_ERROR_INVALID_HANDLE",
+        "CUDA could not start a kernel (CUDA_ERROR_INVALID_HANDLE), usually as there is no code for this GPU",
+        f"{_BLACKWELL}; move TextVectorization and lookup layers from the model into Dataset.map",
+        vague=True,
+    ),
+    _failure(
         "cuda",
         r"(?P<name>CUDA_ERROR_(?!OUT_OF_MEMORY)\w+)",
         "CUDA reported an error ({name})",
         "see the end of engine.log; gputui doctor --deep tests driver and libraries",
+        vague=True,
+    ),
+    _failure(
+        CONSEQUENCE,
+        r"Collective ops is aborted by",
+        "the exchange between replicas was ended by a failure of one of them",
+        "engine.log has the first error, perhaps that of another worker",
         vague=True,
     ),
 )
@@ -285,7 +369,9 @@ def in_log(lines: Sequence[str]) -> KnownFailure | None:
     # A failed attempt to get memory is also logged as a warning; any other specific warning is the reason.
     reasons = [failure for failure in warnings if failure.kind.name != MEMORY]
     specific = [failure for failure in errors + reasons if not failure.kind.vague]
-    return next(iter(specific + errors + warnings), None)
+    failures = specific + errors + warnings
+    reason = (failure for failure in failures if failure.kind.name != CONSEQUENCE)
+    return next(reason, next(iter(failures), None))
 
 
 def lost_peer(lines: Sequence[str]) -> str:

@@ -60,6 +60,16 @@ def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str,
 
 
 @pytest.mark.usefixtures("forked_gpu_trainers")
+def test_auto_begins_again_also_after_a_failure_that_may_have_another_cause(fakegpu: FakeGpu, tmp_path: Path) -> None:
+    text = "Autotuning failed for HLO: %cudnn-conv.7 with error: INTERNAL: no engine"
+    done = trained(*SHORT, env=os.environ | fakegpu.environment(tmp_path / "gpus", settings=f"xla_fails={text}"))
+    assert done.code == 0, done.errors
+    (warning,) = [event for event in done.of("warning") if event["kind"] == "xla"]
+    assert "compile.xla=false" in warning["hint"]
+    assert done.only("finished")["summary"]["xla_answer"]["after"] is False
+
+
+@pytest.mark.usefixtures("forked_gpu_trainers")
 def test_true_ends_with_the_name_of_the_failure(failing: dict[str, str]) -> None:
     done = trained(*SHORT, "compile.xla=true", env=failing)
     assert done.code == 1, done.errors

@@ -236,6 +236,11 @@ BOXES: dict[str, Met] = {
     "a laptop whose display is in use": warned(
         boxes.LAPTOP, "1.2 GiB of 8.0 GiB are already in use", start="1.2 GiB of 8.0 GiB are already in use"
     ),
+    "Blackwell with TensorFlow 2.20": refused(
+        replace(boxes.RTX_5090, packages={"tensorflow": "2.20.0"}),
+        "the packages of TensorFlow 2.20 have no code for Blackwell (compute capability 12.0)",
+        "tensorflow[and-cuda]>=2.21,<2.22", because="",
+    ),
     "a display whose programs are known": warned(
         replace(boxes.LAPTOP, nvml=f"{boxes.LAPTOP.nvml} graphics={NO_PROCESS}"),
         f"1.2 GiB of 8.0 GiB are already in use by process {NO_PROCESS}",

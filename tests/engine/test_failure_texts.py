@@ -74,7 +74,52 @@ TEXTS = {
     ),
     ("cuda", "error"): ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_UNKNOWN"),
 }  # fmt: skip
+# Texts of public issues: the lines, the kind, and words of the advice.
+CONV = "%cudnn-conv-bias-activation.7 = (f32[64,16,8,8]{3,2,1,0}, u8[0]{0}) custom-call(%a)"
+HLO = "%gemm_fusion_dot.3 = f32[8,8]"
+ISSUES = (
+    ("'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_INVALID_PTX'", "gpu_code", "TensorFlow 2.21"),
+    ("'cuLaunchKernel(function, gridX)' failed with 'CUDA_ERROR_INVALID_HANDLE'", "gpu_code", "TensorFlow 2.21"),
+    ("LLVM ERROR: PTX version 8.5 does not support target 'sm_120'", "xla", "compile.xla=false"),
+    ("No PTX compilation provider is available. Neither ptxas/nvlink nor nvjtlink", "xla", "and-cuda"),
+    ("libdevice not found at ./libdevice.10.bc", "xla", "and-cuda"),
+    ("INTERNAL: Couldn't invoke ptxas --version", "xla", "and-cuda"),
+    ("Failed to launch ptxas", "xla", "and-cuda"),
+    ("ptxas exited with non-zero error code 256, output: ptxas fatal", "xla", "and-cuda"),
+    (f"Failed to determine best cudnn convolution algorithm for:\n{CONV}\n\nOriginal error: RESOURCE_EXHAUSTED: Out of "
+     "memory while trying to allocate 1 bytes", "out_of_memory", ""),
+    (f"Failed to determine best cudnn convolution algorithm for:\n{CONV}\n\nOriginal error: INTERNAL: All algorithms "
+     "failed: CUDNN_STATUS_NOT_SUPPORTED", "xla", "compile.xla=false"),
+    ("INTERNAL: No valid config found!", "xla", "compile.xla=false"),
+    (f"Autotuner could not compile any configs for HLO: {CONV}", "xla", "compile.xla=false"),
+    (f"Autotuning failed for HLO: {HLO} with error: INTERNAL: x", "xla", "compile.xla=false"),
+    (f"Autotuning failed for HLO: {HLO} with error: RESOURCE_EXHAUSTED: Out of memory", "out_of_memory", ""),
+    ("Failed to get convolution algorithm. This is probably because cuDNN failed to initialize", "cudnn", "F5"),
+    ("No algorithm worked!  Error messages:\n  Profiling failure on CUDNN engine: INTERNAL: No CUDNN plan", "cudnn",
+     "--force-reinstall nvidia-cudnn-cu12"),
+    ("Dst tensor is not initialized.", "out_of_memory", "with tf.device"),
+    ("cuMemAllocAsync failed to allocate 1024 bytes", "out_of_memory", ""),
+    ("Failed to call ThenRnnForward with model config: [rnn_mode, rnn_input_mode]", "cudnn", "use_cudnn=False"),
+    ("Failed to call DoRnnBackward with model config: [rnn_mode, rnn_input_mode]", "cudnn", "use_cudnn=False"),
+    ("CUDNN_STATUS_EXECUTION_FAILED in tensorflow/stream_executor/cuda/cuda_dnn.cc(1957)", "cudnn", "input.batch_size"),
+    ("No DNN in stream executor.", "cudnn", "gputui doctor"),
+    ("NCCL: unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "nccl", "reduction_to_one_device"),
+    ("box:1:2 [0] NCCL WARN Call to ibv_create_qp failed\nNCCL: unhandled system error", "nccl", "ulimit -l unlimited"),
+    ("box:1:2 [0] NCCL WARN Error while creating shared memory segment\nNCCL: unhandled system error", "nccl",
+     "--shm-size"),
+    ("failed call to cuInit: CUDA_ERROR_NOT_FOUND: named symbol not found", "driver", "NVIDIA container toolkit"),
+    ("failed to run cuBLAS routine: CUBLAS_STATUS_EXECUTION_FAILED", "cublas", "input.batch_size"),
+    ("Blas xGEMMBatched launch failed : a.shape=[1,2,3]", "cublas", "input.batch_size"),
+    ("Blas xGEMM launch failed : a.shape=[1,2,3]", "cublas", "input.batch_size"),
+    ("Failed to run cuFFT routine cufftSetStream: 1", "cufft", "input.batch_size"),
+    ("failed call to cuInit: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "cuda", "doctor --deep"),
+    ("CUDA_ERROR_UNKNOWN\nCollective ops is aborted by: INTERNAL: x", "cuda", "doctor --deep"),
+    ("Collective ops is aborted by: INTERNAL: x", "collective", "the first error"),
+    ("TBNotInstalledError: TensorBoard is not installed, missing implementation for tf.summary.write", "package",
+     "pip install tensorboard"),
+)  # fmt: skip
 VAGUE = (
+    "ncclSystemError: x", "unhandled system error",
     "NCCL operation ncclAllReduce(a) failed", "NCCL: internal error", "ncclInternalError", "ncclUnhandledCudaError",
     "ncclRemoteError", "Could not create cudnn handle: x", "could not create cudnn handle",
     "cudnn library could not create a handle", "DNN library initialization failed", "DNN library is not found",
@@ -82,6 +127,13 @@ VAGUE = (
     "No algorithm worked! Error messages:", "failed to create cublas handle: x", "Failed to create cuBlas instance",
     "CUBLAS_STATUS_NOT_INITIALIZED", "Unexpected Event status: 1", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_UNKNOWN",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind", "advice"), ISSUES, ids=[text[:40] for text, *_ in ISSUES])
+def test_each_text_of_a_public_issue_has_its_name_and_advice(text: str, kind: str, advice: str) -> None:
+    for found in (known_failures.in_exception(text), known_failures.in_log(text.splitlines())):
+        assert found is not None
+        assert (found.kind.name, advice in found.hint) == (kind, True), found.hint
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -94,7 +146,8 @@ def test_each_text_means_its_kind_of_failure(kind: tuple[str, str]) -> None:
 
 
 def test_each_kind_has_a_text_and_other_texts_have_none() -> None:
-    found = {known_failures.in_exception(text) for texts in TEXTS.values() for text in texts}
+    texts = [*(text for texts in TEXTS.values() for text in texts), *(text for text, *_ in ISSUES)]
+    found = {known_failures.in_exception(text) for text in texts}
     assert {failure.kind for failure in found if failure} == set(FAILURES)
     for text in (
         "an ECC error was corrected", "Xid", "NVRM: loading", "device is busy", "PTX", "libdevice", "a launch failed",
@@ -111,7 +164,7 @@ def test_each_kind_has_a_text_and_other_texts_have_none() -> None:
     [
         (["E1 MemoryError", "CUDA_ERROR_UNKNOWN"], "out_of_memory"),
         (["ncclSystemError", "MemoryError"], "out_of_memory"),
-        (["MemoryError", "ncclSystemError"], "nccl"),
+        (["MemoryError", "ncclSystemError"], "out_of_memory"),
         (["W0000 x.cc:1] libdevice not found", "CUDA_ERROR_UNKNOWN"], "xla"),
         (["W0000 x.cc:1] libdevice not found", "MemoryError"], "out_of_memory"),
         (["W0000 x.cc:1] OOM when allocating", "CUDA_ERROR_UNKNOWN"], "cuda"),

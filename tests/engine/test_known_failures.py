@@ -87,7 +87,7 @@ DEATHS = [
     ((f"W{NOW}local_rendezvous.cc:412] Local rendezvous is aborting with status: INTERNAL: {NO_CONFIGS}",),
      "error", "xla", "XLA of TensorFlow 2.", "compile.xla=false"),
     ((f"W{NOW}tf_gpu_runtime_wrappers.cc:40] 'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_INVALID_PTX'",),
-     "error", "gpu_code", "no code for this GPU", "gputui doctor"),
+     "error", "gpu_code", "no code for this GPU", "TensorFlow 2.21"),
     (("LLVM ERROR: PTX version 8.5 does not support target 'sm_120' (or 'sm_120a'). Minimum required PTX version is "
       "8.7",),
      "error", "xla", "does not support this GPU", "compile.xla=false"),
@@ -144,7 +144,7 @@ def test_harmless_log_lines_name_no_failure() -> None:
 
 def test_memory_that_was_full_explains_more_than_an_error_without_a_reason() -> None:
     vague = (f"E{NOW}gpu_timer.cc:1] {CUDA}CUDA_ERROR_INVALID_HANDLE: invalid resource handle",)
-    assert classify(Evidence(-signal.SIGABRT, vague, 64)).kind == "cuda"
+    assert classify(Evidence(-signal.SIGABRT, vague, 64)).kind == "gpu_code"
     assert classify(Evidence(-signal.SIGABRT, vague, 64, memory_share=0.9)).kind == "out_of_memory"
 
 
@@ -176,7 +176,7 @@ EXCEPTIONS = [
     ("InternalError", "NCCL: unhandled system error (run with NCCL_DEBUG=INFO for details). Set NCCL_DEBUG=WARN for "
      "detail.\n\t [[{{node NcclAllReduce}}]] [Op:__inference_train_function_44874]", "error", "nccl", "--shm-size"),
     ("InternalError", "{{function_node __wrapped__Mul}} 'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'",
-     "error", "cuda", "gputui doctor --deep"),
+     "error", "gpu_code", "TensorFlow 2.21"),
     ("InternalError", f"Graph execution error:\n\nDetected at node StatefulPartitionedCall defined at (most recent "
      f"call last):\n<stack traces unavailable>\n{NO_CONFIGS}\n\t [[{{{{node StatefulPartitionedCall}}}}]]",
      "error", "xla", "nvidia-cudnn-cu12>=9.24"),
@@ -205,7 +205,7 @@ def test_of_an_exception_that_is_but_a_consequence_the_log_has_the_reason(tmp_pa
         _, error = session._failed(raised, "training", 64, tmp_path)
         assert error["message"].startswith("cuDNN 9.1.0 was loaded, and TensorFlow was built with cuDNN 9.3.0")
     log.write_text("\n".join((*TOO_OLD, known_failures.RESUMED)))
-    assert session._failed(fault, "training", 64, tmp_path)[1]["kind"] == "cuda"
+    assert session._failed(fault, "training", 64, tmp_path)[1]["kind"] == "gpu_code"
 
 
 def test_an_exception_has_the_same_name_in_the_trainer_and_in_code_of_the_users_own(tmp_path: Path) -> None:

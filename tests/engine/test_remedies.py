@@ -182,7 +182,7 @@ def test_python_between_the_steps_of_a_gpu_is_shared_by_a_larger_batch_before_se
 
 
 def test_copies_through_the_host_are_tried_only_where_nothing_passes_over_nvlink() -> None:
-    copies = {"strategy.communication": "hierarchical_copy"}
+    copies = {"strategy.communication": "reduction_to_one_device"}
     for nvlink, proposed in ((False, True), (True, False), (None, False)):
         found = diagnose(gpu({"strategy.kind": "mirrored"}, gpus=4, communication=0.3, nvlink=nvlink))
         assert found.verdict == "communication_bound"

@@ -26,7 +26,7 @@ typedef struct {
   int64_t conv_scratch;        /* bytes that the first convolution of a process takes meanwhile, as cuDNN does to choose */
   int64_t lost_after;          /* the device is lost after so many kernels; 0: never */
   int64_t hang_after;          /* nothing ends any more after so many kernels; 0: never */
-  bool xla_fails;              /* XLA cannot compile anything for the device */
+  char xla_fails[1024];        /* if not empty, XLA cannot compile anything for the device, and says this */
   char hold[256];              /* nothing ends while this file exists */
   char nvml[256];              /* beginning of the path of a file that tells the stand-in for NVML what is used */
   char log[256];               /* file that gets a line per kernel */

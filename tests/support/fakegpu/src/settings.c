@@ -44,7 +44,7 @@ static void take(const char* key, const char* value) {
   } else if (!strcmp(key, "hang_after")) {
     settings.hang_after = (int64_t)number;
   } else if (!strcmp(key, "xla_fails")) {
-    settings.xla_fails = number != 0;
+    snprintf(settings.xla_fails, sizeof settings.xla_fails, "%s", strcmp(value, "0") ? value : "");
   } else if (!strcmp(key, "hold")) {
     snprintf(settings.hold, sizeof settings.hold, "%s", value);
   } else if (!strcmp(key, "nvml")) {
