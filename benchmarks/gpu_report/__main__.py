@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from gputui.engine.interpreter import compatibility
 from gputui.engine.job import this_machine
+from gputui.engine.telemetry import chips as telemetry
 
 from . import steps
 from .commands import QUICK, Failed, Lab, Size, Skipped, call
@@ -133,6 +134,14 @@ def report(lab: Lab, rows: Sequence[Row], ended: str = "") -> str:
         f"{platform.python_version()}, driver {box.driver or 'unknown'}, {len(os.sched_getaffinity(0))} CPUs; GPUs: "
         f"{', '.join(chips) or 'unknown to NVML'}.",
     ]
+    kernel, modules = platform.release(), Path("/proc/driver/nvidia/version")
+    where = "in WSL" if telemetry.is_wsl() else "in a container or job" if telemetry.confined() else "on the machine"
+    driver = "open" if modules.exists() and "Open Kernel Module" in modules.read_text() else "closed or unknown"
+    given = sorted(name for name in os.environ if name.startswith(("TF_", "XLA_", "NCCL_", "CUDA_")))
+    parts.append(
+        f"{where[0].upper()}{where[1:]}, kernel {kernel}, {_cpu()}; kernel modules of the driver: {driver}; set in the "
+        f"environment: {', '.join(given) or 'none of TF_, XLA_, NCCL_, CUDA_'}."
+    )
     if os.environ.get(PLUGIN):
         parts.append("TensorFlow has its GPUs from a plug-in, and not from CUDA: the speeds are those of the plug-in.")
     parts += [
@@ -145,6 +154,13 @@ def report(lab: Lab, rows: Sequence[Row], ended: str = "") -> str:
     lacks += [f"- {what}: {why}" for what, why in sorted(lab.missing.items()) if why]
     parts += ["## Not measured here\n\n" + "\n".join(lacks)] if lacks else []
     return anonymous("\n\n".join(parts) + "\n")
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    return "unknown CPU"
 
 
 def _commit() -> str:

@@ -206,10 +206,10 @@ class Lab:
             self._stop_all(self.folder / home, began)
             raise
         lines = tuple(json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
-        if not lines:
+        if not lines and not may_fail:
             raise Failed(last_line(done.errors) or f"exit code {done.code} and no output")
         runs = self.folder / home / "runs"
-        training = Training(lines, runs / str(lines[0].get("run")), done.seconds, done.errors)
+        training = Training(lines, runs / str(lines[0].get("run") if lines else ""), done.seconds, done.errors)
         if done.code != 0 and not may_fail:
             raise Failed(training.end())
         return training

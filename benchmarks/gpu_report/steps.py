@@ -17,6 +17,7 @@ from typing import Any
 
 from gputui.engine.interpreter import compatibility
 from gputui.engine.job import this_machine
+from gputui.engine.telemetry import chips
 
 from . import timeline
 from .commands import GPUTUI, Failed, Lab, Skipped, Training, given
@@ -27,7 +28,8 @@ MB = 1024**2
 NSYS = ("nsys", "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--wait=all", "--export=sqlite",
         "--trace-fork-before-exec=true", "--force-overwrite=true")  # fmt: skip
 OF_THE_GPU = ("name,driver_version,pstate,power.limit,power.default_limit,clocks.max.sm,compute_mode,mig.mode.current,"
-              "ecc.mode.current,pcie.link.gen.current,pcie.link.width.current,temperature.gpu")  # fmt: skip
+              "ecc.mode.current,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,"
+              "memory.total,persistence_mode,temperature.gpu")  # fmt: skip
 # What nvidia-smi tells at a moment, what our reading calls it, and by how much ours is to be divided.
 BESIDE = {"utilization.gpu": ("busy", 0.01), "memory.used": ("memory_used_bytes", MB), "power.draw": ("power_w", 1),
           "clocks.sm": ("sm_clock_mhz", 1), "temperature.gpu": ("temperature_c", 1)}  # fmt: skip
@@ -153,8 +155,9 @@ def results(lab: Lab, runs: Iterable[tuple[str, Training]]) -> str:
 
 def doctor(lab: Lab) -> str:
     findings = lab.answer("doctor", "--deep")["findings"]
-    rows = [[each.get("level"), each.get("what") or each.get("message"), each.get("remedy") or ""] for each in findings]
-    return table(("level", "finding", "remedy"), rows)
+    rows = [[each.get("level"), each.get("about") or "", each.get("what") or each.get("message"),
+             each.get("remedy") or ""] for each in findings]  # fmt: skip
+    return table(("level", "about", "finding", "remedy"), rows)
 
 
 def driver(lab: Lab) -> str:
@@ -163,7 +166,8 @@ def driver(lab: Lab) -> str:
     if asked.code != 0:
         raise Failed(last_line(asked.errors or asked.out))
     head, *rows = ([cell.strip() for cell in line.split(",")] for line in asked.out.splitlines() if line)
-    return f"{table(head, rows)}\n\n{code(lab.call(['nvidia-smi', 'topo', '-m'], 60).out)}"
+    idle = "An idle GPU lowers its PCIe generation (pcie.link.gen.current), as its clocks."
+    return f"{table(head, rows)}\n\n{idle}\n\n{code(lab.call(['nvidia-smi', 'topo', '-m'], 60).out)}"
 
 
 def _needs(program: str) -> None:
@@ -334,12 +338,20 @@ def _without_clock(lab: Lab, settings: Mapping[str, Any]) -> Sequence[float]:
 def precisions(lab: Lab) -> str:
     """Return the results of each precision with and without XLA, on one batch that is prepared once, in turn."""
     on = lab.image_model(**strategies()["single"]) | {"input.one_batch": True}
-    chosen = list(PRECISIONS.items())[: OF_QUICK if lab.quick else None]
+    chosen = [name for name in PRECISIONS if _computes(PRECISIONS[name])][: OF_QUICK if lab.quick else None]
     runs = []
     for change in range(lab.size.rounds):
-        runs += [(f"{name}, {change + 1}", lab.train(on | dict(options), may_fail=True))
-                 for name, options in chosen if not (options["compile.xla"] and _xla_aborts())]  # fmt: skip
+        runs += [(f"{name}, {change + 1}", lab.train(on | dict(PRECISIONS[name]), may_fail=True)) for name in chosen]
     return results(lab, runs)
+
+
+def _computes(options: Mapping[str, Any]) -> bool:
+    """Return True if all GPUs compute in the precision of these options, and XLA does not end the process."""
+    capabilities = [gpu.compute_capability for gpu in this_machine.visible_gpus() if gpu.compute_capability]
+    policy = options.get("precision.policy")
+    formats = all(policy in chips.fast_policies(capability, False) for capability in capabilities if policy)
+    tf32 = not options.get("precision.tf32") or all(chip >= chips.BFLOAT16_CAPABILITY for chip in capabilities)
+    return formats and tf32 and not (options["compile.xla"] and _xla_aborts())
 
 
 def _xla_aborts() -> bool:

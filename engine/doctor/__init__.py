@@ -56,7 +56,11 @@ class Examination:
 
     def _findings(self) -> list[Finding]:
         bus, confined = chips.gpus_on_bus(), chips.confined()
-        software = [*python_packages.nvml_module_findings(), *python_packages.bytecode_findings()]
+        software = [
+            *python_packages.nvml_module_findings(),
+            *python_packages.bytecode_findings(),
+            *python_packages.tensorboard_findings(),
+        ]
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
         there = driver.present(seen, bus, confined)

@@ -98,7 +98,9 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     if fault := gpu_faults.old_driver(seen.driver, seen.cuda):
         yield Finding(fault.level, fault.about, fault.what, fault.remedy)
     elif seen.cuda is None or built is None or seen.cuda >= built:
-        yield Finding("ok", "driver", mine)
+        newer = seen.cuda is not None and built is not None and seen.cuda[0] > built[0]
+        fits = f": TensorFlow's own CUDA {dotted(built or ())} works with it" if newer else ""
+        yield Finding("ok", "driver", f"{mine}{fits}")
     else:
         needs = f"{mine}: TensorFlow was built for CUDA {dotted(built)}"
         yield Finding("note", "driver", f"{needs}; chips for which it has machine code also work with this driver")

@@ -43,7 +43,9 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
+    lanes = [gpu.get("pcie_lanes") for gpu in there]
     context = {
+        "same_lanes": len(lanes) > 1 and len(set(lanes)) == 1,
         "driver": seen.driver,
         "driver_cuda": seen.cuda,
         "cuda_works": cuda_works,
@@ -256,7 +258,10 @@ def _lanes(gpu: Gpu) -> Iterator[Finding]:
     now, most = gpu.get("pcie_lanes") or (0, 0)
     if 0 < now < most:
         message = f"PCIe uses {now} of {most} lanes: copies take {most / now:g} times as long"
-        yield Finding("warning", _name(gpu), message, "reseat the card, or try another slot")
+        if "Laptop" in (gpu.get("name") or "") or gpu.get("same_lanes"):
+            yield Finding("note", _name(gpu), message, "usual for laptops, and boards that divide lanes among cards")
+        else:
+            yield Finding("warning", _name(gpu), message, "reseat the card, or try another slot")
 
 
 def _fabric(gpu: Gpu) -> Iterator[Finding]:

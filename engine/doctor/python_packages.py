@@ -43,6 +43,13 @@ def nvml_module_findings() -> Iterator[Finding]:
         yield Finding("ok", ABOUT, f"{RIGHT} {right}")
 
 
+def tensorboard_findings() -> Iterator[Finding]:
+    """Yield a note if TensorFlow is there without the package tensorboard, which 2.21 no longer brings."""
+    if installed.has_tensorflow() and installed.site("tensorboard") is None:
+        what = "the package tensorboard is not installed: Keras' TensorBoard callback and tf.summary fail"
+        yield Finding("note", "tensorboard", what, installed.install("tensorboard"))
+
+
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)

@@ -98,6 +98,16 @@ ROWS: tuple[Row, ...] = (
         },
     ),
     Row(
+        "Pascal, Volta, Maxwell",
+        "driver 580 or older: later ones do not know these chips",
+        "the driver sees no GPU, or is not loaded",
+        "install driver 580",
+        {
+            "hackaday.com": "https://hackaday.com/2025/12/26/nvidia-drops-pascal-support-on-linux-causing-chaos-on-arch-"
+            "linux/"
+        },
+    ),
+    Row(
         "TensorFlow built with CUDA 12",
         "driver 525.60.13 or later",
         "TensorFlow sees no GPU",

@@ -24,8 +24,9 @@ OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)
 HAS_CUDA = platform.machine() in ("x86_64", "AMD64")
 # NVIDIA's last container with TensorFlow, nvcr.io/nvidia/tensorflow:25.02-tf2-py3, has 2.17.
 WITH_CUDA_ON_ARM = (
-    "no package for ARM has it: build TensorFlow {}.{} to {}.{} with CUDA from its source (NVIDIA's containers end "
-    "with 2.17, which is too old for gputui); device.visible=none trains on the CPU"
+    "no package for ARM on PyPI has it (an unofficial one of 2.20 is at huggingface.co/infineon): build TensorFlow "
+    "{}.{} to {}.{} with CUDA from its source (NVIDIA's containers end with 2.17, which is too old for gputui); "
+    "device.visible=none trains on the CPU"
 ).format(*OLDEST_TENSORFLOW, *NEWEST_TENSORFLOW)
 # What pip is to install. gputui's own extras are not named, as there is no gputui on PyPI.
 TENSORFLOW = "tensorflow{}>={}.{},<{}.{}".format(

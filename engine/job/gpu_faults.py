@@ -91,7 +91,9 @@ def _not_given(reason: str, count: int, confined: bool) -> Fault:
     if confined:
         remedy = "start the container with --gpus all, or ask for GPUs in the job"
     elif reason == NO_GPU:
-        level, remedy = "error", "dmesg | grep -i nvrm shows why"
+        level = "error"
+        remedy = "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
+        remedy += "Pascal and Volta a driver up to 580"
     return Fault(level, "GPU", what, remedy)
 
 

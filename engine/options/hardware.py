@@ -130,7 +130,7 @@ class Device(Group):
         "auto: on a machine with several NUMA nodes, pin the trainer to the CPUs of the node that the training GPUs "
         "are connected to, if it is the same for all and has at least half of the usable CPUs; off: use all CPUs",
         call="nvmlDeviceGetCpuAffinity, os.sched_setaffinity",
-        helps="batches are copied to the GPU from memory of its own node, up to several times faster",
+        helps="batches are copied to the GPU from memory of its own node",
         hurts="the input pipeline has only the CPUs of one node; set off if it needs more",
         gpu_only=True,
         part=THREADS,
@@ -187,7 +187,7 @@ class Precision(Group):
         True,
         "float32 matrix products use TensorFloat-32 on Ampere GPUs and later",
         call="tf.config.experimental.enable_tensor_float_32_execution",
-        helps="float32 models can be several times faster without any other change",
+        helps="matrix products of float32 models use the tensor cores",
         hurts="products keep 10 bits of mantissa instead of 23",
         gpu_only=True,
         other_names="allow_tf32 tensor_float_32 tensorfloat",
@@ -231,7 +231,7 @@ class Compile(Group):
         "cache XLA's compiled programs and autotuning results in gputui's home, for later runs on the same chip; auto: "
         "on a GPU only autotuning results, until a run with true has shown that compiled programs can be loaded",
         call="--tf_xla_persistent_cache_directory, --xla_gpu_per_fusion_autotune_cache_dir",
-        helps="a second run of the same model starts seconds to minutes sooner, and so does each trial of a proof",
+        helps="a second run of the same model starts sooner, and so does each trial of a proof",
         hurts="takes some MB of disk for each model and batch shape; with true a run fails if a compiled program "
         "cannot be written or loaded, and the next one starts without the cache",
         not_exported="the cache of XLA's programs is in gputui's home; the script has none",
@@ -255,7 +255,8 @@ class Strategy(Group):
         "single (no strategy), one_device, mirrored (the same model on several GPUs, on partitions of a GPU, or on "
         "partitions of the CPU as a test), multi_worker (the same on several machines: docs/many-machines.md)",
         call="tf.distribute",
-        helps="mirrored: nearly as many times faster as there are GPUs; multi_worker: more GPUs than one machine has",
+        helps="mirrored: the GPUs share each step, and gputui scaling measures the gain; multi_worker: more GPUs than "
+        "one machine has",
         hurts="each step waits for the slowest replica and for the exchange of gradients; the global batch grows with "
         "the replicas (train.learning_rate_scaling)",
         not_offered={

@@ -54,7 +54,9 @@ def gpus(count: int = 2, **more: Any) -> tuple[dict[str, Any], ...]:
          Finding("warning", "driver", "late", f"gputui doctor --deep waits longer; {QUICKER}")),
         (NvmlAnswers(reason="late", late_seconds=17.0), BUS, False, Finding("warning", "driver", "late", QUICKER)),
         (NvmlAnswers(reason=NO_GPU), BUS, False,
-         Finding("error", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}", "dmesg | grep -i nvrm shows why")),
+         Finding("error", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
+                 "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
+                 "Pascal and Volta a driver up to 580")),
         (NvmlAnswers(reason=NO_GPU), BUS, True,
          Finding("warning", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
                  "start the container with --gpus all, or ask for GPUs in the job")),
@@ -93,6 +95,8 @@ def test_a_driver_without_gpus_has_one_finding(
         ((12, 4), None, BUS,
          [Finding("note", "driver", "NVIDIA driver 555.42, CUDA 12.4: TensorFlow was built for CUDA 12.5; chips for "
                   "which it has machine code also work with this driver")]),
+        ((13, 0), None, BUS,
+         [Finding("ok", "driver", "NVIDIA driver 555.42, CUDA 13.0: TensorFlow's own CUDA 12.5 works with it")]),
         ((11, 8), None, BUS,
          [Finding("error", "driver", "NVIDIA driver 555.42, CUDA 11.8: TensorFlow was built for CUDA 12.5",
                   "update the driver; TensorFlow cannot use the GPUs with this one")]),

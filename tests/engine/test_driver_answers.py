@@ -376,7 +376,10 @@ def test_what_is_said_of_each_error_that_a_training_is_likely_to_meet() -> None:
         62: "the chip's controller has stopped", 63: "a memory row was remapped",
         64: "a memory row could not be remapped", 74: "an NVLink error", 79: "it has fallen off the bus",
         92: "many memory errors were corrected", 94: "a memory error that ended one program",
-        95: "a memory error that ends all programs", 119: "the chip's system processor does not answer",
+        95: "a memory error that ends all programs", 109: "a switch between programs took too long",
+        140: "a memory error that ECC could not correct",
+        154: "what the GPU needs after the error before: a reset, a restart or a drain, which dmesg names",
+        119: "the chip's system processor does not answer",
         120: "the chip's system processor has failed", 145: "an NVLink error", 149: "an NVLink error",
     }  # fmt: skip
     found = [DriverError(0, number) for number in range(200)]

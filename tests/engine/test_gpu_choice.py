@@ -37,7 +37,7 @@ def gpus(count: int, **changes: Any) -> tuple[dict[str, Any], ...]:
     ("seen", "bus", "confined", "findings"),
     [
         (NvmlAnswers(gpus(2), 2, driver="580.10", cuda=(13, 0)), BUS, False,
-         [("ok", "driver", "NVIDIA driver 580.10, CUDA 13.0", "")]),
+         [("ok", "driver", "NVIDIA driver 580.10, CUDA 13.0: TensorFlow's own CUDA 12.5 works with it", "")]),
         (NvmlAnswers(gpus(2), 2, driver="555.42", cuda=(12, 5)), BUS, False,
          [("ok", "driver", "NVIDIA driver 555.42, CUDA 12.5", "")]),
         (NvmlAnswers(gpus(2), 2, driver="550.10", cuda=(12, 4)), BUS, False,
@@ -118,7 +118,8 @@ def test_a_driver_whose_library_alone_is_missing_is_told_with_where_it_is(
         ("none", 9, True, Fault("warning", "GPU", "2 NVIDIA GPU(s) in this machine, but none", "start the container "
          "with --gpus all, or ask for GPUs in the job")),
         (NO_GPU, None, False, Fault("error", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
-         "dmesg | grep -i nvrm shows why")),
+         "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
+     "Pascal and Volta a driver up to 580")),
         (NO_GPU, None, True, Fault("warning", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}", "start the "
          "container with --gpus all, or ask for GPUs in the job")),
     ],

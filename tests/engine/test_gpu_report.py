@@ -12,10 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gputui.engine.interpreter import compatibility
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Gpu
 
 from benchmarks.gpu_report import __main__ as report
 from benchmarks.gpu_report import steps, text, timeline
-from benchmarks.gpu_report.commands import QUICK, Failed, Lab, Skipped, Training, call, given
+from benchmarks.gpu_report.commands import QUICK, Done, Failed, Lab, Skipped, Training, call, given
 from benchmarks.gpu_report.text import ROOT
 from tests.support.front_door import until
 from tests.support.recorded_search import ENDED
@@ -127,6 +130,29 @@ def test_a_figure_that_no_training_has_is_named_with_the_reason() -> None:
     steps.results(lab, [("with MFU", Training((finished | {"summary": {"mfu": 0.4}},), Path(), 1.0))])
     assert "- MFU %" not in report.report(lab, [])
     assert "- SM %: the driver has no performance metrics" in report.report(lab, [])
+
+
+@pytest.mark.parametrize(
+    ("capability", "aborts", "quick", "whole"),
+    [
+        ((7, 5), False, ["float32", "float16", "float16 + XLA"], ["float32", "float16", "float16 + XLA"]),
+        ((6, 1), False, ["float32"], ["float32"]),
+        ((12, 0), True, ["float32", "TF32", "bfloat16"],
+         ["float32", "TF32", "bfloat16", "float16", "bfloat16 + 8 steps together"]),
+        ((9, 0), False, ["float32", "TF32", "bfloat16 + XLA"], list(steps.PRECISIONS)),
+    ],
+)  # fmt: skip
+def test_the_precisions_are_those_of_the_chip_and_a_refused_one_is_a_row(
+    capability: tuple[int, int], aborts: bool, quick: list[str], whole: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(0, "GPU-0", "a GPU", capability, 2**33)
+    monkeypatch.setattr(this_machine, "visible_gpus", lambda: (gpu,))
+    monkeypatch.setattr(compatibility, "xla_aborts", lambda _: aborts)
+    monkeypatch.setattr(Lab, "call", lambda lab, *words, **more: Done(2, "", "gputui: it is refused", 1.0))
+    for is_quick, names in ((True, quick), (False, whole)):
+        shown = steps.precisions(replace(LAB, quick=is_quick, missing={}))
+        rows = [f"| {name}, 1: no result: gputui: it is refused |" for name in names]
+        assert [line[: line.index(" |", 2) + 2] for line in shown.splitlines()[2:]][: len(rows)] == rows
 
 
 def test_a_search_is_shown_with_the_pairs_that_prove_its_gain(monkeypatch: pytest.MonkeyPatch) -> None:

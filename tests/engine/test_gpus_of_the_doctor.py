@@ -60,6 +60,13 @@ def test_gpus_with_the_same_finding_share_a_line(count: int, apart: list[int], n
     assert [finding.about for finding in found(*gpus) if finding.what == OF_A100] == [f"GPU {named}"]
 
 
+def test_fewer_lanes_of_a_laptop_or_of_all_cards_alike_are_no_fault() -> None:
+    half, whole = {"pcie_lanes": (8, 16)}, {"pcie_lanes": (16, 16)}
+    laptop = half | {"name": "NVIDIA GeForce RTX 4070 Laptop GPU"}
+    for gpus, level in (((half, half), "note"), ((laptop,), "note"), ((half, whole), "warning"), ((half,), "warning")):
+        assert [each.level for each in found(*gpus) if "lanes" in each.what] == [level], gpus
+
+
 def test_a_chip_that_is_too_old_is_no_fault_beside_one_that_can_be_used() -> None:
     beside = Finding("note", "GPU 0", f"{NO_CODE}, and uses only the others")
     alone = Finding("error", "GPU 0", NO_CODE, "use an older TensorFlow; device.visible=none trains on the CPU")

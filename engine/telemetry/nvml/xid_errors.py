@@ -34,10 +34,13 @@ XIDS = {
     92: "many memory errors were corrected",
     94: "a memory error that ended one program",
     95: "a memory error that ends all programs",
+    109: "a switch between programs took too long",
     119: "the chip's system processor does not answer",
     120: "the chip's system processor has failed",
+    140: "a memory error that ECC could not correct",
     145: "an NVLink error",
     149: "an NVLink error",
+    154: "what the GPU needs after the error before: a reset, a restart or a drain, which dmesg names",
 }
 OF_PROGRAMS = (13, 31, 32, 43)
 CLEANUP = 45  # follows another error, or the end of a program that was killed
