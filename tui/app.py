@@ -342,9 +342,10 @@ class GputuiApp(BaseApp):
         """Delete the runs and proofs in the trash of earlier processes of gputui, which were killed before they could
         do so.
         """
-        from ..engine.runs import home, runs_folder, trash
+        from ..engine.files.places import proofs_folder, runs_folder
+        from ..engine.runs import trash
 
-        for parent in (runs_folder(), home() / "proofs"):
+        for parent in (runs_folder(), proofs_folder()):
             trash.sweep(parent)
 
     @work

@@ -103,7 +103,9 @@ class Lab:
         """
         done = self.gputui("runs", "--json", before=before)
         check(done.returncode == 0, f"runs: exit code {done.returncode}: {done.stderr}")
-        return {run["id"]: run["state"] for run in map(json.loads, done.stdout.splitlines())}
+        words = {"done": "ok", "failed": "error"}  # those of results
+        states = {run["id"]: run["state"] for run in map(json.loads, done.stdout.splitlines())}
+        return {name: words.get(state, state) for name, state in states.items()}
 
     def state(self, run: Path, before: tuple[str, ...] = ()) -> str:
         return self.states(before).get(run.name, "not listed")

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 from .values import LARGEST, LARGEST_WHOLE, number, whole
 
 Fits = Callable[[Any], bool]
+EXACTLY = "exactly"  # of Annotated[Literal[...], EXACTLY]: a file with another word is damaged
 _SCALARS: Mapping[Any, Fits] = {
     Any: lambda _value: True,
     bool: lambda value: type(value) is bool,
@@ -159,8 +160,12 @@ def fits(hint: Any) -> Fits:
     return lambda value: isinstance(value, list) and all(map(of_item, value))
 
 
-def _declared(hint: Any, *remarks: Fields) -> Fits:
+def _declared(hint: Any, *remarks: Fields | str) -> Fits:
+    if remarks == (EXACTLY,):
+        words = get_args(hint)
+        return lambda value: value in words
     outer, (declared,) = fits(hint), remarks
+    assert isinstance(declared, Fields)
     form = form_of(declared.of) if isinstance(declared.of, type) else Form(declared.of)
     return lambda value: outer(value) and all(name in value for name in declared.needed) and form.holds(value)
 

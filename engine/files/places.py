@@ -61,6 +61,9 @@ def proofs_folder() -> Path:
     return home() / "proofs"
 
 
+QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run or measurement
+
+
 TRIALS = "trials"  # the folder of a proof that holds the run folders of its trials
 
 

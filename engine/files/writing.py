@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import re
+import secrets
 import sys
 import tempfile
 from functools import partial
@@ -121,7 +122,7 @@ def used_bytes(*folders: str | os.PathLike[str]) -> int:
 
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
-_DRAFT = ".{name}.{process}"
+_DRAFT = ".{name}.{process}"  # with random digits: other threads and other hosts may write the same file
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int = 0o666) -> None:
@@ -130,7 +131,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int =
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
     disk. It is not needed for a file that is rewritten every second. `mode` are the permissions, less the umask.
     """
-    draft = path.with_name(_DRAFT.format(name=path.name, process=os.getpid()))
+    draft = path.with_name(_DRAFT.format(name=path.name, process=f"{os.getpid()}{secrets.randbelow(10**9):09}"))
     try:
         with open(draft, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as stream:
             stream.write(text)
@@ -179,7 +180,11 @@ class ExistsError(Exception):
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ExistsError if the path exists. An empty folder is accepted."""
+    """Raise ExistsError if the path exists, or if it is `-`, which means standard output in other commands. An empty
+    folder is accepted.
+    """
+    if str(path) == "-":
+        raise ExistsError("- is not the name of a file here; name one, such as -o output")
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         kind = "folder" if path.is_dir() else "file"
         raise ExistsError(f"{path} exists, and is not overwritten; name another {kind}, or remove it first")

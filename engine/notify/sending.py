@@ -11,8 +11,10 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO
 
 from ..files.values import brief, harmless
@@ -22,7 +24,8 @@ from .notice import Notice
 from .targets import TargetFault, Targets
 
 LIMIT_SECONDS = 10.0
-_PIPE_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 16
+_READ_SECONDS = 1.0
 _LIMIT = f"it took longer than {LIMIT_SECONDS:g} s"
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
@@ -139,28 +142,33 @@ def _run(command: str, notice: Notice, until: float) -> None:
             cwd=notice.folder if os.path.isdir(notice.folder) else "/",
             start_new_session=True,
         )
-    with process.stderr or contextlib.nullcontext() as errors:
-        try:
-            code = process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise _NotSent(f"{_LIMIT}, and was ended") from None
-        if code:
-            how = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
-            raise _NotSent(": ".join((how, *_last_line(errors))))
+    assert process.stderr is not None
+    last: deque[bytes] = deque(maxlen=2)
+    reader = threading.Thread(target=_read, args=(process.stderr, last), name="notice", daemon=True)
+    reader.start()  # a full pipe would block the command
+    try:
+        code = process.wait(max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise _NotSent(f"{_LIMIT}, and was ended") from None
+    if code:
+        reader.join(_READ_SECONDS)  # a child of the command may still write
+        how = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
+        raise _NotSent(": ".join((how, *_last_line(last))))
 
 
-def _last_line(errors: IO[bytes] | None) -> list[str]:
-    """Return a list with the last line that the command has written, without waiting for a child that still writes."""
-    if errors is None:
-        return []
-    os.set_blocking(errors.fileno(), False)
-    with contextlib.suppress(OSError):
-        lines = os.read(errors.fileno(), _PIPE_BYTES).decode("utf-8", "replace").strip().splitlines()
-        return [brief(harmless(line)) for line in lines[-1:]]
-    return []
+def _read(errors: IO[bytes], last: deque[bytes]) -> None:
+    """Read what a command writes, and leave the last blocks in `last`."""
+    with errors:
+        last.extend(iter(lambda: os.read(errors.fileno(), _BLOCK_BYTES), b""))
+
+
+def _last_line(blocks: Iterable[bytes]) -> list[str]:
+    """Return a list with the last line of the blocks; empty if there is none."""
+    lines = b"".join(blocks).decode("utf-8", "replace").strip().splitlines()
+    return [brief(harmless(line)) for line in lines[-1:]]
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ run:
   checkpoint: epoch           # gputui resume continues from the last one
 """
 
+PROGRAM_FILE = "train.py"
 PROGRAM = '''\
 """A Keras training: `gputui --preset preset.yaml` runs build, `python train.py` runs main."""
 
@@ -95,13 +96,16 @@ def write(folder: Path, example: str | None = None) -> list[Path]:
     """Write a preset and a program into the folder, and return their paths.
 
     `example` names a shipped example to write instead: its preset, its program, and further presets for later steps.
-    Raises FileExistsError if one of the files exists; then nothing is written. Raises also other OSErrors.
+    A train.py that exists is left as it is, and only the preset is written. Raises FileExistsError if another of the
+    files exists; then nothing is written. Raises also other OSErrors.
     """
-    contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), "train.py": PROGRAM}
+    contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), PROGRAM_FILE: PROGRAM}
     if example is not None:
         later = sorted(path.name for path in SHIPPED_EXAMPLES.glob(f"{example}-*.yaml"))
         names = (f"{example}.yaml", f"{example.replace('-', '_')}.py", *later)
         contents = {name: (SHIPPED_EXAMPLES / name).read_text(encoding="utf-8") for name in names}
+    elif (folder / PROGRAM_FILE).is_file():
+        del contents[PROGRAM_FILE]
     texts = {folder / name: text for name, text in contents.items()}
     for path in texts:
         if path.exists() or path.is_symlink():

@@ -27,6 +27,7 @@ from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
+from ..options import Options
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
@@ -69,7 +70,7 @@ class Supervisor:
         self.run, self.lock = run, lock
         self.leases = lease.inherited(leased)
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-        self.run_options: dict[str, Any] = self.preset["run"]
+        self.run_options: dict[str, Any] = asdict(Options().run) | self.preset["run"]  # of an older version, too
         self.launched = clock
         self._processes = {"engine": Process.of(os.getpid())}
         self._take(trainer, clock)
@@ -86,7 +87,7 @@ class Supervisor:
         self.memory_answers = 0
         self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
-        self.followers = Followers(run, self.run_options.get("follow") or ())
+        self.followers = Followers(run, self.run_options["follow"] or ())
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
         """Supervise `trainer` from now on instead of the one before. `clock` counts from the start of `trainer`."""
@@ -132,7 +133,7 @@ class Supervisor:
 
     def _attend(self) -> None:
         """Take readings and supervise the present trainer until it has ended and the result is written."""
-        seconds, pcie = self.run_options["sample_seconds"], self.run_options.get("pcie", False)
+        seconds, pcie = self.run_options["sample_seconds"], self.run_options["pcie"]
         network = run_cluster.of_run(self.run) is not None
         sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network)
         sampler.start()
@@ -149,7 +150,7 @@ class Supervisor:
 
         None if it does not continue; if a change was possible in principle, a warning then gives the reason.
         """
-        result, on_oom = self.run.result, self.run_options.get("on_oom", "stop")
+        result, on_oom = self.run.result, self.run_options["on_oom"]
         if result is None or self.held or self.stop_requests or self.asked_because:
             return None
         change: Answer | str | None = None
@@ -213,7 +214,7 @@ class Supervisor:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
         signal.signal(stop_signals.BY_PERSON, self._on_person)
-        if (name := self.run_options.get("stop_signal")) in stop_signals.BY_SCHEDULER:
+        if (name := self.run_options["stop_signal"]) in stop_signals.BY_SCHEDULER:
             signal.signal(stop_signals.BY_SCHEDULER[name], self._on_stop_signal)
         stop_signals.let_through()
 
@@ -360,7 +361,7 @@ class Supervisor:
             if self.held:
                 self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
-        with installed.of(self.run_options.get("python") or sys.executable):
+        with installed.of(self.run_options["python"] or sys.executable):
             end = ending.classify(self._evidence(sampler))
         if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
@@ -385,7 +386,7 @@ class Supervisor:
             lost_gpus=self.lost_gpus,
             driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, self._gpus),
             held_pid=self.trainer.pid if self.held else None,
-            on_oom=self.run_options.get("on_oom", "stop"),
+            on_oom=self.run_options["on_oom"],
             own=self.preset["workload"].get("entry") is not None,
         )
 

@@ -21,7 +21,7 @@ from typing import Any
 from .. import runs
 from ..files import places
 from ..files.declared_types import completed
-from ..files.places import TRIALS
+from ..files.places import QUEUE, TRIALS
 from ..files.places import proofs_folder as proofs_folder
 from ..files.reading import read_object
 from ..files.values import moment
@@ -35,7 +35,7 @@ from ..process.launch import leased
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
-from ..runs.run import PROOF, QUEUE, STARTING_SECONDS, WAITING
+from ..runs.run import PROOF, STARTING_SECONDS, WAITING
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK

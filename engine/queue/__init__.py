@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import os
 
-from ..files.places import home
-
-FOLDER = "queue"  # in the home folder, as runs/run.py has it
+from ..files.places import QUEUE, home
 
 
 def any_entry() -> bool:
@@ -26,6 +24,6 @@ def any_entry() -> bool:
     it.
     """
     try:
-        return any(name.endswith(".json") and not name.startswith(".") for name in os.listdir(home() / FOLDER))
+        return any(name.endswith(".json") and not name.startswith(".") for name in os.listdir(home() / QUEUE))
     except OSError:
         return False

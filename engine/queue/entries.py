@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..files import places as places
-from ..files.declared_types import completed
-from ..files.places import home, runs_folder
+from ..files.declared_types import EXACTLY, completed
+from ..files.places import QUEUE, home, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, text, whole
 from ..files.writing import write_atomically
@@ -29,7 +29,6 @@ from ..options import gpu_choice
 from ..runs import Run, RunError, titles
 from ..system import locks, stop_signals
 from ..system.locks import Lock
-from . import FOLDER
 from .jobs import Job, job_of
 
 State = Literal["waiting", "held", "starting", "running"]
@@ -64,7 +63,7 @@ class Entry:
 
     run: str
     place: float
-    state: str = "waiting"
+    state: Annotated[State, EXACTLY] = "waiting"
     kind: str = "run"
     what: str = ""
     queued_at: float = 0.0
@@ -120,7 +119,7 @@ def name_of(id_: str) -> str:
 
 
 def queue_folder() -> Path:
-    return home() / FOLDER
+    return home() / QUEUE
 
 
 def file_of(name: str) -> Path:
@@ -186,7 +185,7 @@ def read(name: str) -> Entry | None:
     """Return the entry of the run or measurement `name`; None if there is none or if its file is damaged."""
     content = read_object(file_of(name)).value
     values = completed(Entry, {**content, "run": name})
-    if values is None or values["state"] not in ("waiting", "held", "starting", "running"):
+    if values is None:
         return None
     return Entry(**{field.name: values[field.name] for field in fields(Entry)})
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..files.places import proofs_folder, runs_folder
+from ..files.places import QUEUE, proofs_folder, runs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, number, text
 from ..files.writing import write_atomically
@@ -127,7 +127,7 @@ class ProofJob(Job):
         return bool(locks.held(self.path / PROOF_LOCK))
 
     def state(self) -> str:
-        state, entry = self._state(), read_object(self.path.parent.parent / "queue" / f"{self.path.name}.json").value
+        state, entry = self._state(), read_object(self.path.parent.parent / QUEUE / f"{self.path.name}.json").value
         if self.is_alive():
             return "running"
         is_waiting = entry.get("kind") == PROOF and entry.get("state") != "running"

@@ -124,12 +124,12 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
     The event is None if the line is not a valid event. The rest after the last newline is left out.
     """
     lines = block.split(b"\n")[:-1]
-    if not block.isascii() or b"\\" in block or b"\x7f" in block:
-        for line in lines:
-            yield parse_line(line.decode("utf-8", "replace")), line
-        return
+    harmless_block = _is_harmless(block)
     quick, types, read = _quick(), kinds(), _json_reader(len(block))
     for line in lines:
+        if not (harmless_block or _is_harmless(line)):
+            yield parse_line(line.decode("utf-8", "replace")), line
+            continue
         try:
             content = read(line)
             name = content["type"]
@@ -141,6 +141,13 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
         except (*_NOT_A_LINE, KeyError, TypeError):
             pass
         yield parse_line(line.decode("ascii")), line
+
+
+def _is_harmless(text: bytes) -> bool:
+    """Return True if the values in JSON text need no change for a terminal: JSON writes control characters with a
+    backslash.
+    """
+    return text.isascii() and b"\\" not in text and b"\x7f" not in text
 
 
 def _json_reader(size_bytes: int) -> Reader:

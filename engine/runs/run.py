@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from ..files import run_numbers
 from ..files.declared_types import Form, form_of
+from ..files.places import QUEUE
 from ..files.reading import Object, open_regular, read_object
 from ..files.values import number
 from ..system import locks
@@ -31,7 +32,6 @@ STARTING_SECONDS = 15.0  # a new run or proof counts as starting for so long if 
 LAST_BYTES = 16384
 _OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed
-QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run
 GoingOn = Literal["running", "starting", "stopping"]
 PROOF = "proof"  # the kind of an entry of the queue that is a measurement; its folder is no run
 WAITING: Literal["waiting"] = "waiting"  # in the queue

@@ -109,6 +109,10 @@ REFUSED = {
         "--cluster and --worker need no screen: gputui --preset quickstart --cluster ...",
     "quickstart --worker 0": "--cluster and --worker need no screen: gputui --preset quickstart --cluster ...",
     # runs and the queue
+    "history r1 --csv --jsonl": "--csv and --jsonl do not go together",
+    "compare r1 r2 --json --csv": "--json and --csv do not go together",
+    "queue service --install --remove": "--install and --remove do not go together",
+    "proof latest --json --markdown": "--json and --markdown do not go together",
     "runs --json rm": "the filters of the list do not go with 'rm'",
     "runs --tag a rm": "the filters of the list do not go with 'rm'",
     "runs --state done rm": "the filters of the list do not go with 'rm'",
@@ -316,7 +320,7 @@ def test_a_python_that_is_asked_what_it_has_is_named(capsys: pytest.CaptureFixtu
 STARTED = {  # the functions that carry out the commands, by their module
     "train": ("run_preset", "resume_run"),
     "queue": ("add_preset", "add_resumed", "show_queue", "change", "pause_or_start", "service"),
-    "runs": ("show_runs", "remove_runs", "stop_run", "note", "tag"),
+    "runs": ("show_runs", "remove_runs", "stop_runs", "note", "tag"),
     "logs": ("show_log",),
     "compare": ("show_comparison", "pin_baseline", "unpin_baseline"),
     "history": ("show_history",),
@@ -353,7 +357,7 @@ runs rm r1 r2
 runs rm --latest --yes
 logs
 logs r1 -f -n 0
-stop r1
+stop r1 r2
 queue
 queue --json
 queue top r1 r2

@@ -118,6 +118,7 @@ def test_each_failure_is_one_line_without_the_address_and_in_time(
     assert sent(command=f"echo first >&2; echo why >&2; exit 3 # {SECRET}") == [
         f"{by}command: it ended with code 3: why"
     ]
+    assert sent(command="yes | head -c 200000 >&2") == [], "more than a pipe holds"
     assert sent(command="kill -9 $$") == [f"{by}command: signal 9 ended it"]
     child = tmp_path / "child"
     lines = sent(server.address("hangs"), f"(sleep 3; touch {child}) & wait")

@@ -57,6 +57,14 @@ def test_presets_are_listed_with_their_owner_and_what_is_wrong_with_them(here: P
     shipped = {path.stem for path in presets.SHIPPED.glob("*.yaml")}
     assert set(named) == {*shipped, "mine", "broken", "./near.yaml"}
     assert printed(capsys, "presets", "list") == (code, out, err)
+    listed = {row["name"]: row for row in map(json.loads, printed(capsys, "presets", "list", "--json")[1].splitlines())}
+    assert set(listed) == set(named)
+    assert (listed["mine"]["owner"], listed["quickstart"]["owner"], listed["mine"]["error"]) == (
+        "yours",
+        "gputui",
+        None,
+    )
+    assert listed["broken"]["error"] in listed["broken"]["description"]
 
 
 def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Path, capsys: Printed) -> None:
@@ -100,6 +108,10 @@ def test_first_files_are_written_once_and_what_comes_next_is_said(here: Path, ca
     exists = "{} exists, and is not overwritten; name another folder: gputui init DIR\n"
     assert printed(capsys, "init") == (2, "", exists.format("preset.yaml"))
     assert printed(capsys, "init", "train.py") == (2, "", exists.format("train.py"))
+    (here / "preset.yaml").unlink()
+    (here / "train.py").write_text("print('mine')\n")
+    assert "def build(context):" in printed(capsys, "init")[1]
+    assert ((here / "preset.yaml").exists(), (here / "train.py").read_text()) == (True, "print('mine')\n")
     (here / "preset.yaml").unlink()
     (here / "train.py").unlink()
     (here / "train.py").symlink_to("nowhere.py")

@@ -115,7 +115,7 @@ def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
     assert result["peak_address_space_bytes"] is None, "it is not limited"
     listed = json.loads(ran("runs", "--json")[1])
     assert listed["id"] == run.id
-    assert listed["state"] == "ok"
+    assert listed["state"] == "done"
 
 
 @pytest.mark.usefixtures("forked_trainers")

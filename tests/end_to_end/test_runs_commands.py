@@ -128,6 +128,7 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert said(capsys, "note", "vit")[0] == "after the fix\n"
     cases = {
         ("--tag", "best"): ["vit", "cnn"], ("--tag", "best", "--tag", "paper"): ["vit"], ("--state", "done"): ["cnn"],
+        ("--state", "ok"): ["cnn"],
         ("--state", "running", "--state", "stopped"): ["mlp", "vit"], ("--last", "2"): ["mlp", "vit"],
         ("--tag", "best", "--last", "1"): ["vit"], ("--tag", "none"): [], ("--tag", "#best"): ["vit", "cnn"],
     }  # fmt: skip
@@ -154,7 +155,10 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert "cannot be a tag" in said(capsys, "tag", "vit", "a,b", code=WRONG)[1]
     assert "'a,b' and 'd e' cannot be tags" in said(capsys, "tag", "vit", "c", "a,b", "d e", code=WRONG)[1]
     assert "has no tag nosuch;" in said(capsys, "tag", "vit", "-d", "best", "nosuch", code=WRONG)[1]
-    assert "cnn is not running (it is done)" in said(capsys, "stop", "cnn", code=WRONG)[1]
+    assert json.loads(said(capsys, "runs", "--json", "--state", "done")[0])["state"] == "done", "as in the filter"
+    assert said(capsys, "stop", "cnn", "vit", code=WRONG)[1].splitlines() == [
+        f"{run.name} is not running (it is {state})" for run, state in ((three[0], "done"), (three[1], "stopped"))
+    ]
     assert f"{three[0].id}); give more of the id" in said(capsys, "note", three[0].id[:4], code=WRONG)[1]
     assert said(capsys, "runs", "--tag", "none") == ("No run matches; gputui runs without filters lists all.\n", "")
     assert "'a,b' cannot be a tag: " in said(capsys, "runs", "--tag", "a,b", code=WRONG)[1]

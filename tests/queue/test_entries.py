@@ -76,8 +76,9 @@ def test_entries_come_by_place_then_by_time_then_by_name_whatever_their_files_ar
 
 
 def test_an_entry_that_leaves_while_the_queue_is_read_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    write(Entry("a", 1.0), Entry("c", 2.0, state="new word"))
+    write(Entry("a", 1.0))
     entries.file_of("b").write_text("{")
+    entries.file_of("c").write_text('{"place": 2.0, "state": "new word"}')
     listed = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "gone.json", ".hidden.json", "queue.lock"])
     found = entries.listing()

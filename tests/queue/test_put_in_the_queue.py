@@ -187,7 +187,7 @@ def test_a_job_has_begun_if_it_holds_its_lock_or_has_written_a_file_since_its_st
     ("state", "left"),
     [("waiting", "waiting"), ("held", "waiting"), ("starting", "starting"), ("running", ""), (None, "")],
 )
-def test_what_waits_in_the_queue_has_not_ended(state: str | None, left: str) -> None:
+def test_what_waits_in_the_queue_has_not_ended(state: entries.State | None, left: str) -> None:
     run = waiting()
     os.utime(run.file("preset.yaml"), (5.0, 5.0))
     if state:

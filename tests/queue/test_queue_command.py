@@ -210,7 +210,7 @@ def test_a_pause_and_its_end(four: list[Run], said: Said) -> None:
     empty = "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
     assert said("queue", "pause") == paused
     assert said("queue") == paused + empty
-    assert said("queue", "start") == empty
+    assert said("queue", "start") == "The pause has ended. " + empty
     assert said("queue") == empty
     assert said("queue", "--json") == ""
 

@@ -149,7 +149,7 @@ def test_the_finalists_are_chosen_again_after_a_trial_has_ended() -> None:
 # ---- trainings in the queue ---------------------------------------------------------------------------
 
 
-def queued(state: str, **more: Any) -> Look:
+def queued(state: entries.State, **more: Any) -> Look:
     """The look at a trial whose run is in the queue in this state."""
     run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
     entry = entries.add(run)

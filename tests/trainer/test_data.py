@@ -276,7 +276,7 @@ def test_an_unreadable_first_image_of_a_class_is_refused_by_name(content: bytes,
     (tmp_path / "cat" / "0.png").write_bytes(content)
     told = fault(place)
     assert told.startswith(f"{tmp_path}/cat/0.png cannot be read as an image: ")
-    assert told.endswith("; repair or remove it")
+    assert told.endswith("; repair or remove it; gputui prepare leaves such files out")
 
 
 # ---- test parts -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 from ...engine.files.values import LONGEST_LINE, brief, harmless
 
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
+STDOUT = "-"  # as the name of an output file
 NOT_WRITTEN = 74  # EX_IOERR of sysexits.h: an error of input or output
 TO_BE_RESUMED = 75  # EX_TEMPFAIL of sysexits.h: to be tried again
 _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}

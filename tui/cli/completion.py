@@ -91,12 +91,12 @@ def ended_run(context: click.Context, parameter: click.Parameter, incomplete: st
 
 def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of queued runs, without those that are already on the command line."""
-    from ...engine.files.places import home
+    from ...engine.files.places import QUEUE, home
 
     named = context.params.get("names") or ()
     names: list[str] = []
     with contextlib.suppress(OSError):
-        files = sorted(name for name in os.listdir(home() / "queue") if name.endswith(".json") and name[0] != ".")
+        files = sorted(name for name in os.listdir(home() / QUEUE) if name.endswith(".json") and name[0] != ".")
         names = [name[:-5] for name in files]
     return [item for item in _fitting(names, incomplete) if item.value not in named]
 
@@ -112,9 +112,9 @@ def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`latest` and the ids of proofs, the newest first."""
-    from ...engine.files.places import home
+    from ...engine.files.places import proofs_folder
 
-    return _fitting(["latest", *_folders(home() / "proofs")], incomplete)
+    return _fitting(["latest", *_folders(proofs_folder())], incomplete)
 
 
 def _folders(parent: os.PathLike[str]) -> list[str]:

@@ -50,7 +50,7 @@ def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per GPU and line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per GPU and line; [] if there is none.")
 def gpus(as_json: bool) -> None:
     """Show which GPUs are free, and who uses the others.
 

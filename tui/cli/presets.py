@@ -25,11 +25,12 @@ def presets(context: click.Context) -> None:
 
 
 @presets.command("list")
-def presets_list() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def presets_list(as_json: bool) -> None:
     """List the presets that ship with gputui, and your own."""
     from ..commands import presets as presets_command
 
-    presets_command.list_presets()
+    presets_command.list_presets(as_json)
 
 
 @presets.command("show")
@@ -73,7 +74,7 @@ def presets_schema() -> None:
     "-o",
     "--output",
     metavar="FILE|FOLDER/",
-    help="Write to FILE instead of stdout; with a name that ends in /, a folder that runs on another machine.",
+    help="Write to FILE instead of stdout (-); with a name that ends in /, a folder that runs on another machine.",
 )
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """Write a preset as a plain TensorFlow script.
@@ -101,7 +102,8 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
 def init(folder: str, example: str | None) -> None:
     """Write a preset.yaml and a small train.py to start from.
 
-    They are written into DIR or the current folder. A file that exists is not overwritten.
+    They are written into DIR or the current folder. If that has a train.py, only the preset is written. A file that
+    exists is not overwritten.
     """
     from ..commands import presets as presets_command
 

@@ -6,16 +6,33 @@ Deferred imports: a command pays only for what it uses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from ...engine.follow_targets import FOLLOW_TARGETS
+from ...engine.runs.run import STATE_LABELS
 from ..base.errors import Refused
 from ..show import show
 from . import completion
-from .shared_options import JSON_OR_DETACH, cluster_options, join_cluster, new_code_option, queue_options, wait_option
+from .shared_options import (
+    JSON_OR_DETACH,
+    cluster_options,
+    join_cluster,
+    new_code_option,
+    one_of,
+    queue_options,
+    wait_option,
+)
 
 STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
+
+
+class State(click.Choice[str]):
+    """A state of a run. The words of its result, `ok` and `error`, are understood as well."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(STATE_LABELS.get(value, value), param, ctx)
 
 
 @click.group(invoke_without_command=True)
@@ -31,7 +48,7 @@ STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "fail
 @click.option(
     "--state",
     "states",
-    type=click.Choice(STATES),
+    type=State(STATES),
     multiple=True,
     help="Only runs in this state; given several times, in any of them.",
 )
@@ -129,16 +146,17 @@ def _speed(text: str | None) -> float | None:
 
 
 @click.command()
-@click.argument("run", shell_complete=completion.run)
-def stop(run: str) -> None:
-    """Stop a run gracefully.
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.run)
+@click.pass_context
+def stop(context: click.Context, names: Sequence[str]) -> None:
+    """Stop runs gracefully.
 
-    It finishes its step and writes its result. A second stop ends it at once.
+    They finish their step and write their result. A second stop ends them at once.
     """
 
     from ..commands import runs as runs_command
 
-    runs_command.stop_run(run)
+    context.exit(runs_command.stop_runs(names))
 
 
 @click.command()
@@ -223,13 +241,12 @@ def _pause_queue(verb: str) -> None:
 
 
 @queue.command("service")
-@click.option("--install", "verb", flag_value="install", help="Write the unit, and enable it.")
-@click.option("--remove", "verb", flag_value="remove", help="Disable the unit, and remove it.")
-def queue_service(verb: str | None) -> None:
+@one_of("show", install="Write the unit, and enable it.", remove="Disable the unit, and remove it.")
+def queue_service(form: str) -> None:
     """Show the systemd user unit that starts the queue after a restart of the machine."""
     from ..commands import queue as queue_command
 
-    queue_command.service(verb or "show")
+    queue_command.service(form)
 
 
 for word in _OF_QUEUED:
@@ -240,14 +257,17 @@ for word in _OF_QUEUE:
 
 @click.command("history")
 @click.argument("run", default="latest", shell_complete=completion.run)
-@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each progress report (the default).")
-@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
-@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard.")
+@one_of(
+    "csv",
+    csv="One row for each progress report (the default).",
+    jsonl="The run's events, one JSON object per line.",
+    tensorboard="A folder for TensorBoard.",
+)
 @click.option(
     "-o",
     "--output",
     metavar="PATH",
-    help="The file (default: stdout); with --tensorboard the folder (default: ./RUN, named after the run's id).",
+    help="The file (default, and -: stdout); with --tensorboard the folder (default: ./RUN, named after the run's id).",
 )
 def history(run: str, form: str, output: str | None) -> None:
     """Export the figures of a run over time.
@@ -282,9 +302,7 @@ def follow(context: click.Context, run: str, targets: Sequence[str], detach: boo
 @click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
 @click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
 @click.option("--unpin", is_flag=True, help="Remove the pinned baseline.")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
-@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
+@one_of(json="Print one JSON object.", markdown="Print a Markdown table.", csv="Print comma-separated values.")
 def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
     """Show what differs between runs: options and figures.
 

@@ -5,6 +5,7 @@ Deferred imports: the help and completion need neither presets nor clusters.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,26 @@ def queue_options(command: Command) -> Command:
         help="With --queue: not before this run or measurement has ended.",
     )
     return queued(after(command))
+
+
+def one_of(default: str | None = None, **forms: str) -> Callable[[Command], Command]:
+    """Declare a flag for each of the `forms`, with its help. The command gets the one that is given as `form`, else
+    `default`. Two of them raise Refused.
+    """
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def chosen(*arguments: Any, **options: Any) -> Any:
+            names = [name for name in forms if options.pop(name)]
+            if len(names) > 1:
+                raise Refused(f"--{names[0]} and --{names[1]} do not go together")
+            return command(*arguments, form=next(iter(names), default), **options)
+
+        for name, text in reversed(forms.items()):
+            click.option(f"--{name}", is_flag=True, help=text)(chosen)
+        return chosen
+
+    return declare
 
 
 def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:

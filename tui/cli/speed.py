@@ -23,6 +23,7 @@ from .shared_options import (
     SECONDS,
     WAIT_HELP,
     given,
+    one_of,
     preset_option,
     queue_options,
     search_limits,
@@ -277,8 +278,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     help="Continue a sweep that was stopped or killed (default: the latest); with --minutes also one that has ended.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Save the preset with the best settings to FILE.")
-@click.option("--json", "form", flag_value="json", help="Print the sweep as one JSON object, at the end.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
+@one_of(json="Print the sweep as one JSON object, at the end.", markdown="Print a report in Markdown, at the end.")
 @click.option("--anyway", is_flag=True, help="Do not wait for trainings outside of the queue that use the CPU.")
 @queue_options
 @click.pass_context
@@ -348,8 +348,9 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     help="Continue a measurement that was stopped or killed (default: the latest).",
 )
 @click.option("-o", "--output", metavar="FILE", help="With --copies: save the preset with the number that pays.")
-@click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
+@one_of(
+    json="Print the measurement as one JSON object, at the end.", markdown="Print a report in Markdown, at the end."
+)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @queue_options
@@ -373,8 +374,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
 
 @click.command("proof")
 @click.argument("names", metavar="[PROOF | rm PROOF...]", nargs=-1, shell_complete=completion.proof)
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown.")
+@one_of(json="Print one JSON object.", markdown="Print a report in Markdown.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
 @click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
 @click.option("--yes", is_flag=True, help="With rm: delete without asking.")

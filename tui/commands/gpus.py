@@ -39,9 +39,13 @@ def show_gpus(as_json: bool) -> None:
     try:
         gpus = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
+        if as_json:
+            print("[]")
         raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
     following = _following(gpus)
     if as_json:
+        if not gpus:
+            print("[]")
         for gpu in gpus:
             print(to_json(_as_json(gpu) | {"next": following.get(gpu.uuid)}))
         return

@@ -15,16 +15,18 @@ from ...engine.runs import Run, event_reading, history
 from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
 from ...engine.runs.run import WAITING
-from ..base.errors import Refused, clean, complain
+from ..base.errors import STDOUT, Refused, clean, complain
 
 
 def show_history(name: str, form: str, output: str | None) -> None:
     """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard.
 
-    `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None, csv and
-    jsonl are printed, and the folder has the id of the run as its name.
+    `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None or `-`,
+    csv and jsonl are printed; without it the folder has the id of the run as its name.
     """
     run = run_folders.find(name)
+    if output == STDOUT and form != "tensorboard":
+        output = None
     if output is not None:
         refuse_existing(Path(output))
     if form == "tensorboard":

@@ -111,7 +111,7 @@ def _show_one(info: OptionInfo) -> None:
     ]
     out = console()
     out.print(Text(info.key, style="bold"))
-    width = min(TEXT_WIDTH, out.width) if out.is_terminal else 10_000
+    width = min(TEXT_WIDTH, out.width) if out.is_terminal else TEXT_WIDTH
     print(*textwrap.wrap(about.help, width), sep="\n")
     for name, text in rows:
         lines = textwrap.wrap(text, width - NAME_WIDTH, break_on_hyphens=False)

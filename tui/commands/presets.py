@@ -15,27 +15,50 @@ from rich.text import Text
 
 from ...engine import checks, entry
 from ...engine import presets as preset_files
+from ...engine.files.values import to_json
 from ...engine.files.writing import write_new
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.presets import Preset, PresetError, saving, starter_files
-from ..base.errors import DONE, WRONG, Refused, clean, complain
+from ..base.errors import DONE, STDOUT, WRONG, Refused, clean, complain
 from ..printing.plain_tables import show_table
 from .train import place
 
+BESIDE_A_PROGRAM = """
+train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:
 
-def list_presets() -> None:
-    """Print name, owner and description of every preset that has a name, and of the presets in the current folder."""
+    def build(context):
+        return {"model": model, "train": (x, y), "validation": (x_val, y_val), "loss": "mse", "metrics": []}
+
+in place of model.compile and model.fit, and keep what else runs at once below if __name__ == "__main__". Then:
+
+    gputui --preset preset.yaml --dry-run    check it
+    gputui --preset preset.yaml              train it
+
+gputui guide says what build may return"""
+
+
+def list_presets(as_json: bool = False) -> None:
+    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as
+    a table, or as one JSON object per line.
+    """
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
         own = "" if path.parent == preset_files.SHIPPED else "in this folder" if name in here else "yours"
+        error = None
         try:
             text = preset_files.resolve(str(path)).description
         except PresetError as fault:
-            text = f"cannot be used: {fault.problems[0]}"
+            error = fault.problems[0]
+            text = f"cannot be used: {error}"
+        if as_json:
+            owner = own or "gputui"
+            print(to_json({"name": name, "owner": owner, "path": str(path), "description": text, "error": error}))
+            continue
         table.add_row(Text(clean(name)), own, Text(" ".join(clean(text).split())))
-    show_table(table)
+    if not as_json:
+        show_table(table)
 
 
 def show_preset(name: str) -> None:
@@ -49,12 +72,14 @@ def show_schema() -> None:
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
-    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if it is None.
+    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if that is None
+    or `-`.
 
     `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists.
     """
     from ...engine.export import script as script_part  # only this command needs it
 
+    output = None if output == STDOUT else output
     preset = preset_files.resolve(name, settings)
     workload = preset.options.workload
     if workload.entry is not None:
@@ -135,6 +160,9 @@ def begin(folder: str, example: str | None = None) -> None:
         raise Refused(f"{there} exists, and is not overwritten; name another folder: gputui init DIR") from None
     for path in written:
         print(f"wrote {path}")
+    if len(written) == 1:
+        print(BESIDE_A_PROGRAM)
+        return
     preset, program = (path.name for path in written[:2])
     steps = [(f"gputui --preset {preset}", "train it as it is")]
     steps += [(f"gputui --preset {path.name}", "then this") for path in written[2:]]

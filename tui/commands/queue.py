@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
+GOES_ON = "The pause has ended. "
 SLURM_STARTS = "the queue is not paused: Slurm starts its runs, as queue.yaml says"
 HEADS = ("place", "run", "state", "needs", "when", "why")
 APART, INDENT = "  ", " " * 7
@@ -319,5 +320,6 @@ def pause_or_start(verb: str) -> None:
         entry_changes.pause()
         print(PAUSED)
     else:
+        was_paused = entries.is_paused()
         entry_changes.resume_queue()
-        print("The queue starts runs." if entries.all_entries() else EMPTY)
+        print("The queue starts runs." if entries.all_entries() else f"{GOES_ON if was_paused else ''}{EMPTY}")

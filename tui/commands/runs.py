@@ -10,7 +10,7 @@ import click
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import used_bytes
-from ...engine.runs import Run, run_cluster, titles, trash
+from ...engine.runs import Run, RunError, run_cluster, titles, trash
 from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
@@ -101,7 +101,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
     return {
         "id": entry.run.id,
         "name": entry.run.name,
-        "state": entry.state,
+        "state": STATE_LABELS.get(entry.state, entry.state),
         "host": entry.host or None,
         "path": str(entry.run.path),
         "title": entry.title.whole,
@@ -126,7 +126,21 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
-def stop_run(name: str) -> None:
+def stop_runs(names: Sequence[str]) -> int:
+    """Ask runs to stop, one after the other. Return WRONG if one of them was refused, whose reason is printed, else
+    DONE.
+    """
+    code = DONE
+    for name in dict.fromkeys(names):
+        try:
+            _stop(name)
+        except RunError as fault:
+            complain(fault)
+            code = WRONG
+    return code
+
+
+def _stop(name: str) -> None:
     """Ask a run to stop, and print its state at most 2 s later, even if the run has not ended yet.
 
     A run that waits in the queue is taken out of it. If the queue is starting the run, this waits for the start first,

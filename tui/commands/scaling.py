@@ -12,7 +12,8 @@ from . import proof as proof_command
 
 MOST_REPLICAS, MOST_COPIES = 1024, 16
 ENDED = ("done", "running", "waiting")
-RESUMING = {"resume", "form", "wait", "anyway", "queue", "after"}  # options that are allowed together with --resume
+# Options that are allowed together with --resume.
+RESUMING = {"resume", "json", "markdown", "wait", "anyway", "queue", "after"}
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:

@@ -14,7 +14,8 @@ from . import proof as proof_command
 
 GRID = SAMPLERS[0]
 ENDED = ("done", "running", "waiting")
-RESUMING = {"resume", "minutes", "form", "output", "queue", "after"}  # options that are allowed together with --resume
+# Options that are allowed together with --resume.
+RESUMING = {"resume", "minutes", "json", "markdown", "output", "queue", "after"}
 
 
 def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:

@@ -33,7 +33,7 @@ from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
 from ...engine.runs import Follower, Run, RunError, code_files, titles
-from ...engine.runs.events import Event, fields_of
+from ...engine.runs.events import Event, Finished, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.run import WAITING
 from ...engine.system import stop_signals
@@ -46,6 +46,7 @@ from ..base.errors import (
     Refused,
     complain,
     discard_output,
+    error_text,
     exit_code,
     report,
 )
@@ -213,6 +214,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
 
     process = _when_free(preset.options, wait, presses, again)
     if detach:
+        complain(f"{titles.with_name(run)} is resumed; gputui watch {run.name} shows it")
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)
 
@@ -407,6 +409,8 @@ class JsonView:
 
     def show(self, event: Event) -> None:
         print(to_json(fields_of(event), short=True), flush=True)
+        if isinstance(event, Finished) and (error := event.summary.get("error")):
+            complain(error_text(error))
 
     def stopping(self, more: str) -> None:
         complain(f"stopping after this step{more}")

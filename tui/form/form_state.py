@@ -303,7 +303,7 @@ def _record_of(path: Path) -> tuple[str, str]:
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
         return folder.name, "from a run"
-    if path.name == "improved.yaml" and folder.parent == (places.home() / "proofs").resolve():
+    if path.name == "improved.yaml" and folder.parent == places.proofs_folder().resolve():
         return folder.name, "as a proof improved it"
     return "", ""
 

@@ -15,7 +15,7 @@ from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.runs import Run, checkpoint_files, events, titles
 from ...engine.runs.events import Event, fields_of
 from ...engine.units import NONE, amount, counted, seconds
-from ..base.errors import clean, error_text
+from ..base.errors import clean, complain, error_text
 from ..reading.run.epoch_mean import of_result
 from ..wording import best_epoch
 from ..wording import run as wording
@@ -126,7 +126,7 @@ class LineView:
         summary = event.summary
         error = summary.get("error")
         if error:
-            self.line(error_text(error))
+            complain(error_text(error))
         self._say_workers()
         self.out.print(summary_table(summary, self._devices))
         for sentence in best_epoch.sentences(summary):
@@ -135,7 +135,8 @@ class LineView:
             self.line(clean(summary["learning"]))
         early = is_early(event.outcome, self._step, self._steps) and not best_epoch.stopped_early(summary)
         at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
-        self.line(f"{ENDED.get(event.outcome, event.outcome)}{at}; everything is in {self.run.path}")
+        why = f": {str(error.get('message')).splitlines()[0]}" if error else ""
+        self.line(f"{ENDED.get(event.outcome, event.outcome)}{why}{at}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.name} continues from the last checkpoint")

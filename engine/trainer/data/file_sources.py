@@ -141,7 +141,10 @@ def _readable(paths: Iterable[str]) -> None:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
         except tf.errors.OpError as fault:
-            raise DataError(f"{path} cannot be read as an image: {reason(fault)}", "repair or remove it") from None
+            raise DataError(
+                f"{path} cannot be read as an image: {reason(fault)}",
+                "repair or remove it; gputui prepare leaves such files out",
+            ) from None
 
 
 def _image_shape(options: Options) -> tuple[int, int, int]:
