@@ -48,7 +48,7 @@ test-versions: $(READY)
 check: style
 	$(MAKE) test
 
-# All that needs no test: less than a minute, a few seconds once mypy and the contracts have their caches.
+# All that needs no test: up to two minutes, some seconds once mypy and the contracts have their caches.
 style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
