@@ -7,7 +7,9 @@ before anything is launched. Only the trainer runs the code.
 from __future__ import annotations
 
 import ast
+import itertools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -100,6 +102,39 @@ def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, n
     functions = [name for name, node in defined.items() if isinstance(node, ast.FunctionDef)]
     have = f"it has {', '.join(functions[:8])}" if functions else "it has none"
     raise EntryFault(f"{shown} has no function {entry.function} ({have})", f"write def {entry.function}(context): ...")
+
+
+def source_text(text: str, folder: Path) -> str | None:
+    """Return the text of the entry's file and of all files in `folder` that it imports, one after the other.
+
+    `text` is the value of workload.entry. None if there is no such file in the folder, if a file is not valid Python,
+    or if the function is imported from another place, so that its text is not known.
+    """
+    entry, texts = parse(text), []
+    try:
+        files = [source_file(entry, folder, ())]
+        for file in files:  # gets longer meanwhile
+            tree = _parsed(file, str(file))
+            texts.append(ast.unparse(tree))
+            files += [path for path in dict.fromkeys(_imported(tree, file, folder)) if path not in files]
+    except (EntryFault, RecursionError):
+        return None
+    whole = "\n".join(texts)
+    return whole if re.search(rf"(?m)\b(?:def|class) {entry.function}\b|^{entry.function} = ", whole) else None
+
+
+def _imported(tree: ast.Module, file: Path, folder: Path) -> Iterator[Path]:
+    """Yield the existing files of modules that `file` imports from its folder or from `folder`."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        places = [file.parent, folder]
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [module, *(f"{module}.{name}".strip(".") for name in names)]
+            places = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else places
+        for place, name in itertools.product(places, filter(None, names)):
+            path = place / name.replace(".", "/")
+            yield from (each for each in (path.with_name(f"{path.name}.py"), path / "__init__.py") if each.is_file())
 
 
 def _parsed(path: Path, shown: str) -> ast.Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from .. import options as opts
 from ..files import located_yaml
 from ..files.located_yaml import Located, YamlFault, shorten
 from ..files.places import SHIPPED_PRESETS as SHIPPED
-from ..options.catalogue import nearest
+from ..options.catalogue import did_you_mean, nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
 from .paths import find, name_of
@@ -44,6 +45,7 @@ class _Layers:
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that set the value
     sweep: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)  # wrong entries, which were left out
+    arguments: Any = None  # workload.args of the files, before the settings
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
@@ -55,7 +57,9 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     layers = _Layers()
     _add_file(layers, path, chain=())
     _add_settings(layers, settings)
-    return replace(_validated(name_of(path), layers), file=path.absolute())
+    preset = replace(_validated(name_of(path), layers), file=path.absolute())
+    _refuse_unknown_arguments(preset, layers.arguments, settings)
+    return preset
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
@@ -76,7 +80,9 @@ def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
     _add_settings(layers, settings)
-    return _validated(name_of(path), layers)
+    preset = _validated(name_of(path), layers)
+    _refuse_unknown_arguments(preset, layers.arguments, settings)
+    return preset
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
@@ -216,8 +222,9 @@ def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
     Raises PresetError for the first wrong setting.
     """
     given = _Layers()
+    layers.arguments = layers.values.get(opts.ARGUMENTS)
     for setting in sorted(settings, key=_names_argument):
-        _add_setting(given, setting, layers.values.get(opts.ARGUMENTS))
+        _add_setting(given, setting, layers.arguments)
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
     for key in given.values:
@@ -258,6 +265,37 @@ def _with_argument(arguments: Any, names: tuple[str, ...], value: Any) -> Any:
         return value
     inner = arguments if isinstance(arguments, dict) else {}
     return inner | {names[0]: _with_argument(inner.get(names[0]), names[1:], value)}
+
+
+def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable[str]) -> None:
+    """Raise PresetError for a setting of an argument that neither the files of the preset nor the user's code names.
+
+    `arguments` is workload.args of the files. A name counts as known if it is a word of the code, however the code
+    uses it. Nothing is refused if the code is not known.
+    """
+    named = [(setting, opts.argument_of(setting.partition("=")[0].strip())) for setting in settings]
+    text = _code_of(preset) if any(names for _, names in named) else None
+    if text is None:
+        return
+    words = set(re.findall(r"\w+", text))
+    for setting, names in named:
+        inner = arguments
+        for name in names:
+            known = list(inner) if isinstance(inner, dict) else []
+            if name not in known and not words.issuperset(re.findall(r"\w+", name)):
+                read = re.findall(r"\bargs(?:\.get\(|\[)'(\w+)'", text)
+                what = f"neither the preset's workload.args nor the code has the name {shorten(name)}"
+                hint = did_you_mean(name, [*known, *read]) or "; if the code passes it on, add it to the preset"
+                place = f"--set {shorten(setting, 60)[1:-1]}"
+                raise PresetError([Problem(place, None, opts.ARGUMENTS, f"{what}{hint}")])
+            inner = inner.get(name) if isinstance(inner, dict) else None
+
+
+def _code_of(preset: Preset) -> str | None:
+    from .. import entry  # parses Python, which the first paint does not need
+
+    workload = preset.options.workload
+    return entry.source_text(workload.entry, Path(workload.folder or ".")) if workload.entry else None
 
 
 def _validated(name: str, layers: _Layers) -> Preset:

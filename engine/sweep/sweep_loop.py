@@ -6,7 +6,9 @@ is written into the record before its run is made, and its run has a name that o
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import random
 import statistics
 import time
@@ -171,7 +173,7 @@ class SweepLoop:
         were not trained are left out.
         """
         sweep, settings, finalists = self._sweep, self._settings, self._sweep.finalists
-        if len(finalists) < 2 or not settings.proof_seeds:
+        if len(finalists) < 2 or not settings.proof_seeds or self._is_in_vain:
             return
         keys = set(map(sweep_groups.key_of, finalists))
         earlier = [trial for trial in sweep.trials if trial.part == PROOF]
@@ -393,6 +395,9 @@ class SweepLoop:
             trial.error = f"{metric} is not a finite number after the last epoch"
         elif trial.state == DONE:
             trial.value = values[-1]
+            if not self._settings.study:  # other machines may compute other last digits
+                figures = json.dumps([dict(each) for each in look.epochs])
+                trial.digest = hashlib.sha256(figures.encode()).hexdigest()[:16]
 
     def _whole_seconds(self, trial: SweepTrial, look: Look) -> float | None:
         if look.state == DONE or look.seconds is None or look.epoch_seconds is None:
@@ -452,7 +457,17 @@ class SweepLoop:
         sweep.best, sweep.compared = sweep.finalists[0], choice["compared"]
         if settings.rungs:
             sweep.seconds_saved = self._saved_seconds()
+        self._find_without_effect()
         self._record.write("the search has ended")
+
+    def _find_without_effect(self) -> None:
+        keys = [axis.key for axis in self._settings.axes]
+        self._sweep.without_effect = sweep_groups.without_effect(self._sweep.trials, keys)
+
+    @property
+    def _is_in_vain(self) -> bool:
+        """True if no swept option has changed a figure, so that no setting is better than another."""
+        return len(self._sweep.without_effect) == len(self._settings.axes)
 
     def _leave_out(self, part: str) -> None:
         """Give the trials of a part that are not complete their last state, and store why they are not."""
@@ -480,7 +495,7 @@ class SweepLoop:
             f"the time budget of {self._settings.minutes:g} min {' and '.join(filter(None, cut))}" if any(cut) else ""
         )
         other = len(stopped) - in_time
-        asked = f"gputui stop, Slurm or a signal has stopped {other} {of_all}" if other else ""
+        asked = f"{other} {of_all} stopped, or taken out of the queue" if other else ""
         return "; ".join(filter(None, (late, asked)))
 
     def _saved_seconds(self) -> float | None:
@@ -492,7 +507,10 @@ class SweepLoop:
         return skipped * statistics.fmean(whole) / epochs
 
     def _decide(self) -> None:
-        """Name the winner, and store the preset with its values."""
+        """Name the winner, and store the preset with its values. There is none if the swept options change nothing."""
+        self._find_without_effect()
+        if self._is_in_vain:
+            return
         winner = decision.decide(self._sweep, self._settings.higher)
         improved = changed_preset(self._request, winner)
         self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)

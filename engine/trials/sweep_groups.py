@@ -58,6 +58,25 @@ def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float |
     return over_seeds.mean_and_spread(values(trials))
 
 
+def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[str]:
+    """Return those of the swept options `keys` that have changed no figure of any epoch, not in the last digit.
+
+    Trials are compared that have the same seed and differ in this option alone. An option of which no two trials can be
+    compared is not among them.
+    """
+    found = []
+    complete = [trial for trial in trials if trial.digest]
+    for key in keys:
+        alike: dict[object, list[SweepTrial]] = {}
+        for trial in complete:
+            others = {name: value for name, value in trial.changes.items() if name != key}
+            alike.setdefault((trial.seed, key_of(others)), []).append(trial)
+        several = [group for group in alike.values() if len({key_of(trial.changes) for trial in group}) > 1]
+        if several and all(len({trial.digest for trial in group}) == 1 for group in several):
+            found.append(key)
+    return found
+
+
 def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:
     """Return the settings of the search with their mean metrics, the best first.
 

@@ -77,7 +77,8 @@ class SweepTrial:
     whole training, expected if it has not ended, and `ended_t` the Unix time of its latest end. `error` says why it has
     failed or was stopped, and `cause` is the kind of an error. `crashes` counts the launches that have crashed and were
     repeated, and `failures` the failures after which a resumed sweep has tried it again. `on` is the
-    machine of the member of a shared sweep that has the trial, in words; empty if it is this one.
+    machine of the member of a shared sweep that has the trial, in words; empty if it is this one. `digest` is a hash of
+    all figures of all epochs of a complete training, empty in a shared sweep.
     """
 
     run: str
@@ -96,6 +97,7 @@ class SweepTrial:
     crashes: int = 0
     failures: int = 0
     on: str = ""
+    digest: str = ""
 
 
 @dataclass(kw_only=True)
@@ -121,7 +123,8 @@ class Sweep:
     """The trials and the result of a sweep.
 
     `best` is the best setting of the search, `winner` that of the whole sweep. `searched` is the mean metric of `best`
-    in the search, and `proved` its mean on the fresh seeds. `interval` is the confidence of the intervals together.
+    in the search, and `proved` its mean on the fresh seeds. `without_effect` has the keys of the swept options all of
+    whose values have given the same figures, digit for digit.
     """
 
     settings: SweepSettings
@@ -134,6 +137,7 @@ class Sweep:
     finalists: list[dict[str, Any]] = field(default_factory=list)  # of the search, the best one first
     compared: int = 0  # settings among which `best` was chosen
     seconds_saved: float | None = None  # by the halving, of one device
+    without_effect: list[str] = field(default_factory=list)
 
 
 def settings(plain: Mapping[str, Any]) -> SweepSettings:

@@ -110,7 +110,14 @@ def no_result(sweep: Sweep) -> str:
 
 
 def result(sweep: Sweep | None) -> str:
-    """Return the result of the sweep in one sentence."""
+    """Return the result of the sweep in one sentence, first the swept options that change nothing."""
+    nothing = _nothing(sweep) if sweep else ""
+    if sweep and nothing and len(sweep.without_effect) == len(sweep.settings.axes):
+        return nothing
+    return "; ".join(filter(None, (nothing, _result(sweep))))
+
+
+def _result(sweep: Sweep | None) -> str:
     if sweep is None or sweep.best is None:
         ended = 0 if sweep is None else sum(trial.state == DONE for trial in sweep.trials)
         return f"stopped before the search had ended ({counted(ended, 'trials')} complete)"
@@ -121,6 +128,14 @@ def result(sweep: Sweep | None) -> str:
         reason = "it was not trained on fresh seeds" if not sweep.rivals else sweep.rivals[0].why
         return f"{_leader(sweep)} in the search, which is no proof: {reason}"
     return "; ".join(rival_sentence(sweep, rival) for rival in sweep.rivals)
+
+
+def _nothing(sweep: Sweep) -> str:
+    """Return which swept options have no effect. Empty if each has one."""
+    if not (keys := sweep.without_effect):
+        return ""
+    changes = "change" if len(keys) > 1 else "changes"
+    return f"{' and '.join(map(short, keys))} {changes} nothing: all values gave the same figures, digit for digit"
 
 
 def _leader(sweep: Sweep) -> str:

@@ -42,7 +42,7 @@ def test_a_trial_that_a_person_stops_is_not_out_of_time(tmp_path: Path) -> None:
             return replace(look, state="stopped") if trial.run.endswith("002") and look.state == "done" else look
 
     data = swept(request_of([SIX]), Stopped(loss), tmp_path)
-    assert data.ended_because == "gputui stop, Slurm or a signal has stopped 1 of 6 trials"
+    assert data.ended_because == "1 of 6 trials stopped, or taken out of the queue"
 
 
 def test_a_held_sweep_leaves_no_trial_in_the_queue_or_training(tmp_path: Path) -> None:

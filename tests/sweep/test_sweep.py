@@ -134,6 +134,30 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
 
 
+def test_an_argument_is_set_or_swept_only_if_the_preset_or_the_code_names_it(home: Path, tmp_path: Path) -> None:
+    """The code may read it in a file that it imports."""
+    (tmp_path / "train.py").write_text("from parts import model\ndef build(context):\n    return model(context)\n")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("from .made import model\n")
+    (tmp_path / "parts" / "made.py").write_text("def model(given): return given.args.get('width', 16)\n")
+    preset = tmp_path / "own.yaml"
+    preset.write_text("workload: {entry: 'train.py:build', args: {head: {units: 3}}}\n")
+    for name in ("width", "head.units"):
+        assert sweep_request.of_preset(str(preset), (), [f"args.{name}=4,16"], "val_loss", None).sweep
+    why = "workload.args: neither the preset's workload.args nor the code has the name "
+    for name, word, hint in (
+        ("widht", "widht", ", did you mean width?"), ("head.unit", "unit", ", did you mean units?"),
+        ("rate", "rate", "; if the code passes it on, add it to the preset"),
+    ):  # fmt: skip
+        with pytest.raises(ProofError) as fault:
+            sweep_request.of_preset(str(preset), (), [f"args.{name}=4,16"], "val_loss", None)
+        assert str(fault.value) == f"--over workload.args.{name}=4: {why}'{word}'{hint}"
+    code, _, error = ran(("--preset", str(preset), "--set", "args.widht=4", "--dry-run"))
+    assert (code, error.strip()) == (2, f"--set args.widht=4: {why}'widht', did you mean width?")
+    (tmp_path / "train.py").write_text("from elsewhere import build\n")
+    assert presets.resolve(str(preset), ["args.rate=4"]), "its code is not known"
+
+
 def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = tuple(Gpu(number, f"GPU-{number}", "T4", (7, 5), 2**34) for number in range(4))
     monkeypatch.setattr(this_machine, "read", lambda: Machine(gpus, "", 8, 2**36))
@@ -303,9 +327,18 @@ def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_pa
     assert "learning_rate: 0.003" in (data.preset_after or "")
 
 
-def test_equal_settings_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_an_option_that_changes_no_digit_is_named_and_nothing_is_proved(tmp_path: Path) -> None:
+    """The proof would train the same again. Next to an option with an effect, it is named and left aside."""
     data = swept(request_of([RATES]), Simulated(lambda _changes, seed, _epoch: 1 + seed % 7 / 100), tmp_path)
-    assert "cannot be told apart from" in sweep_sentences.result(data.sweep)
+    nothing = "learning_rate changes nothing: all values gave the same figures, digit for digit"
+    assert (sweep_sentences.result(data.sweep), data.preset_after) == (nothing, None)
+    assert data.sweep is not None
+    assert {trial.part for trial in data.sweep.trials} == {SEARCH}
+    (tmp_path / "two").mkdir()
+    two = swept(request_of([RATES, "batch_size=32,64"], proof_seeds=3), Simulated(loss), tmp_path / "two").sweep
+    assert two is not None
+    assert two.without_effect == ["input.batch_size"]
+    assert sweep_sentences.result(two).startswith("batch_size changes nothing: all values gave ")
 
 
 def test_a_setting_that_diverges_with_a_fresh_seed_wins_nothing(tmp_path: Path) -> None:
