@@ -15,17 +15,18 @@ NONE = "-"
 _BINARY = ("B", "KiB", "MiB", "GiB")
 GIB = 1024**3
 _PLURALS = {"ies": "y", "ches": "ch", "sses": "ss", "xes": "x"}  # endings, and those of the singular
+WITH_EXPONENT = 1e15  # from this amount on, such as the loss of a training that diverges
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def amount(value: float | None, decimals: int | None = None) -> str:
     """Return a number with `decimals` decimals, or by default with about three significant digits.
 
-    Examples are 0.0123, 1.23, 123 and 12,346. None becomes a dash.
+    Examples are 0.0123, 1.23, 123, 12,346 and 1.57e+19. None becomes a dash.
     """
     if value is None:
         return NONE
-    if decimals is not None or abs(value) >= 100:
+    if decimals is not None or 100 <= abs(value) < WITH_EXPONENT:
         return f"{value:,.{decimals or 0}f}"
     return f"{value:.3g}" if value else "0"
 

@@ -8,7 +8,7 @@ rules.py assigns them to the verdicts, and verdict.py puts them in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ class Remedy:
     `expected_gain` is the greatest possible speed-up as a factor (1.05: 5 % faster). None if only measuring shows it.
     An estimate that is not a limit is part of the reason, with "about". `changes_learning` marks changes that lead to a
     different trained model. `step` is the part of the training that it changes.
+    `code` are lines of Python that the user writes to follow an advice.
     """
 
     step: Step
@@ -37,6 +38,7 @@ class Remedy:
     reason: str
     expected_gain: float | None = None
     changes_learning: bool = False
+    code: Sequence[str] = ()
 
 
 def gain(saved: float) -> float | None:

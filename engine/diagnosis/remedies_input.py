@@ -37,6 +37,16 @@ IN_SCRIPT = (
     "let `map` run in parallel (num_parallel_calls=tf.data.AUTOTUNE), keep what is the same in each epoch with "
     "`cache`, and end the data set with prefetch(tf.data.AUTOTUNE)"
 )
+SINGLE_SAMPLES_CODE = (
+    "# at the end of build: samples is your Dataset without .batch(), .shuffle(), .cache(), .prefetch() and .map(read)",
+    "return {",
+    '    "model": model,',
+    '    "train": samples,',
+    '    "map": read,  # of one sample; None if there is nothing to map',
+    '    "samples": 1000,  # their number, if TensorFlow does not know it, as of a generator',
+    "}",
+    "# gputui then calls read in parallel, and batches by input.batch_size of the preset",
+)
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
@@ -77,7 +87,9 @@ def in_the_data(s: Measurements) -> Remedy:
     name = str(stage["name"])
     if s.of_script or s.inapplicable.get("input.parallel_calls") == BATCHED:
         slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
-        return Remedy(step="input", reason=f"{cores}{slow}: {IN_SCRIPT if s.of_script else SINGLE_SAMPLES}")
+        if s.of_script:
+            return Remedy(step="input", reason=f"{cores}{slow}: {IN_SCRIPT}")
+        return Remedy(step="input", reason=f"{cores}{slow}: {SINGLE_SAMPLES}", code=SINGLE_SAMPLES_CODE)
     advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from .. import figures
+from ..options.own_code import BATCHED
 from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.event_reading import RunEvents
@@ -21,7 +22,7 @@ from . import clocks
 from .collector import read
 from .measurements import Measurements, stage_ms
 from .remedies import Remedy, Step
-from .remedies_input import in_the_data
+from .remedies_input import SINGLE_SAMPLES_CODE, in_the_data
 from .rules import LIMIT, SUPPORTING, VERDICTS, Finding, device_works, findings
 from .thresholds import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS
 
@@ -103,7 +104,8 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
     if not out_of_reach:
         return remedy
-    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
+    code = SINGLE_SAMPLES_CODE if remedy.step == "input" and out_of_reach[0] == BATCHED else ()
+    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}", code=code)
 
 
 def _too_little(s: Measurements) -> str:

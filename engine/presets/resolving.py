@@ -281,11 +281,11 @@ def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable
     for setting, names in named:
         inner = arguments
         for name in names:
-            known = list(inner) if isinstance(inner, dict) else []
-            if name not in known and not words.issuperset(re.findall(r"\w+", name)):
+            siblings = list(inner) if isinstance(inner, dict) else []
+            if name not in siblings and not words.issuperset(re.findall(r"\w+", name)):
                 read = re.findall(r"\bargs(?:\.get\(|\[)'(\w+)'", text)
                 what = f"neither the preset's workload.args nor the code has the name {shorten(name)}"
-                hint = did_you_mean(name, [*known, *read]) or "; if the code passes it on, add it to the preset"
+                hint = did_you_mean(name, [*siblings, *read]) or "; if the code passes it on, add it to the preset"
                 place = f"--set {shorten(setting, 60)[1:-1]}"
                 raise PresetError([Problem(place, None, opts.ARGUMENTS, f"{what}{hint}")])
             inner = inner.get(name) if isinstance(inner, dict) else None

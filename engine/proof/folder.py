@@ -291,6 +291,9 @@ def _begun_t(proof: Proof) -> float | None:
         return None
 
 
+MAKERS = "gputui ab, diagnose --apply, tune, fit-batch, scaling and sweep make them"
+
+
 def find(text: str) -> Proof:
     """Return the proof that `text` names: its id, a part of the id that no other proof has, or `latest`.
 
@@ -298,7 +301,7 @@ def find(text: str) -> Proof:
     """
     listed = proofs()
     if not listed:
-        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab and gputui tune make them")
+        raise ProofError(f"there are no proofs in {proofs_folder()}; {MAKERS}")
     if text == "latest":
         return listed[0]
     matching = [proof for proof in listed if proof.id == text] or [proof for proof in listed if text in proof.id]

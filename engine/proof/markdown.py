@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..options import PRIVATE
 from ..plan import LEAST_STEPS
@@ -155,6 +156,13 @@ def _diagnosis(data: Record) -> Iterator[str]:
         yield f"Also found: {proof_sentences.others(diagnosis)}."
     if diagnosis.get("remedies"):
         yield trial_tables.remedies(diagnosis).markdown()
+        yield from _code(diagnosis["remedies"])
+
+
+def _code(remedies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the block of the lines that the user writes to follow the remedies, if they have any."""
+    if lines := proof_sentences.code_of(remedies):
+        yield "\n".join(("```python", *lines, "```"))
 
 
 def _ablation(data: Record) -> Iterator[str]:
@@ -252,14 +260,15 @@ def _before_and_after(data: Record) -> Iterator[str]:
 
 
 def _gain(data: Record) -> str:
-    """Return the total gain in a sentence, and why the medians in the table above may differ from it."""
-    multiplied = data.kind == "loop" and len(data.comparisons) > 1
-    several = " of what is kept, multiplied" if multiplied else ""
-    text = f"{capital(proof_sentences.speedup(data))} (the median gain of the pairs{several})"
-    other = proof_sentences.differing_medians(data)
-    if other:
-        text += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
-    return f"{text}."
+    """Return the total gain in a sentence, and how it was calculated."""
+    several = sum(comparison.decision == "kept" for comparison in data.comparisons) > 1
+    how = (
+        "the smaller of two figures: the gains of what is kept, multiplied, and the speed in the last pair divided by "
+        "that in the first"
+        if several
+        else "the median gain of the pairs; the table has the figures of that pair"
+    )
+    return f"{capital(proof_sentences.speedup(data))} ({how})."
 
 
 def _ending(data: Record) -> Iterator[str]:
@@ -269,6 +278,9 @@ def _ending(data: Record) -> Iterator[str]:
         yield f"Ended because: {escaped(data.ended_because)}."
     if data.final_verdict:
         yield f"In the end: {escaped(data.final_verdict['sentence'])}"
+    if data.advice:
+        yield "\n".join(("## Advice", "", *(f"- {escaped(capital(each['reason']))}." for each in data.advice)))
+        yield from _code(data.advice)
 
 
 def _preset(data: Record) -> Iterator[str]:

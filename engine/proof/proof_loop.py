@@ -6,9 +6,11 @@ One change is tried at a time. A change that is kept becomes part of the baselin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from .. import units
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..runs import launched_with
@@ -23,6 +25,8 @@ from ..trials.trial_runner import TrialRunner
 from . import duration, trial_diagnosis
 from .request import Request, conflict
 from .trial_diagnosis import Picking
+
+MEASURED_BEYOND = 1.05  # times the greatest possible gain: what is measured beyond that is not the change's own
 
 
 class Prover:
@@ -60,7 +64,7 @@ class Prover:
             decision = self._compare(comparison, with_changes(self.best, self.request.changes))
         finally:
             if comparison.good("b"):
-                self.record.after = medians(comparison.good("b"))
+                self.record.after = comparison.figures("b")
         if decision:
             comparison.decision, comparison.why = decision
         if comparison.decision == "faster":
@@ -112,6 +116,8 @@ class Prover:
         self._undecided = trial_diagnosis.undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: diagnosis[name] for name in ("verdict", "sentence")}
         self.diagnosis = trial_diagnosis.renewed(diagnosis, self.diagnosis)
+        if self.request.kind == "loop":
+            self.record.advice = [remedy for remedy in self.diagnosis["remedies"] if not remedy["changes"]]
 
     # ---- the loop ---------------------------------------------------------------------------------
 
@@ -154,6 +160,11 @@ class Prover:
         decision = self._compare(comparison, changed, bool(remedy.get("changes_learning")))
         if decision:
             comparison.decision, comparison.why = ("kept" if decision[0] == "faster" else "rejected"), decision[1]
+            most = comparison.expected_gain
+            if comparison.gain is not None and most is not None and 1 + comparison.gain > MEASURED_BEYOND * most:
+                comparison.why += (
+                    f"; the change alone can bring at most {units.times(most)}: the rest is chance, or other programs"
+                )
         if comparison.decision == "kept":
             self._keep(comparison)
             self.best = changed
@@ -181,7 +192,7 @@ class Prover:
         finally:
             self._note_learning(comparison, changed, changes_learning)
             if comparison.good("a") and not any(comparison.trials for comparison in self.record.comparisons[:-1]):
-                self.record.before = medians(comparison.good("a"))
+                self.record.before = comparison.figures("a")
         return None if comparison.decision == "failed" else significance.verdict(gains)
 
     def _in_vain(self, trial: Trial) -> str:
@@ -200,11 +211,18 @@ class Prover:
         """Add the changes of a comparison to the changes that the record keeps, and update its total gain.
 
         The total gain is the product of the factors 1 + gain, as each gain was measured against the baseline before it.
+        If the speeds of the first and the last pair show a smaller gain, it is that one: the load of the machine may
+        have changed between the comparisons.
         """
         record = self.record
+        if not record.changes_kept:
+            record.before = comparison.figures("a")
         record.changes_kept |= dict(comparison.changes)
-        record.after = medians(comparison.good("b"))
-        record.gain_total = (record.gain_total or 1.0) * (1 + (comparison.gain or 0.0))
+        record.after = comparison.figures("b")
+        kept = (each for each in record.comparisons if each.decision in ("kept", "faster"))
+        product = math.prod(1 + (each.gain or 0.0) for each in kept)
+        before, after = (side.get("samples_per_second") for side in (record.before or {}, record.after))
+        record.gain_total = min(product, after / before) if before and after else product
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
     def _report(self, doing: str) -> None:

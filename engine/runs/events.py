@@ -161,6 +161,7 @@ Remedy = Annotated[
             "reason": str,
             "expected_gain": float | None,  # the greatest speed-up as a factor
             "changes_learning": bool,  # whether it changes what the model learns
+            "code": Sequence[str],  # lines for the user's code that follow an advice
         },
         needed=("changes", "reason"),
     ),

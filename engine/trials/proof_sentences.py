@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import units
@@ -13,6 +13,7 @@ from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
 from .record import Ablation, Comparison, Learning, Record, search_of
+from .significance import WORSE
 from .trial import Trial
 
 OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
@@ -50,28 +51,8 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def speedup(proof: Record) -> str:
-    """Return the total gain by the pairs of trials as a factor: `2.31 times as fast`."""
+    """Return the total gain as a factor: `2.31 times as fast`."""
     return f"{units.times(proof.gain_total)} as fast"
-
-
-def by_medians(proof: Record) -> float | None:
-    """Return the speed-up as a factor, from the medians of both sides. Return None if one of them is not known.
-
-    Each median is over the whole proof, while the trials of a pair directly follow each other. On a machine whose speed
-    changes, this result differs from the gain of the pairs, which is closer to the truth.
-    """
-    before, after = ((side or {}).get("samples_per_second") for side in (proof.before, proof.after))
-    return after / before if before and after else None
-
-
-def differing_medians(proof: Record) -> str:
-    """Return the speed-up by the medians, such as `1.64 times`. Return an empty text if it is not known, or has the
-    same text as the speed-up by the pairs.
-    """
-    quotient, paired = by_medians(proof), proof.gain_total
-    if quotient is None or paired is None or units.times(quotient) == units.times(paired):
-        return ""
-    return units.times(quotient)
 
 
 def disturbance(proof: Record) -> str:
@@ -121,7 +102,7 @@ def result(proof: Record) -> str:
     if proof.kind == "sweep":
         return sweep_sentences.result(proof.sweep)
     if proof.kind == "ab" and proof.comparisons:
-        return verdict(proof.comparisons[0])
+        return "; ".join(filter(None, (verdict(proof.comparisons[0]), learns(proof))))
     if proof.kind == "diagnosis":
         return input_cost(proof.ablation)
     return _loop(proof)
@@ -130,9 +111,30 @@ def result(proof: Record) -> str:
 def _loop(proof: Record) -> str:
     kept = proof.changes_kept
     if kept:
-        return f"{speedup(proof)} with {changes(kept)}"
+        return "; ".join(filter(None, (f"{speedup(proof)} with {changes(kept)}", learns(proof))))
     tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
     return _no_finding(proof, tried) if tried else _nothing_tried(proof)
+
+
+def learns(proof: Record) -> str:
+    """Return how what is kept learns, for the headline: worse than before, or not judged. Empty if it is no worse, or
+    if it changes nothing that is learnt.
+    """
+    checks = [check for check in search_of(proof).losses if check.settings == proof.changes_kept]
+    if checks and checks[-1].decision == "worse":
+        return "it learns clearly worse, which was allowed"
+    if checks and checks[-1].decision in ("not judged", "failed"):
+        return f"whether it learns as well is not judged: {checks[-1].why}"
+    higher = []
+    for comparison in proof.comparisons:
+        learning = comparison.learning if comparison.decision in ("kept", "faster") else None
+        a, b = (learning.loss_a, learning.loss_b) if learning else (None, None)
+        if learning and a and b is not None and b - a > WORSE * abs(a):
+            higher.append(
+                f"the loss with {changes(comparison.changes)} is {units.share((b - a) / abs(a))} higher after "
+                f"{units.counted(learning.samples, 'samples')}"
+            )
+    return "; ".join(higher)
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
@@ -191,10 +193,11 @@ def _search(proof: Record) -> str:
     kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
     if proof.changes_kept and kept:
         gain, spread = kept[-1].gain, kept[-1].spread
-        return (
+        text = (
             f"{speedup(proof)} with {changes(proof.changes_kept)} "
             f"(gain {units.change(gain)}, spread of the pairs {units.spread(spread)})"
         )
+        return "; ".join(filter(None, (text, learns(proof))))
     if proof.changes_kept:
         return f"the preset runs out of memory, and trains with {changes(proof.changes_kept)}"
     tried = sum(bool(candidate.tried) for candidate in search_of(proof).candidates if candidate.trials)
@@ -235,6 +238,8 @@ def _nothing_tried(proof: Record) -> str:
         return (
             "what limits the speed is undecided, so no change was tried; gputui tune tries changes without a diagnosis"
         )
+    if proof.advice:
+        return "no option was found that could make it faster; the advice says what to change in your code or data"
     return "nothing was found to make it faster (no change to try)"
 
 
@@ -255,6 +260,11 @@ def input_cost(ablation: Ablation | None) -> str:
     )
 
 
+def code_of(remedies: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of Python that a user writes to follow the remedies, without repeating equal ones."""
+    return [line for code in dict.fromkeys(tuple(remedy.get("code") or ()) for remedy in remedies) for line in code]
+
+
 def others(diagnosis: Mapping[str, Any]) -> str:
     """Return the further verdicts of a diagnosis, after the first, in words. Return an empty text if there are none."""
     verdicts = diagnosis.get("others")
@@ -262,9 +272,10 @@ def others(diagnosis: Mapping[str, Any]) -> str:
 
 
 def outcome(trial: Trial) -> str:
-    """Return the outcome of a trial, with its error if there is one, or else with the text on its disturbances."""
-    more = trial.error or trial.disturbed
-    return f"{trial.outcome}: {more}" if more else str(trial.outcome)
+    """Return the outcome of a trial, with its error if there is one, or else that it was disturbed."""
+    if trial.error:
+        return f"{trial.outcome}: {trial.error}"
+    return f"{trial.outcome}, disturbed" if trial.disturbed else str(trial.outcome)
 
 
 def learned(learning: Learning) -> str:

@@ -27,6 +27,7 @@ from ..system.run_clock import steady
 from . import KEEPS
 from .rate_record import RateTest
 from .search_record import Limits, Search
+from .significance import gain
 from .sweep_record import Sweep
 from .trial import FIGURES, Trial, place
 
@@ -173,6 +174,25 @@ class Comparison:
     def good(self, side: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.side == side and trial.good]
 
+    @property
+    def pair(self) -> tuple[Trial, Trial] | None:
+        """The two trials of the pair that has the median gain, so that their speeds differ by that gain. None without a
+        complete pair.
+        """
+        median, first = self.gain, {trial.repeat: trial for trial in self.good("a") if trial.samples_per_second}
+        pairs = {
+            gain(of_a, of_b): (first[trial.repeat], trial)
+            for trial in self.good("b")
+            if trial.repeat in first
+            and (of_a := first[trial.repeat].samples_per_second)
+            and (of_b := trial.samples_per_second)
+        }
+        return None if median is None or not pairs else pairs[min(pairs, key=lambda each: abs(each - median))]
+
+    def figures(self, side: str) -> dict[str, float | None]:
+        """Return the figures of a side in the pair with the median gain; without a pair the medians of its trials."""
+        return medians([self.pair["ab".index(side)]] if self.pair else self.good(side))
+
 
 @dataclass(kw_only=True)
 class Ablation:
@@ -230,6 +250,7 @@ class Record:
     after: Mapping[str, float | None] | None = None  # the changed side of an `ab`, the changes that a loop has kept
     gain_total: float | None = None
     final_verdict: Verdict | None = None
+    advice: list[events.Remedy] = field(default_factory=list)  # of a loop's last diagnosis, for the user's code
     preset_after: str | None = None
     changes_kept: dict[str, Any] = field(default_factory=dict)
     search: Search | None = None  # of a `tune`

@@ -35,6 +35,7 @@ from . import LEAST_REPEATS
 
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
 SPREADS = 2.0
+WORSE = 0.05  # a loss that is higher by this share counts as worse
 FEW = 2  # pairs are enough if they agree by far
 FAR, LEAST_SPREAD = 20.0, 0.04  # spreads that agree by far; the smallest spread (shared two-core machine)
 MOST_SPREAD = 50.0  # of the logarithm of a gain, far beyond all that can be measured
@@ -60,12 +61,15 @@ def gain(a: float, b: float) -> float:
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the median of the gains, and the sample standard deviation of log(1 + gain).
 
-    A gain is a share: 0.05 is 5 % faster. The median is None if there are no values. The deviation is None if there are
-    fewer than two values.
+    A gain is a share: 0.05 is 5 % faster. Of two values in the middle the median is the one nearer to 0, so that it is
+    the gain of a pair. The median is None if there are no values. The deviation is None if there are fewer than two
+    values.
     """
     if not values:
         return None, None
-    return statistics.median(values), statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None
+    middle = statistics.median_low(values), statistics.median_high(values)
+    median = min(middle, key=lambda gain: abs(math.log1p(gain)))
+    return median, statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None
 
 
 def spreads(count: int) -> float:

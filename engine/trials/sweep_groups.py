@@ -64,7 +64,7 @@ def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[st
     Trials are compared that have the same seed and differ in this option alone. An option of which no two trials can be
     compared is not among them.
     """
-    found = []
+    inert = []
     complete = [trial for trial in trials if trial.digest]
     for key in keys:
         alike: dict[object, list[SweepTrial]] = {}
@@ -73,8 +73,8 @@ def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[st
             alike.setdefault((trial.seed, key_of(others)), []).append(trial)
         several = [group for group in alike.values() if len({key_of(trial.changes) for trial in group}) > 1]
         if several and all(len({trial.digest for trial in group}) == 1 for group in several):
-            found.append(key)
-    return found
+            inert.append(key)
+    return inert
 
 
 def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:

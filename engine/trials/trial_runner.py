@@ -27,7 +27,7 @@ from ..runs import Run, RunError, results
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..units import share
-from .trial import FIGURES, Trial
+from .trial import FIGURES, Trial, place
 from .trial_preset import PROBE_SECONDS, as_training, as_trial
 
 SLOWER = 0.8  # share of the best speed: a slower trial cannot change the decision, so that it is ended
@@ -137,7 +137,8 @@ class TrialRunner:
         self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
         self.seed, self.measure_seconds, self.beside = seed, seconds, beside
         self.most_seconds: Callable[[], float] = lambda: math.inf  # of the next trial
-        self._count = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0  # also a resumed proof's earlier ones
+        names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()  # of a resumed proof
+        self._last = max((place(name)[0] for name in names), default=0)
         self._starting = threading.Lock()
         self._fork_server = ForkServer(folder, in_a_hurry=lambda: stop.count > 0)
 
@@ -197,8 +198,8 @@ class TrialRunner:
         """
         began = time.monotonic()
         with self._starting:
-            self._count += 1
-            path = self.folder / f"{self._count:02}-{side}"
+            self._last += 1
+            path = self.folder / f"{self._last:02}-{side}"
         asked_before = self.stop.count
         trial = prepare()
         neighbour = self.beside(trial.options)

@@ -230,7 +230,7 @@ class Deciding:
 
     def _keep(self, comparison: Comparison) -> None:
         record = self._record
-        record.before, record.after = medians(comparison.good("a")), medians(comparison.good("b"))
+        record.before, record.after = comparison.figures("a"), comparison.figures("b")
         record.changes_kept = dict(comparison.changes)
         record.gain_total = 1 + (comparison.gain or 0.0)
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()

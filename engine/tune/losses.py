@@ -32,6 +32,7 @@ from ..trials import comparing, proof_sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.rate_record import RateTest
 from ..trials.search_record import LossCheck, Search
+from ..trials.significance import WORSE
 from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
 from .candidates.search_trials import OutOfTime, Trials
@@ -126,7 +127,6 @@ def growth(before: Preset, after: Preset, machine: Machine) -> float:
 
 Kind = TypeVar("Kind", bound=Event)
 PAIRS = 2  # at most, with different seeds: the result of one pair may be chance
-WORSE = 0.05
 LEAST_OF_FALL, MOST_OF_FALL = 0.01, 0.1
 FALL_IS_OVER = 0.5  # share of a part of a pass; only the losses after it count
 SLACK = 1.2  # the time that is planned for a training, relative to its expected time

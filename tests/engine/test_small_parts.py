@@ -159,6 +159,7 @@ def test_a_number_at_a_dotted_key(key: str, value: float | None) -> None:
     ("form", "given", "shown"),
     [
         (units.amount, 99.95, "100"), (units.amount, 100.4, "100"), (units.amount, 0.0, "0"),
+        (units.amount, 1.5670578368644907e19, "1.57e+19"),
         (lambda value: units.amount(value, 1), 12345.67, "12,345.7"), (lambda value: units.amount(value, 0), 0.4, "0"),
         (units.three_digits, 1.0, "1.00"), (units.three_digits, 0.11, "0.110"), (units.three_digits, 99.95, "100"),
         (units.abbreviated, 999_400.0, "999 k"), (units.abbreviated, 999_500.0, "1 M"),

@@ -264,6 +264,20 @@ def test_the_loop_keeps_what_helps_rejects_what_does_not_and_outlives_what_dies(
     assert told["ended_because"] == "no remedy is left"
 
 
+def test_a_loop_gains_no_more_than_its_first_and_last_pair_show(tmp_path: Path) -> None:
+    """The machine gets half as fast between two comparisons, so that the product of their gains is too large."""
+
+    def slowing(options: Options, before: int) -> Planted:
+        faster = (4.0 if options.input.cache != "off" else 1.0) * (2.0 if options.input.parallel_calls == "auto" else 1)
+        return Planted(1000.0 * faster * (0.5 if before >= 6 else 1.0), 0.6)
+
+    told = looped(tmp_path, slowing).written
+    assert [(one["gain"], one["decision"]) for one in told["comparisons"][:2]] == [(3.0, "kept"), (1.0, "kept")]
+    assert [told[side]["samples_per_second"] for side in ("before", "after")] == [1000.0, 4000.0]
+    assert told["gain_total"] == 4.0
+    assert told["comparisons"][0]["why"].endswith("the rest is chance, or other programs"), "it cannot bring so much"
+
+
 def test_the_first_comparison_takes_over_the_baseline_trial(tmp_path: Path) -> None:
     told = looped(tmp_path, heavy).written
     baseline = told["baseline_trials"][0]["run"]

@@ -166,4 +166,4 @@ def test_a_text_with_a_bar_or_several_lines_breaks_no_cell_and_no_line() -> None
     assert "a|b" not in report
     assert "b\nc" not in report
     assert report.startswith("# Faster, one change at a time: a\\|b c\n\n**")
-    assert report.count("a\\|b c") == 20
+    assert report.count("a\\|b c") == 18

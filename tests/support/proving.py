@@ -67,8 +67,8 @@ class PlantedBench(TrialRunner):
         planted = self.figures(trial.options, len(self.asked))
         self.asked.append(trial.options)
         with self._starting:
-            self._count += 1
-            run = create_at(self.folder / f"{self._count:02}-{side}", as_text(trial))
+            self._last += 1
+            run = create_at(self.folder / f"{self._last:02}-{side}", as_text(trial))
         slower = planted.outcome == "ok" and judge is not None and judge([planted.samples_per_second] * LEAST_REPORTS)
         if trial.options.run.measure_seconds is None:
             leave_learnt(run, trial.options, planted)

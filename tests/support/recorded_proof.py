@@ -259,6 +259,7 @@ PROOF: dict[str, Any] = {
     },
     "gain_total": 3.7,
     "final_verdict": {"verdict": "healthy", "sentence": HEALTHY["sentence"]},
+    "advice": [],
     "preset_after": None,
     "changes_kept": {"input.cache": "memory", "compile.steps_per_execution": 16},
     "search": None,

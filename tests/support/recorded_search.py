@@ -38,8 +38,8 @@ def candidate(
 
 CANDIDATES = [
     candidate("baseline", {}, 412.0, None, run=1, reason="the preset as it is", peak_bytes=int(1.7 * GIB)),
-    candidate("ceiling", {}, 655.0, None, run=2, reason="one batch again and again: no input", without_input=True,
-              peak_bytes=int(1.7 * GIB)),
+    candidate("ceiling", {}, 655.0, None, run=2, reason="on one repeated batch",
+              without_input=True, peak_bytes=int(1.7 * GIB)),
     candidate("batch_size", {"input.batch_size": 128}, 702.0, 0.7, run=3, without_input=True, spread=0.03,
               peak_bytes=int(3.1 * GIB), predicted_bytes=int(3.0 * GIB), why="+70.0 %, spread 3.0 %"),
     candidate("batch_size", BATCH, 1205.0, 0.72, run=4, without_input=True, spread=0.04,

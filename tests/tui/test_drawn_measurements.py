@@ -107,7 +107,7 @@ def test_a_comparison_with_trials_that_failed_or_were_disturbed(snapshot: Drawn)
         compared = typed(Comparison, fields | {"decision": "kept", "trials": [], "learning": learning})
         parts += ["---- learning", text(proof_comparisons.detail(compared, 90, 9, PLAIN))]
     for rows, height in ((pairs, 6), (pairs, 7), (pairs[:5], 12), (disturbed, 14), (alike, 14), (fast, 14)):
-        compared = typed(Comparison, fields | {"decision": "kept", "trials": rows})
+        compared = typed(Comparison, fields | {"decision": "kept", "trials": rows, "gain": 0.1})
         parts += [f"---- {height} rows", text(proof_comparisons.detail(compared, 110, height, PLAIN))]
     assert "\n".join(parts) == snapshot
     assert proof_comparisons.gains(typed(Comparison, fields | {"trials": pairs})) == pytest.approx([0.5, 0.1])

@@ -110,7 +110,7 @@ def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_min
     longer = replace(wanted, search=replace(wanted.search or Limits(), minutes=seconds / 60 + 5))
     searcher, bench = searching_in_time(tmp_path / "p", longer, figures, slower_pairs, known)
     searcher.record.started_mark -= seconds
-    bench._count = len(known)
+    bench._last = len(known)
     searcher.run()
     assert searcher.record.changes_kept[CACHE] == "memory"
     assert searcher.search.unproved == {}

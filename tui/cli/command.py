@@ -107,6 +107,9 @@ def cli(
     gputui doctor                            check GPUs, driver and TensorFlow
     gputui completion bash                   set up tab completion; also for zsh and fish
 
+    To be faster: diagnose first (what limits the speed), then tune (tries all options); ab measures one change,
+    fit-batch the batch, scaling more GPUs. To learn better: sweep.
+
     Runs continue when the screen is closed. The fit of any script can be a run, too:
 
     \b

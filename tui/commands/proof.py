@@ -194,10 +194,14 @@ def _to_its_end(
         discard_output()
         return NOT_WRITTEN
     data = proof.record
+    answers_first = data.kind == "tune" and not quiet
     if as_json:
         print(to_json(shareable(proof.data), indent=1))
     elif report:
         print(as_markdown(data), end="")
+    elif answers_first:
+        print()
+        proof_tables.show_answer(data)
     else:
         _show_rates(data)
         proof_tables.show_result(data, was_followed=True)
@@ -210,6 +214,9 @@ def _to_its_end(
     if data.kind == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
+        if answers_first and not proof_sentences.only_predicts(data):
+            print()
+            proof_tables.show_result(data, was_followed=True)
     elif data.kind in ("sweep", "scaling") and data.state in ("stopped", "crashed"):
         _say(f"gputui {data.kind} --resume {proof.id} goes on with it", quiet)
     elif data.changes_kept and not saved:
@@ -342,7 +349,7 @@ def show_proofs(as_json: bool) -> None:
             size = used_bytes(proof.path)
             print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof), "bytes": size}))
     elif not listed:
-        print("No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.")
+        print(f"no proofs so far; {folder.MAKERS}")
     else:
         records = {proof.id: proof.record for proof in listed}
         if lost := [name for name, data in records.items() if not data.is_read]:
@@ -411,11 +418,14 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     if not data.is_read:
         raise ProofError(f"{proof.path / 'proof.json'} cannot be read")
     if form == "table":
+        if data.kind == "tune":
+            proof_tables.show_answer(data)
+            search_tables.show_next(data, saved=False)
+            print()
         proof_tables.show_trials(data)
         _show_rates(data)
-        proof_tables.show_result(data)
-        if data.kind == "tune":
-            search_tables.show_next(data, saved=False)
+        if not proof_sentences.only_predicts(data):
+            proof_tables.show_result(data)
     elif form == "json":
         print(to_json(shareable(proof.data), indent=1))
     else:

@@ -226,6 +226,7 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
         lines = _wrapped(remedy.get("reason") or "", width, 3, "value")
         lines[:1] = [[(f"{glyphs.hint:<3}", "label"), *line[1:]] for line in lines[:1]]
         out += lines
+    out += [[(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(remedies)]
     return out
 
 

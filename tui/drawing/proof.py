@@ -84,27 +84,10 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    other = proof_sentences.differing_medians(data)
-    by_them = f", {other} by these medians" if other else ""
-    beside: list[Row] = [[], [(f"{_SPEED.unit}{by_them}", "label")], _gain(data)]
+    beside: list[Row] = [[], [(_SPEED.unit, "label")], _gain(data)]
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
-        return [_in_one_row(text.replace("→", glyphs.to), amount(before), other, _gain(data), width)]
+        return [[(text.replace("→", glyphs.to), "title"), (f" {_SPEED.unit}  ", "label"), *_gain(data)]]
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
-
-
-def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
-    """Return one row with the speeds, their unit and the gain.
-
-    `speeds` is the text of both speeds, `before` that of the first. `by_medians` is the ratio of the two speeds as
-    text, empty if the gain is the same text. If `width` cells are too few, the row has only the speed before and the
-    gain, and may even then be wider.
-    """
-    longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
-    for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
-        row: Row = [(speeds, "title"), (text, "label"), *gain]
-        if not by_medians or length(row) <= width:
-            return row
-    return [(before, "title"), (f" {_SPEED.unit} before, now ", "label"), *gain]
 
 
 def _gain(data: Record) -> Row:
@@ -152,9 +135,13 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows with the other findings of a diagnosis that tries no changes, and the remedies that could be tried.
-    Empty for other proofs.
+    """Return rows with the advice of a loop, or with the other findings of a diagnosis that tries no changes, and the
+    remedies that could be tried. Empty for other proofs.
     """
+    if data.advice:
+        reasons = [clean(f"advice: {each['reason']}") for each in data.advice]
+        rows = [[(line, "value")] for text in reasons for line in wrapped(text, width, glyphs, SENTENCE)]
+        return [*rows, *([(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(data.advice))]
     diagnosis = data.diagnosis
     if data.kind != "diagnosis" or not diagnosis:
         return []

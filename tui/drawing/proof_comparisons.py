@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +144,8 @@ def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> l
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
     columns = _shown(trials, width)
     room = max(0, height - len(rows) - 1)
-    medians = [_median(side, trials, columns, width) for side in _both_sides(trials)] if room >= MEDIANS_FROM else []
+    pair = comparison.pair if len(comparison.good("a")) > 1 and len(comparison.good("b")) > 1 else None
+    medians = [_median(trial, trials, columns, width) for trial in pair or ()] if room >= MEDIANS_FROM else []
     newest = trials[max(0, len(trials) - room + len(medians)) :]
     lines = [_trial(trial, _gain_of(trial, trials), columns, width, glyphs) for trial in newest]
     return [*rows, _titles(columns, width), *lines, *medians][:height]
@@ -223,24 +223,14 @@ def how_it_ended(trial: Trial) -> str:
     return clean(trial.outcome or NONE) + more
 
 
-def _both_sides(trials: Sequence[Trial]) -> str:
-    """Return the sides of the trials, `ab`, if each has at least two good trials, so that medians are useful. Else
-    empty.
+def _median(trial: Trial, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
+    """Return a row with the figures of a trial of the pair that has the median gain, which the head of the proof shows,
+    too.
     """
-    good = [trial.side for trial in trials if trial.good]
-    return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
-
-
-def _median(side: str, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
-    """Return a row with the medians of the trials of one `side` (a or b), which the head of the proof shows, too."""
-    mine = [trial for trial in trials if trial.side == side and trial.good]
-    row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
+    row: Row = [(f"{f'med. {_SIDES[trial.side]}':<{_SIDE}}", "label")]
     for figure in columns:
-        values = [_value(figure.key, trial, _gain_of(trial, trials)) for trial in mine]
-        measured = [value for value in values if value is not None]
-        row.append(
-            (f"{figure.bare(statistics.median(measured) if measured else None):>{_APART + figure.width}}", "title")
-        )
+        value = _value(figure.key, trial, _gain_of(trial, trials))
+        row.append((f"{figure.bare(value):>{_APART + figure.width}}", "title"))
     return fit(row, width)
 
 

@@ -84,12 +84,10 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the search ...", "label")]]
     text = amount(before) if best is None or best == before else f"{amount(before)} → {amount(best)}"
-    other = proof_sentences.differing_medians(data) if data.gain_total is not None else ""
-    unit = f"{_SPEED.unit}, {other} by these medians" if other else _SPEED.unit
-    beside: list[Row] = [_gain(data), [(unit, "label")], _ceiling(data)]
+    beside: list[Row] = [_gain(data), [(_SPEED.unit, "label")], _ceiling(data)]
     lines = tall(text, glyphs)
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
-        row: Row = [(text.replace("→", glyphs.to), "title"), (f" {unit}", "label")]
+        row: Row = [(text.replace("→", glyphs.to), "title"), (f" {_SPEED.unit}", "label")]
         for more in (beside[0], beside[2]):
             row += [("  ", ""), *more] if more and length(row) + length(more) + 2 <= width else []
         return [row]

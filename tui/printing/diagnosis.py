@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.diagnosis import label
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileReport
 from ...engine.profile.xprof_tables import InputTime, Operation
-from ...engine.trials import trial_tables
+from ...engine.trials import proof_sentences, trial_tables
 from ...engine.units import amount, counted, share, size
 from ..base.errors import clean
 from .plain_tables import show_table
@@ -30,6 +30,13 @@ def show(diagnosis: Mapping[str, Any]) -> None:
     if diagnosis["remedies"]:
         print()
         show_table(trial_tables.remedies(diagnosis).numbered())
+        show_code(diagnosis["remedies"])
+
+
+def show_code(remedies: Iterable[Mapping[str, Any]]) -> None:
+    """Print the lines that the user writes to follow the remedies."""
+    for line in proof_sentences.code_of(remedies):
+        print(clean(f"    {line}"))
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:

@@ -60,13 +60,11 @@ def show_trials(data: Record) -> None:
 
 
 def show_result(data: Record, was_followed: bool = False) -> None:
-    """Print the result of a proof: first its tables, then sentences, last the conclusion.
+    """Print the result of a proof: first its tables, then sentences, last the conclusion; that of a search was printed
+    before by `show_answer`.
 
-    With `was_followed`, its events were already printed line by line, and comparisons of the model's loss are left out.
+    With `was_followed`, its events were already printed line by line, and what they have said is left out.
     """
-    if proof_sentences.only_predicts(data):
-        say(proof_sentences.conclusion(data))
-        return
     if data.kind == "diagnosis" and data.diagnosis:
         show(data.diagnosis)
         print()
@@ -80,7 +78,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         show_with_bars(trial_tables.comparisons(data.comparisons), bars, after=2)
         print()
     if data.kind == "tune":
-        tune.show_tables(data)
+        tune.show_tables(data, was_followed)
     if data.kind == "scaling":
         _show_scaling(data)
     if data.rate is not None:
@@ -95,16 +93,25 @@ def show_result(data: Record, was_followed: bool = False) -> None:
     for comparison in data.comparisons:
         if comparison.learning:
             say(proof_sentences.learned(comparison.learning))
-    if disturbed := proof_sentences.disturbance(data):
-        say(disturbed)
-    if other := proof_sentences.differing_medians(data):
-        say(f"{proof_sentences.speedup(data)} by the gains of the pairs, {other} by the medians above")
-    if data.state == "running":
-        say(f"running: {data.doing}")
+    if data.kind != "tune":
+        show_answer(data)
+
+
+def show_answer(data: Record) -> None:
+    """Print the conclusion of a proof and the sentences that limit it. They come before it, as it is the last line, but
+    after that of a search, which is the first.
+    """
+    if proof_sentences.only_predicts(data):
+        say(proof_sentences.conclusion(data))
         return
-    if data.ended_because:
-        say(f"ended because: {data.ended_because}")
-    say(proof_sentences.result(data))
+    ended = f"ended because: {data.ended_because}" if data.ended_because and data.state != "running" else ""
+    answer = f"running: {data.doing}" if data.state == "running" else proof_sentences.result(data)
+    limits = [line for line in (proof_sentences.disturbance(data), ended) if line]
+    for line in (answer, *limits) if data.kind == "tune" else (*limits, answer):
+        say(line)
+    for remedy in data.advice if data.state != "running" else ():
+        say(f"advice: {remedy['reason']}")
+    diagnosis.show_code(data.advice if data.state != "running" else ())
 
 
 def _show_scaling(data: Record) -> None:
@@ -228,6 +235,7 @@ def _news(data: Record) -> Iterator[tuple[str, str]]:
     """
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
+        yield from tune.disturbances([trial])
     if data.sweep is not None:
         yield from sweep_sentences.news(data.sweep)
     if data.kind != "loop":
@@ -272,7 +280,7 @@ def trial_line(title: str, trial: Trial) -> str:
     columns = [figure for figure in shown("trial") if trial.figure(figure.key) is not None]
     parts = [
         *(_phrase(figure, trial.figure(figure.key)) for figure in columns),
-        f"disturbed: {trial.disturbed}" if trial.disturbed else "",
+        "disturbed" if trial.disturbed else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...engine import figures
 from ...engine.trials import proof_sentences
@@ -21,17 +21,20 @@ ABOUT_INPUT = f"{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")
 
 
-def show_tables(data: Record) -> None:
-    """Print the candidates, the best first, and the gain of each option. Nothing is printed without candidates."""
+def show_tables(data: Record, was_followed: bool) -> None:
+    """Print the candidates, the best first, unless each was already printed when it had ended, and the gain of each
+    option. Nothing is printed without candidates.
+    """
     candidates = ranked(data)
     if not candidates:
         return
-    show_table(search_tables.leaderboard(data))
-    if any(candidate.gain is not None for candidate in candidates):
-        say(search_sentences.about_gains(candidates))
-    if any(map(search_tables.is_marked, candidates)):
-        say(ABOUT_INPUT)
-    print()
+    if not was_followed:
+        show_table(search_tables.leaderboard(data))
+        if any(candidate.gain is not None for candidate in candidates):
+            say(search_sentences.about_gains(candidates))
+        if any(map(search_tables.is_marked, candidates)):
+            say(ABOUT_INPUT)
+        print()
     table, bars = search_tables.options(data, together=True), [drawing.interval(option) for option in brought(data)]
     if len(table.rows) > len(bars):  # the row of all together
         proved = [proof_comparisons.interval(each) for each in data.comparisons if each.decision == "kept"]
@@ -79,7 +82,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
                 yield "gains", f"({search_sentences.ABOUT_GAINS})"
             if search_sentences.is_weighed(candidate):
                 yield "waits", f"({search_sentences.ABOUT_WAITS})"
-            yield from _disturbed(candidate)
+            yield from disturbances(candidate.trials)
     yield from _losses(data)
     for number, comparison in enumerate(data.comparisons):
         yield from _pairs(number, comparison)
@@ -106,11 +109,11 @@ def _head(what: str, title: str) -> str:
     return f"{what:<19} {title:<24}"
 
 
-def _disturbed(candidate: Candidate) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each disturbed trial of a candidate. The key is always the same, so that only one line
-    is printed: the number of disturbed trials follows at the end of the search.
+def disturbances(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
+    """Yield a key and a line for each disturbed trial. The key is always the same, so that only one line is printed:
+    the number of disturbed trials follows at the end.
     """
-    for trial in candidate.trials:
+    for trial in trials:
         if trial.disturbed:
             yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
 

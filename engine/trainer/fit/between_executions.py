@@ -30,6 +30,7 @@ class Watch:
         self._speed = report.speed
         train = options.train
         self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, parts.not_python)
+        self.health.own_optimizer = built.own is not None and "train.learning_rate" in built.own.inapplicable
         self.loss = LossWindow(built.model)
         each = train.schedule == "ramp"  # a range test needs the loss at each rate
         self._pulses = Pulses(report, built.devices.names, slows_down=True, always=each)

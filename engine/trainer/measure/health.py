@@ -41,6 +41,7 @@ class Health:
     ) -> None:
         self._model, self._stop_on_nan, self._report, self._waiting = model, stop_on_nan, report, waiting
         self._every = every if isinstance(every, int) else None  # steps between two checks; None: by their cost
+        self.own_optimizer = False  # the user's code has chosen it, so that the options do not change it
         self.together = False  # several machines check together, at a step that they agree on
         self.wants_check = False
         self._next_time = 0.0
@@ -95,7 +96,12 @@ class Health:
             f"weights are not finite (NaN or infinity), first seen at step {step}; "
             f"they were still finite at step {self._last_good_step}"
         )
-        hint = "lower train.learning_rate, set train.global_clip_norm=1, or look for NaN in the data"
+        slower = (
+            "in your code lower the optimizer's learning rate, give it global_clipnorm=1"
+            if self.own_optimizer
+            else "lower train.learning_rate, set train.global_clip_norm=1"
+        )
+        hint = f"{slower}, or look for NaN in the data"
         if self._stop_on_nan:
             raise TrainerError("nan", message, hint)
         self._report.warn("nan", message, hint, "train.stop_on_nan")

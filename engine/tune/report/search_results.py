@@ -6,7 +6,6 @@ search_sentences.py says the same in words.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,19 +86,17 @@ def _preset(data: Record) -> list[Ranked]:
 
 
 def _of_pairs(data: Record) -> Iterator[Ranked]:
-    """Yield a row for each side of each comparison in pairs, with the median of its speeds. A side without a speed has
-    no row.
+    """Yield a row for each side of each comparison in pairs, with its speed in the pair of the median gain. A side
+    without a speed has no row.
     """
     sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
     for place, comparison in enumerate(data.comparisons):
         for side, is_changed in sides:
             trials = [trial for trial in comparison.trials if trial.side == side]
-            speeds = [trial.samples_per_second for trial in trials
-                      if trial.good and trial.samples_per_second is not None]  # fmt: skip
-            if speeds:
+            if (speed := comparison.figures(side)["samples_per_second"]) is not None:
                 yield Ranked(
                     stage=PAIRS, settings=comparison.changes if is_changed else {}, tried={}, trials=trials,
-                    samples_per_second=statistics.median(speeds), decision=comparison.decision,
+                    samples_per_second=speed, decision=comparison.decision,
                     reason=f"in pairs: {changes(comparison.changes) if is_changed else 'the preset'}",
                     why=comparison.why if is_changed else "", since_start=comparison.gain if is_changed else None,
                     spread=comparison.spread if is_changed else None, number=-2 - 2 * place - is_changed,

@@ -27,7 +27,7 @@ ABOUT_BROUGHT = (
     "what each option brought is against the settings before it, so that their product is not the whole gain"
 )
 ABOUT_WAITS = "a gain by its waits follows from the shares of the time in which the training waits"
-_STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
+_STAGES = WORDS | {"baseline": "baseline", "ceiling": "no input"}
 
 
 def about_gains(candidates: Sequence[Candidate]) -> str:
@@ -90,7 +90,8 @@ def pair_gain(a: Trial, b: Trial) -> float | None:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """Return the speed without any input, and the share of it that is reached. Empty if it is not known.
+    """Return the speed without any input, and the share of it that is reached. Empty if it is not known, and if the
+    best settings are faster: it was the speed of earlier settings.
 
     If the best settings were measured only without their input so far and are faster than that, their speed is given
     instead of the share.
@@ -105,7 +106,7 @@ def ceiling_in_words(data: Record) -> str:
     if device is not None and device > ceiling:
         return f"without input {units.count(ceiling)}, now {units.count(device)}"
     if best is not None and best > ceiling:
-        return "its input no longer limits the speed"
+        return ""
     reached = f", {units.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
     return f"ceiling without input {units.count(ceiling)}{reached}"
 

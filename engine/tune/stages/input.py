@@ -47,7 +47,7 @@ class InputStage:
         while True:
             self._search.stage = "ceiling"
             with_input = self._screening.best
-            without = self._screening.measure_best("ceiling", "one batch again and again: no input", without_input=True)
+            without = self._screening.measure_best("ceiling", "on one repeated batch", without_input=True)
             best_without, self._search.ceiling = self._screening.best, without.samples_per_second or 0.0
             self._screening.resume(with_input)
             if self.is_harmless:
