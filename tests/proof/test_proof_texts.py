@@ -154,10 +154,10 @@ KEPT: dict[str, Any] = {"changes_kept": XLA, "gain_total": 1.5}
          "xla=true (gain +50.0 %, spread of the pairs 2.0 %); whether it learns as well is not judged: there is not "
          "enough time"),
         ({"kind": "loop", **KEPT, "comparisons": [FASTER | {"decision": "kept", "learning": {
-            "note": "n", "samples": 500, "loss_a": 0.0118, "loss_b": 0.0172}}]}, "1.50 times as fast with xla=true; the "
-         "loss with xla=true is 46 % higher after 500 samples"),
-        ({"kind": "loop", "advice": [{"changes": {}, "reason": "r"}]}, "no option was found that could make it faster; "
-         "the advice says what to change in your code or data"),
+            "note": "n", "samples": 500, "loss_a": 0.0118, "loss_b": 0.0172}}]},
+         "1.50 times as fast with xla=true; the loss with xla=true is 46 % higher after 500 samples"),
+        ({"kind": "loop", "advice": [{"changes": {}, "reason": "r"}]},
+         "no option was found that could make it faster; the advice says what to change in your code or data"),
         ({"kind": "tune", "changes_kept": XLA}, "the preset runs out of memory, and trains with xla=true"),
     ],
 )  # fmt: skip

@@ -106,9 +106,9 @@ def test_a_weight_that_is_not_finite_ends_the_training_or_is_a_warning(monkeypat
     warned.health.check(9, {"loss": math.nan})
     assert warned.told == ["waits", ("nan", what.format(0), HINT, "train.stop_on_nan")]
     warned.health.own_optimizer = True
-    with_own = "in your code lower the optimizer's learning rate, give it global_clipnorm=1, or look for NaN in the data"
+    own = "in your code lower the optimizer's learning rate, give it global_clipnorm=1, or look for NaN in the data"
     warned.health.check(9)
-    assert warned.told[-1][2] == with_own
+    assert warned.told[-1][2] == own
 
 
 @pytest.mark.parametrize("stop_on_nan", [True, False])

@@ -186,7 +186,8 @@ def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, cap
     (searched.path / "proof.json").write_text(json.dumps(data))
     for form in ("table", "markdown"):
         command.show_proof(searched.id, form, None, stop=False)
-    assert "measured on one repeated batch" not in capsys.readouterr().out + "".join(dict(tune.news(typed(Record, data))).values())
+    said = capsys.readouterr().out + "".join(dict(tune.news(typed(Record, data))).values())
+    assert "measured on one repeated batch" not in said
 
 
 def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_is_none_at_all() -> None:
