@@ -320,6 +320,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         memory_answers=[fields_of(event) for event in written.of(MemoryAnswer)],
         xla_answer=fields_of(answer) if (answer := written.last(XlaAnswer)) else None,
         code_changes=code_files.read(run).changes,
+        not_restored=results.not_restored(written),
     )
 
 

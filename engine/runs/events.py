@@ -360,6 +360,7 @@ class Warn(Event):
     message: str
     hint: str = ""  # what to do about it
     option: str = ""  # the key of the option that it concerns, or empty
+    variables: Sequence[str] = ()  # the variables that a resumed run has not restored, by their paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -483,6 +484,7 @@ class Summary(TrialFigures):
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
     learning: str = ""  # as in the `diagnosis` event
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`
+    not_restored: Sequence[str] = ()  # variables that a resume has not restored, by their paths: figures may differ
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from ..files.reading import Object
 from ..files.values import whole
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
-from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress
+from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress, Warn
 from .run import Run
 
 TRAINER_SECONDS = 2.0
@@ -50,6 +50,11 @@ class Reached:
     epochs: int = 0
     steps: int = 0
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def not_restored(run_events: RunEvents) -> list[str]:
+    """Return the variables that a resume of the run has not restored, by their paths."""
+    return list(dict.fromkeys(name for warning in run_events.of(Warn) for name in warning.variables))
 
 
 def reached(run_events: RunEvents) -> Reached:

@@ -22,8 +22,8 @@ from ..options import Options, options_json
 from ..options.input import too_large_batch
 from ..plan import MULTI_WORKER, training_samples
 from ..process import ending
-from ..runs import Run, events, run_cluster, titles
-from ..runs.event_reading import read_events
+from ..runs import Run, events, results, run_cluster, titles
+from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import EVENTS_FILE
 from ..system.import_cost import exempt_from_gc
 from ..telemetry import chips, resource_limits
@@ -149,7 +149,8 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     training = assemble(options, report, stop)
     built = training.loop.built
     resume_at = built.checkpoints.latest_step(training.loop.steps)
-    before = read_events(report.run.path, [EVENTS_FILE]).last(events.Started) if resume_at is not None else None
+    earlier = read_events(report.run.path, [EVENTS_FILE]) if resume_at is not None else RunEvents([])
+    before, report.missed = earlier.last(events.Started), results.not_restored(earlier)
     _announce(training, report, resume_at, prepared)
     if before is not None:
         _warn_of_other_replicas(before, training, report)

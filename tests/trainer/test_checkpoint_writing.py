@@ -30,6 +30,7 @@ class Small:
     """The state of a training, which is a number that all workers share, and one that each has of its own."""
 
     begins_anew = ""
+    shared_names: list[str] | None = None
 
     def __init__(self, shared: float = 0.0, own: bytes = b"") -> None:
         self.shared = tf.Variable(shared, dtype=tf.float64)
@@ -44,12 +45,13 @@ class Small:
         Path(f"{prefix}.data-00000-of-00001").write_text("data")
         Path(f"{prefix}.index").write_text(json.dumps([self.shared.numpy(), [o.decode() for o in self.of_workers]]))
 
-    def restore(self, prefix: str) -> None:
+    def restore(self, prefix: str) -> list[str]:
         if self.fault is not None:
             raise self.fault
         shared, workers = json.loads(Path(f"{prefix}.index").read_text())
         self.shared.assign(shared)
         self.of_workers = [own.encode() for own in workers]
+        return []
 
     def fits(self, prefix: str) -> bool:
         return Path(f"{prefix}.index").exists()

@@ -122,7 +122,12 @@ def test_the_rest_of_a_resumed_epoch_is_a_fit_of_its_own_and_at_the_end_there_is
     training = build(*TINY, "epochs=3", "steps_per_epoch=5")
     loop, restored = training.loop, list[int]()
     checkpoints: Any = loop.built.checkpoints
-    checkpoints.fits, checkpoints.restore = lambda step: True, restored.append
+
+    def restore(step: int) -> list[str]:
+        restored.append(step)
+        return []
+
+    checkpoints.fits, checkpoints.restore = lambda step: True, restore
     course = Course(training, monkeypatch)
     loop.run(resume_at)
     assert (course.fits, restored) == (fits, [resume_at])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,18 +317,25 @@ class Restored:
     def __init__(self, own: bool = True, joined: Any = None, anew: str = "") -> None:
         self.calls: list[Any] = []
         self.fits = False
-        state = SimpleNamespace(begins_anew=anew, saw=lambda graph, ours: self.calls.append(("saw", graph, ours)))
+        state = SimpleNamespace(
+            begins_anew=anew, saw=lambda graph, ours: self.calls.append(("saw", graph, ours)),
+            as_traced=contextlib.nullcontext,
+        )  # fmt: skip
         self.checkpoints = SimpleNamespace(
             callbacks_at=lambda step: None, fits=lambda step: self.fits, state=state,
-            restore=lambda step: self.calls.append(("restore", step)),
+            restore=self.restore, read_traced=lambda step: None,
         )  # fmt: skip
         self.own = SimpleNamespace(warn_of_draws=lambda graph, _: self.calls.append(("draws", graph))) if own else None
         self.report = SimpleNamespace(warn=lambda *words: self.calls.append(words))
         self.model = SimpleNamespace(reset_metrics=lambda: self.calls.append("reset"))
         self.joined = joined
 
+    def restore(self, step: int) -> list[str]:
+        self.calls.append(("restore", step))
+        return []
+
     def restoring(self) -> Restoring:
-        health: Any = SimpleNamespace(begin=lambda step: self.calls.append(("health", step)))
+        health: Any = SimpleNamespace(begin=lambda step: self.calls.append(("health", step)), note_start=lambda: None)
         built: Any = self
         return Restoring(built, health, ["ours"], 3)
 
@@ -348,7 +356,7 @@ def test_a_users_checkpoint_is_restored_when_the_first_step_was_traced() -> None
     assert training.calls == [saw, ("restore", 7), ("health", 7), warned, "held"]
     assert not restoring.is_due
     training.calls.clear()
-    restoring.first_step_comes(lambda: pytest.fail("once"))
+    restoring.first_step_comes(lambda: traced)
     restoring.first_step_ran(lambda: traced)
     assert training.calls == [saw, ("draws", "graph")]
     training.calls.clear()
@@ -363,7 +371,8 @@ def test_of_gputuis_own_models_and_trainings_that_begin_nothing_is_searched() ->
         pytest.fail("it is traced")
 
     plain = Restored(own=False, anew="it begins anew")
-    callbacks: Any = object()
+    callbacks, _, _ = called()
+    callbacks.restore = lambda: []  # type: ignore[method-assign]
     restoring = plain.restoring()
     assert restoring.begin(6, callbacks) == EndDue()
     plain.fits = True
@@ -377,7 +386,7 @@ def test_of_gputuis_own_models_and_trainings_that_begin_nothing_is_searched() ->
     assert not restoring.is_due
     traced = SimpleNamespace(graph="graph")
     restoring.epoch_begins()
-    restoring.first_step_comes(fail)
+    restoring.first_step_comes(lambda: traced)
     restoring.first_step_ran(lambda: traced)
     restoring.first_test_ran(lambda: traced)
     assert new.calls == [("saw", "graph", ["ours"])], "draws are warned of only in a resumed training"

@@ -121,7 +121,7 @@ def test_a_loss_of_nan_with_finite_weights_starts_its_mean_again(
     checked.health.check(2)
     assert checked.told == ["waits", "waits"]
     checked.health.check_by_cost(3, {"loss": math.nan})  # also before a check is due
-    message = "the running loss was NaN at step 3 with finite weights (loss scaling skipped a step); "
+    message = "the running loss was NaN at step 3 with finite weights; "
     assert checked.told[2:] == [
         "waits", ("loss_restarted", message + "its mean starts again from here"), "metrics reset",
     ]  # fmt: skip

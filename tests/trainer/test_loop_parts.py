@@ -444,11 +444,17 @@ def test_a_checkpoint_is_restored_once_the_model_fits_it_and_callbacks_without_a
 ) -> None:
     callbacks, _, _ = called()
     done, fits = list[Any](), [False]
+
+    def restore(at: int) -> list[str]:
+        done.append(at)
+        return []
+
     checkpoints = SimpleNamespace(
-        callbacks_at=lambda step: None, fits=lambda step: fits[0], restore=done.append,
+        callbacks_at=lambda step: None, fits=lambda step: fits[0], restore=restore,
+        read_traced=lambda step: None,
         state=SimpleNamespace(begins_anew="random numbers begin anew"),
     )  # fmt: skip
-    health: Any = SimpleNamespace(begin=lambda step: done.append(("health", step)))
+    health: Any = SimpleNamespace(begin=lambda step: done.append(("health", step)), note_start=lambda: None)
     model, told = SimpleNamespace(reset_metrics=lambda: done.append("reset")), list[Any]()
     report = SimpleNamespace(warn=lambda *words: told.append(words))
     built: Any = SimpleNamespace(checkpoints=checkpoints, joined=None, own=None, model=model, report=report)

@@ -44,7 +44,7 @@ def theirs(module: str) -> bool:
 def found(*roots: Any) -> tuple[list[float], int]:
     """The values of the variables that are found, in their order, and the number of generators."""
     parts = walk(roots, theirs)
-    return [float(np.ravel(variable.numpy())[0]) for variable in parts.variables], len(parts.generators)
+    return [float(np.ravel(variable.numpy())[0]) for _, variable in parts.variables], len(parts.generators)
 
 
 def variable(value: float) -> Any:
@@ -93,7 +93,7 @@ def test_a_function_that_has_not_captured_its_variable_yet_and_values_in_rings_a
 def test_the_generator_of_keras_is_found_although_no_object_has_it() -> None:
     assert walk([], theirs).variables == [], "before the first draw there is none"
     keras.random.normal((1,))
-    (state,) = walk([], theirs).variables
+    ((_, state),) = walk([], theirs).variables
     before = state.numpy().tolist()
     keras.random.normal((1,))
     assert state.numpy().tolist() != before

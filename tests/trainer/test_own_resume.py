@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.runs import Run, code_files
+from gputui.engine.trainer.common.stopping import StopRequested
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own.user_code import UserError
 
@@ -232,28 +233,9 @@ def test_random_states_and_variables_are_found_wherever_the_code_keeps_them_and_
 
 
 def _refused_with_other_code(own: Write, whole: Training) -> None:
-    calls = "self.calls = tf.Variable(0.0, trainable=False)"
-    others = {
-        "besides those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
-        "but your code has 2": HIDDEN.replace("total.assign_add(1.0)", "pass").replace("tf.Variable(0.0), n", "1.0, n"),
-        "other random generators": HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)"),
-    }
-    for told, source in others.items():
-        with pytest.raises(TrainerError, match=told):
-            resumed(own, source, whole, 4, *SHORT)
-
-
-def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(own: Write) -> None:
-    whole = own(DRAWN / "metric.py", *SHORT)
-    state = whole.loop.built.checkpoints.state
-    state._find_more = None  # what older versions saved: what Keras lists
-    whole.train()
-    again = resumed(own, DRAWN / "metric.py", whole, 4, *SHORT)
-    ((kind, message),) = warned(again)
-    assert kind == "begins_anew"
-    assert "the checkpoint is of an older gputui" in message
-    assert np.isfinite(again.losses()).all()
-    assert again.losses() != whole.losses()
+    source = HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)")
+    with pytest.raises(TrainerError, match="other random generators"):
+        resumed(own, source, whole, 4, *SHORT)
 
 
 IMPORTING = """
@@ -358,3 +340,23 @@ def test_a_run_of_the_copy_names_the_modules_that_are_not_from_it_and_the_reason
     ((kind, message),) = warned(own(IMPORTING, *settings))
     assert kind == "code_not_copied"
     assert message.startswith("too many files; the run trains your files as they are")
+
+
+def test_an_evaluation_that_was_stopped_is_repeated_also_without_callbacks(own: Write) -> None:
+    source, settings = DRAWN / "average.py", (*SHORT, "checkpoint=epoch")
+    whole, stopped = own(source, *settings).train(), own(source, *settings)
+    loop = stopped.loop
+    check = loop._evaluation._check_stop
+
+    def stop_in_epoch_2(of_run: bool) -> None:
+        if loop.step == 12:
+            loop.built.stop.request("stopped")
+        check(of_run)
+
+    loop._evaluation._check_stop = stop_in_epoch_2
+    with pytest.raises(StopRequested):
+        loop.run(None)
+    loop.leave()
+    assert set(figures(stopped)) == {1}
+    again = resumed(own, source, stopped, 12, *settings)
+    assert figures(stopped) | figures(again) == figures(whole)

@@ -79,7 +79,7 @@ class Kept:
         self.generators = [np.random.default_rng(number) for number in range(generators)]
 
     def __call__(self) -> Collected:
-        return Collected(list(self.variables), list(self.generators))
+        return Collected([("Kept.variables", each) for each in self.variables], list(self.generators))
 
 
 def written(folder: Path, find: Callable[[], Collected] | None) -> str:
@@ -103,26 +103,101 @@ def test_what_the_code_keeps_is_restored_with_the_weights(tmp_path: Path) -> Non
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
-@pytest.mark.parametrize(
-    ("variables", "generators", "message"),
-    [
-        (3, 2, "it contains 1 variables besides those that Keras lists, but your code has 3"),
-        (1, 1, "your code has other random generators than when the checkpoint was written"),
-        (1, 3, "your code has other random generators than when the checkpoint was written"),
-    ],
-)
-def test_code_that_keeps_something_else_does_not_fit(
-    variables: int, generators: int, message: str, tmp_path: Path
-) -> None:
-    prefix, kept = written(tmp_path, Kept()), Kept(variables, generators)
-    state = State(model(), kept)
-    assert state.fits(prefix) is (variables == 1)
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        state.restore(prefix)
+def of_older_version(folder: Path, find: Callable[[], Collected] | None) -> str:
+    """A checkpoint as versions up to 0.1.0 have written it: by position, in groups that follow `trainable`."""
+    prefix = str(folder / "state")
+    tf.train.Checkpoint(**State(model(), find)._by_position()).write(prefix)
+    return prefix
+
+
+@pytest.mark.parametrize("generators", [1, 3])
+@pytest.mark.parametrize("write", [written, of_older_version])
+def test_code_that_keeps_other_generators_does_not_fit(write: Any, generators: int, tmp_path: Path) -> None:
+    state = State(model(), Kept(1, generators))
+    with pytest.raises(ValueError, match="your code has other random generators than when the checkpoint was written"):
+        state.restore(write(tmp_path, Kept()))
+
+
+def test_a_checkpoint_of_an_older_version_is_restored(tmp_path: Path) -> None:
+    kept = Kept(2)
+    kept.variables[1].assign(5.0)
+    prefix, again = of_older_version(tmp_path, kept), Kept(2)
+    state = State(model(), again)
+    assert state.fits(prefix)
+    assert state.restore(prefix) == []
+    assert (again.variables[1].numpy(), state.begins_anew) == (5.0, "")
+    with pytest.raises(
+        ValueError, match=r"^it contains 2 variables besides those that Keras lists, but your code has 3"
+    ):
+        State(model(), Kept(3)).restore(prefix)
+
+
+class Late:
+    """Keeps a second model, whose weights and slots are created at its first batch, and variables of its own."""
+
+    def __init__(self) -> None:
+        self.model = keras.Sequential([keras.layers.Dense(1, name="late")], name="second")
+        self.model.compile(keras.optimizers.Adam(0.1, name="late_adam"), "mse")
+        self.average: list[Any] = []
+
+    def train(self) -> float:
+        return float(self.model.train_on_batch(np.ones((3, 2)), np.ones((3, 1))))
+
+    def __call__(self) -> Collected:
+        slots = [*self.model.variables, *self.model.optimizer.variables, *self.model.metrics_variables]
+        own = [("Late.average", variable) for variable in self.average]
+        return Collected([*((each.path, each.value) for each in slots), *own])
+
+
+def test_variables_that_are_created_after_the_restore_get_their_values_or_are_named(tmp_path: Path) -> None:
+    """Those of Keras get them, even if the state is saved once more before."""
+    late, prefixes = Late(), [str(tmp_path / name) for name in ("first", "again")]
+    late.train()
+    late.average = [tf.Variable(1.0)]
+    State(model(), late).write(prefixes[0])
+    expected = late.train()
+    between = State(model(), Late())
+    assert not between.fits(prefixes[0])
+    assert between.restore(prefixes[0]) == []
+    between.write(prefixes[1])
+    between.later.close()
+    again = Late()
+    state = State(model(), again)
+    state.restore(prefixes[1])
+    assert again.train() == expected
+    assert state.missed() == []
+    assert [entry.name for entry in state.later.waiting] == ["Late.average"]
+    again.average = [tf.Variable(0.0)]
+    assert state.missed() == ["Late.average"]
+    state.later.close()
+
+
+def test_which_variables_are_trained_is_restored_and_decides_nothing(tmp_path: Path) -> None:
+    prefix, made, other = str(tmp_path / "state"), model(), model()
+    state, again = State(made, Kept()), State(other, Kept())
+    with state.as_traced():
+        pass
+    made.layers[0].trainable = False
+    state.write(prefix)
+    again.traced = again.traced_in(prefix)
+    again.restore(prefix)
+    assert not other.layers[0].trainable
+    np.testing.assert_array_equal(other.get_weights()[0], made.get_weights()[0])
+    with again.as_traced():
+        assert other.layers[0].trainable, "as it was traced"
+    assert not other.layers[0].trainable
+
+
+def test_another_model_is_refused_by_the_names_of_its_variables(tmp_path: Path) -> None:
+    prefix = written(tmp_path, None)
+    wider = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="wider")])
+    wider.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"^its variables of the model are others: .*/kernel only in the checkpoint"):
+        State(wider).restore(prefix)
 
 
 def test_a_checkpoint_without_the_state_of_the_code_begins_it_anew_and_says_so(tmp_path: Path) -> None:
-    prefix = written(tmp_path, None)
+    prefix = of_older_version(tmp_path, None)
     kept = Kept()
     kept.variables[0].assign(9.0)
     state = State(model(), kept)
@@ -146,10 +221,9 @@ def test_a_variable_counts_once_whoever_lists_it_and_those_that_a_step_writes_to
             each.assign(each)
 
     state.saw(tf.function(step).get_concrete_function().graph, [ours])
-    objects = state.objects()
-    assert list(objects) == ["weights", "others", "metrics", "optimizer", "more", "host"]
-    assert [id(each) for each in objects["more"]] == [id(kept.variables[0]), id(extra)]
-    assert list(State(made).objects()) == ["weights", "others", "metrics", "optimizer"]
+    more = [entry for entry in state._entries() if entry.group == "more"]
+    assert [id(entry.parts[0]) for entry in more] == [id(kept.variables[0]), id(extra)]
+    assert {entry.group for entry in State(made)._entries()} == {"model", "metrics", "optimizer"}
 
 
 def test_a_worker_takes_its_own_state_out_of_the_bytes_of_all() -> None:

@@ -175,17 +175,27 @@ class Checkpoints:
         """
         return self.state.fits(str(self._path(step) / PREFIX))
 
-    def restore(self, step: int) -> None:
+    def read_traced(self, step: int) -> None:
+        """Read which variables the step trains, as it was traced when the checkpoint of `step` was written."""
+        self.state.traced = self._traced_in(step)
+
+    def _traced_in(self, step: int) -> Any:
+        return self.state.traced_in(str(self._path(step) / PREFIX))
+
+    def restore(self, step: int) -> list[str]:
         """Restore the state after `step` steps into the built model. Raises TrainerError if the checkpoint does not fit
         the model.
+
+        Returns the names of variables of a user's code that the checkpoint does not have.
         """
-        path = self._path(step)
+        path, new = self._path(step), list[str]()
         try:
-            self.state.restore(str(path / PREFIX))
+            new = self.state.restore(str(path / PREFIX))
         except (AssertionError, IndexError, ValueError, tf.errors.OpError) as fault:
             reason = " ".join(str(fault).split())[:200]
             raise TrainerError("checkpoint", f"{path} does not fit this model: {reason}") from None
         self.last_step = step
+        return new
 
     def saved_place(self, step: int) -> Any:
         """Return what `place_in_data` has returned when the checkpoint of `step` was written."""
@@ -326,9 +336,14 @@ class ClusterCheckpoints(Checkpoints):
         place = super().saved_place(step) if self._is_chief else None
         return json.loads(self._exchange.of_chief(json.dumps(place).encode() if self._is_chief else None))
 
-    def restore(self, step: int) -> None:
-        if self._is_chief:
-            super().restore(step)
+    def _traced_in(self, step: int) -> Any:
+        traced = super()._traced_in(step) if self._is_chief else None
+        return json.loads(self._exchange.of_chief(json.dumps(traced).encode() if self._is_chief else None))
+
+    def restore(self, step: int) -> list[str]:
+        new = super().restore(step) if self._is_chief else []
+        names = json.dumps(self.state.shared_names).encode() if self._is_chief else None
+        self.state.shared_names = json.loads(self._exchange.of_chief(names))
         for part in self.state.the_same():
             data = part.numpy().tobytes() if self._is_chief else None
             self.state.take(part, self._exchange.of_chief(data, self.state.size_of(part)))
@@ -338,3 +353,4 @@ class ClusterCheckpoints(Checkpoints):
         if not self._is_chief and self._exchange.index < count:
             self.state.take_own(blobs[self._exchange.index])
         self.last_step = step
+        return new

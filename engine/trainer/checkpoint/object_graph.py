@@ -10,7 +10,7 @@ import functools
 import random
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class Collected:
     in each process.
     """
 
-    variables: list[Any] = field(default_factory=list)
+    variables: list[tuple[str, Any]] = field(default_factory=list)  # each with its name, which others may have too
     generators: list[Any] = field(default_factory=list)  # random generators of NumPy and Python
 
 
@@ -50,31 +50,43 @@ class Module:
     values: dict[str, Any]
 
 
+Named = tuple[str, Any]  # an object, and the path of attributes that leads to it, such as Average.shadow[0]
+
+
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
     """Return all variables and random generators that can be reached from `roots`.
 
-    `theirs` gets the name of a module, and returns whether the module belongs to the user's code.
+    `theirs` gets the name of a module, and returns whether the module belongs to the user's code. A variable of Keras
+    is named by its path, another one by the attributes that lead to it.
     """
     parts = Collected()
     seen: dict[int, Any] = {}
-    left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
+    left = [(_root(root), root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
     while left:
-        value, whole = left.pop()
+        name, value, whole = left.pop()
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
         if isinstance(value, _GENERATORS):
             parts.generators.append(value)
-        elif isinstance(value, keras.Variable | tf.Variable):
+        elif isinstance(value, keras.Variable):
             if whole:
-                parts.variables.append(value.value if isinstance(value, keras.Variable) else value)
+                parts.variables.append((value.path, value.value))
+        elif isinstance(value, tf.Variable):
+            if whole:
+                parts.variables.append((name, value))
         elif isinstance(value, keras.random.SeedGenerator):
-            parts.variables.append(value.state.value)
+            parts.variables.append((value.state.path, value.state.value))
         elif isinstance(value, tf.random.Generator):
-            parts.variables.append(value.state)
+            parts.variables.append((name, value.state))
         elif whole or not isinstance(value, _HOLDERS):
-            left.extend((inner, whole) for inner in reversed(_inside(value, theirs)))
+            inside = reversed(list(_inside(value, theirs)))
+            left.extend((f"{name}{step}", inner, whole) for step, inner in inside)
     return parts
+
+
+def _root(value: Any) -> str:
+    return str(value.values.get("__name__", "")) if isinstance(value, Module) else type(value).__name__
 
 
 def _of_keras() -> list[Any]:
@@ -85,29 +97,37 @@ def _of_keras() -> list[Any]:
     return [] if generator is None else [generator]
 
 
-def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
+def _inside(value: Any, theirs: Callable[[str], bool]) -> Iterable[Named]:
+    """Return the objects in `value`, each with what is added to the path, such as `.shadow` or `[0]`."""
     if isinstance(value, Module):
-        return list(value.values.values())
+        return _attributes(value.values)
     if isinstance(value, dict | list | tuple | deque):
-        items = value.values() if isinstance(value, dict) else value
-        return list(items) if len(value) <= MOST_ITEMS else ()
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [(f"[{key!r}]", item) for key, item in items] if len(value) <= MOST_ITEMS else ()
     if isinstance(value, functools.partial):
-        return (value.func, *value.args, *value.keywords.values())
+        return [(".func", value.func), (".args", value.args), *_attributes(value.keywords)]
     if isinstance(value, types.MethodType):
-        return (value.__self__, value.__func__)
+        return [("", value.__self__), ("", value.__func__)]
     if isinstance(value, types.FunctionType):
         return _enclosed(value) if theirs(value.__module__) else ()
     if isinstance(value, type):
-        return list(vars(value).values()) if theirs(value.__module__) else ()
+        return _attributes(vars(value)) if theirs(value.__module__) else ()
     if isinstance(value, _HOLDERS) or theirs(type(value).__module__):
-        return list(getattr(value, "__dict__", {}).values())
+        return _attributes(getattr(value, "__dict__", {}))
     return ()
 
 
-def _enclosed(function: types.FunctionType) -> list[Any]:
+def _attributes(values: Mapping[str, Any]) -> list[Named]:
+    return [(f".{name}", value) for name, value in values.items()]
+
+
+def _enclosed(function: types.FunctionType) -> list[Named]:
     """Return the values of the variables that a function has captured, and the default values of its parameters."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    captured = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    return [
+        *_attributes(captured), (".__defaults__", function.__defaults__), *_attributes(function.__kwdefaults__ or {})
+    ]  # fmt: skip
 
 
 def _is_filled(cell: types.CellType) -> bool:

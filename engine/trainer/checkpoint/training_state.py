@@ -3,6 +3,10 @@
 Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
 TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds the
 objects that the user's objects refer to, and also the variables that the traced step writes.
+
+A checkpoint names each variable: Keras' path, or the attributes that lead to it. So neither `trainable`, which
+callbacks change, nor variables that appear later decide which value belongs where. Checkpoints up to 0.1.0 have their
+variables by position, in groups that follow `trainable`.
 """
 
 from __future__ import annotations
@@ -13,25 +17,59 @@ import json
 import math
 import random
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from ..common import versions
 from . import object_graph
 from .object_graph import Collected, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
 _MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
 _WORKERS = "workers"  # group for state that differs between the workers of several machines
-_THE_SAME = ("weights", "optimizer")  # groups that all of them share
+_MODEL, _METRICS, _OPTIMIZER = "model", "metrics", "optimizer"
+_NAMES = "names"  # which variable is which; checkpoints of older versions lack it
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
     "they start again, and losses may differ"
 )
+Flags = list[list[bool]]  # `trainable` of the model's layers, and of its variables
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A variable of the state. `shared`: its value is the same on all replicas and workers."""
+
+    group: str
+    name: str  # several variables of a group may have the same
+    parts: list[tf.Variable]  # one for each replica
+    shared: bool
+
+    @property
+    def saved(self) -> list[tf.Variable]:
+        return self.parts[:1] if self.shared else self.parts
+
+    def described(self) -> list[Any]:
+        return [self.group, self.name, *_form(self.parts[0]), len(self.saved), self.shared]
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A variable in a checkpoint, as `_Entry.described` has described it. `first`: the place of its first part."""
+
+    group: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    count: int
+    shared: bool
+    first: int
 
 
 class State:
@@ -45,6 +83,9 @@ class State:
         self._written: list[tf.Variable] = []  # variables that the traced step writes
         self.begins_anew = ""  # why a restored checkpoint lacks some state
         self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
+        self.shared_names: list[str] | None = None  # of the restored checkpoint; None: those of now
+        self.traced: Flags | None = None  # `trainable` when the step was traced
+        self.later = Later()
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
         """Note the variables that the graph of a traced step writes, wherever the user's code keeps them.
@@ -54,55 +95,109 @@ class State:
         ours_by_id = {id(variable) for variable in ours}
         self._written = [variable for variable in object_graph.written(graph) if id(variable) not in ours_by_id]
 
-    def objects(self) -> dict[str, Any]:
-        """Return all objects of the state by the names of their groups, in the form that tf.train.Checkpoint takes."""
-        listed = _listed(self._model)
-        if self._find_more is not None:
-            listed = self._with_more(listed, self._find_more())
-        return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
+    def _entries(self) -> list[_Entry]:
+        """Return the variables of the state, each once. Their order does not depend on `trainable`."""
+        model, more = self._model, self._find_more() if self._find_more is not None else Collected()
+        of_optimizers = [variable for optimizer in optimizers(model) for variable in optimizer.variables]
+        found = [
+            *((_MODEL, variable.path, variable.value, variable.trainable) for variable in model.variables),
+            *((_METRICS, variable.path, variable.value, False) for variable in model.metrics_variables),
+            *((_OPTIMIZER, variable.path, variable.value, True) for variable in of_optimizers),
+            *((_MORE, name, variable, False) for name, variable in more.variables),
+            *((_MORE, variable.name, variable, False) for variable in self._written),
+        ]
+        seen, entries = set[int](), list[_Entry]()
+        for group, name, variable, shared in found:
+            if parts := [part for part in _parts(variable) if id(part) not in seen]:
+                seen |= {id(part) for part in parts}
+                entries.append(_Entry(group, name, parts, shared))
+        return entries
 
-    def _with_more(self, listed: dict[str, Any], kept: Collected) -> dict[str, Any]:
-        in_list = {id(part) for part in tf.nest.flatten(listed)}
-        in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
-        more = {id(part): part for variable in (*kept.variables, *self._written) for part in _parts(variable)}
-        return listed | {
-            _MORE: [part for key, part in more.items() if key not in in_list],
-            _HOST: _Host(kept.generators),
-        }
+    def _host(self) -> dict[str, Any]:
+        """Return the random states that are not variables, by the name of their group. Empty for gputui's models."""
+        return {_HOST: _Host(self._generators())} if self._find_more is not None else {}
+
+    def _generators(self) -> list[Any]:
+        return self._find_more().generators if self._find_more is not None else []
+
+    # ---- which variables are trained ------------------------------------------------------------
+
+    def _flags(self) -> Flags:
+        layers = [bool(layer.trainable) for layer in self._model._flatten_layers()]
+        return [layers, [bool(variable.trainable) for variable in self._model.variables]]
+
+    def _set_flags(self, flags: Flags) -> None:
+        layers, variables = self._model._flatten_layers(), self._model.variables
+        if [len(layers), len(variables)] != [len(kind) for kind in flags]:
+            return
+        for things, values in zip(
+            (layers, variables), flags, strict=True
+        ):  # a layer sets those within it, which follow
+            for thing, value in zip(things, values, strict=True):
+                if thing.trainable != value:
+                    thing.trainable = value
+
+    @contextlib.contextmanager
+    def as_traced(self) -> Iterator[None]:
+        """A context in which the step is traced, with `trainable` as it was when it was traced first.
+
+        Keras traces once, so that a later change does nothing without make_train_function. A resumed run traces again.
+        """
+        now = self._flags()
+        if self.traced is not None:
+            self._set_flags(self.traced)
+        yield
+        if self.traced is None:
+            self.traced = self._flags()
+        else:
+            self._set_flags(now)
 
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """Return the variables whose values are the same on all workers: weights and optimizer.
+        """Return the variables whose values are the same on all workers: trained weights and optimizer.
 
         If the worker has several replicas, these are the variables of the first replica.
         """
-        groups = _listed(self._model)
-        return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
+        return [entry.parts[0] for entry in self._entries() if self._is_shared(entry)]
+
+    def _is_shared(self, entry: _Entry) -> bool:
+        return entry.shared if self.shared_names is None else f"{entry.group}/{entry.name}" in self.shared_names
 
     def of_its_own(self) -> bytes:
         """Return the state of this worker that differs from the other workers' state, as bytes."""
-        host = json.dumps(read_random_states(self._generators())).encode()
-        values = [part.numpy().tobytes() for part in self._own_parts()]
-        return b"".join([len(host).to_bytes(8, "big"), host, *values])
+        entries = [entry for entry in self._of_worker() if not entry.shared]
+        head = {"host": read_random_states(self._generators()), _NAMES: [entry.described() for entry in entries]}
+        written = json.dumps(head).encode()
+        values = [part.numpy().tobytes() for entry in entries for part in entry.saved]
+        return b"".join([len(written).to_bytes(8, "big"), written, *values])
+
+    def _of_worker(self) -> list[_Entry]:
+        return [entry for entry in self._with_later() if entry.parts[0].dtype != tf.string]
 
     def take_own(self, data: bytes) -> None:
         """Restore the state of this worker from bytes that `of_its_own` has returned."""
         begins = 8 + int.from_bytes(data[:8], "big")
-        write_random_states(self._generators(), json.loads(data[8:begins]))
-        for part in self._own_parts():
+        head = json.loads(data[8:begins])
+        if isinstance(head, list):  # of an older version
+            write_random_states(self._generators(), head)
+            parts = [part for part in self._own_parts() if part.dtype != tf.string]
+        else:
+            write_random_states(self._generators(), head["host"])
+            places = self._places(
+                _read_names(head[_NAMES]), [each for each in self._of_worker() if not self._is_shared(each)]
+            )
+            parts = [places[place] for place in sorted(places)]
+        for part in parts:
             size = self.size_of(part)
             self.take(part, data[begins : begins + size])
             begins += size
 
     def _own_parts(self) -> list[tf.Variable]:
-        groups = self.objects()
-        own = [groups[name] for name in groups if name not in (*_THE_SAME, _HOST, _WORKERS)]
-        parts = [part for variable in tf.nest.flatten(own) for part in _parts(variable)]
-        return [part for part in parts if part.dtype != tf.string]
-
-    def _generators(self) -> list[Any]:
-        return self._find_more().generators if self._find_more is not None else []
+        """Return the variables that differ between workers, as older versions have listed them."""
+        groups = self._by_position()
+        own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
+        return [part for variable in tf.nest.flatten(own) for part in _parts(variable)]
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
@@ -119,26 +214,118 @@ class State:
     # ---- files ----------------------------------------------------------------------------------
 
     def write(self, prefix: str) -> None:
-        tf.train.Checkpoint(**self.objects()).write(prefix)
+        entries = self._with_later()
+        names = {
+            "variables": [entry.described() for entry in entries],
+            "trainable": self._flags() if self._find_more is not None else None,
+            "traced": self.traced if self._find_more is not None else None,
+        }
+        tf.train.Checkpoint(
+            variables=[part for entry in entries for part in entry.saved],
+            **{_NAMES: _Text(json.dumps(names))},
+            **self._host(),
+            **({} if self.of_workers is None else {_WORKERS: _Workers(self)}),
+        ).write(prefix)
+
+    def _with_later(self) -> list[_Entry]:
+        """Return the entries, and those of the restored checkpoint whose variables do not exist yet."""
+        entries = self._entries()
+        self.later.look_at(entries)
+        return [*entries, *self.later.waiting]
+
+    def missed(self) -> list[str]:
+        """Return the names of the variables that were created after the restore without their values."""
+        if self.later.waiting:
+            self.later.look_at(self._entries())
+        return self.later.missed
 
     def fits(self, prefix: str) -> bool:
-        """Return True if the model has as many variables as the checkpoint `prefix`, or if the checkpoint cannot be
-        read.
+        """Return True if the model has the variables of the checkpoint `prefix`, or if the checkpoint cannot be read.
 
-        The model may have fewer variables, as some models create variables only in their first step.
+        The model may lack some, as some models create variables only in their first step.
         """
         try:
-            held = _held(prefix)
+            held, names = _held(prefix), _names_in(prefix)
         except (tf.errors.OpError, ValueError, RuntimeError):
             return True  # restoring it reports what is wrong
-        counts = _counts(self.objects())
-        return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
+        if names is None:
+            counts = _counts(self._by_position())
+            return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
+        saved, entries = _read_names(names["variables"]), self._entries()
+        return len(_matched(saved, entries)) == len(saved) == len(entries)
 
-    def restore(self, prefix: str) -> None:
+    def traced_in(self, prefix: str) -> Flags | None:
+        """Return `trainable` of the layers and variables when the step was traced that has led to the checkpoint."""
+        with contextlib.suppress(tf.errors.OpError, ValueError, RuntimeError):  # restoring it reports what is wrong
+            if (names := _names_in(prefix)) is not None:
+                return names["traced"]
+        return None
+
+    def restore(self, prefix: str) -> list[str]:
         """Restore the checkpoint `prefix`. If it does not fit, raises AssertionError, ValueError, IndexError or an
         error of TensorFlow.
+
+        Returns the names of variables of a user's code that the checkpoint does not have.
         """
-        held, objects = _held(prefix), self.objects()
+        names, held = _names_in(prefix), _held(prefix)
+        if names is None:
+            self._restore_by_position(prefix)
+            return []
+        saved, entries = _read_names(names["variables"]), self._entries()
+        _require_fit(saved, entries)
+        places = {str(place): part for place, part in self._places(saved, entries).items()}
+        host = self._host() if _HOST in held else {}
+        workers = {} if self.of_workers is None or _WORKERS not in held else {_WORKERS: _Workers(self)}
+        checkpoint = tf.train.Checkpoint(variables=places, **host, **workers)
+        checkpoint.read(prefix).assert_existing_objects_matched()
+        matched = _matched(saved, entries)
+        self.shared_names = [f"{entry.group}/{entry.name}" for each, entry in matched.items() if each.shared]
+        for each in saved:
+            if each in matched:
+                _fill_others(matched[each], each.count)
+        if names["trainable"] is not None:
+            self._set_flags(names["trainable"])
+        in_both = {id(entry) for entry in matched.values()}
+        return [entry.name for entry in entries if id(entry) not in in_both]
+
+    def _places(self, saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[int, tf.Variable]:
+        """Return where the values of a checkpoint belong: the variables by the place of their value.
+
+        Those that do not exist yet have a variable that keeps the value until they are created.
+        """
+        matched = _matched(saved, entries)
+        self.later.wait_for([each for each in saved if each not in matched], entries)
+        parts_of = {each: matched[each].parts for each in matched} | self.later.parts_of
+        return {
+            each.first + index: part
+            for each, parts in parts_of.items()
+            for index, part in enumerate(parts[: each.count])
+        }
+
+    # ---- files of older versions ----------------------------------------------------------------
+
+    def _by_position(self) -> dict[str, Any]:
+        """Return all objects of the state by the names of their groups, as versions up to 0.1.0 have saved them.
+
+        The seeds of dropout are among the non-trainable variables (`others`).
+        """
+        model = self._model
+        listed: dict[str, Any] = {
+            "weights": [variable.value for variable in model.trainable_variables],
+            "others": [_parts(variable.value) for variable in model.non_trainable_variables],
+            "metrics": [_parts(variable.value) for variable in model.metrics_variables],
+            "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
+        }
+        if self._find_more is not None:
+            in_list = {id(part) for part in tf.nest.flatten(listed)}
+            in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
+            kept = [*(variable for _, variable in self._find_more().variables), *self._written]
+            more = {id(part): part for variable in kept for part in _parts(variable)}
+            listed |= {_MORE: [part for key, part in more.items() if key not in in_list], **self._host()}
+        return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
+
+    def _restore_by_position(self, prefix: str) -> None:
+        held, objects = _held(prefix), self._by_position()
         counts = _counts(objects)
         if not _was_saved(_HOST, held) and _HOST in objects:
             self.begins_anew = ANEW
@@ -148,6 +335,57 @@ class State:
             )
         saved = {group: value for group, value in objects.items() if _was_saved(group, held)}
         tf.train.Checkpoint(**saved).read(prefix).assert_existing_objects_matched()
+
+
+class Later:
+    """The variables of a restored checkpoint that do not exist yet: values for those that the code will create.
+
+    A variable of Keras gets its value as soon as it is created, if its path is that of the checkpoint. Another one is
+    noticed when it exists (`look_at`), and `missed` then names it.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[_Entry] = []
+        self.parts_of: dict[_Saved, list[tf.Variable]] = {}
+        self.missed: list[str] = []
+        self._known: set[tuple[str, str]] = set()  # groups and names of variables that need nothing
+
+    def wait_for(self, lacking: Sequence[_Saved], there: Sequence[_Entry]) -> None:
+        """Wait for the variables that are `lacking`. `there` are the variables that exist."""
+        self.parts_of, self._known = {}, {(entry.group, entry.name) for entry in there}
+        for each in lacking:
+            parts = [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for _ in range(each.count)]
+            self.parts_of[each] = parts
+        self.waiting = [_Entry(each.group, each.name, parts, each.shared) for each, parts in self.parts_of.items()]
+        self.missed = []
+        if self.waiting:
+            versions.set_first_values(self._value_of)
+        else:
+            self.close()
+
+    def _value_of(self, path: str, dtype: str, shape: list[int]) -> Any:
+        """Return the value for a new variable of Keras, None if the checkpoint has none for it."""
+        for entry in self.waiting:
+            if entry.name == path and _form(entry.parts[0]) == (dtype, shape) and len(entry.parts) == 1:
+                self.waiting.remove(entry)
+                self._known.add((entry.group, entry.name))
+                with tf.init_scope():  # the variable may be created in a graph
+                    return entry.parts[0].numpy()
+        return None
+
+    def look_at(self, entries: Sequence[_Entry]) -> None:
+        """Note which of `entries`, all that exist now, have been created without their values.
+
+        While some are waited for, each new variable counts: it may be one of them under another name.
+        """
+        if self.waiting:
+            new = {(entry.group, entry.name) for entry in entries} - self._known
+            self.missed += [name for _, name in sorted(new)]
+            self._known |= new
+            self.waiting = [entry for entry in self.waiting if (entry.group, entry.name) not in new]
+
+    def close(self) -> None:
+        versions.set_first_values(None)
 
 
 class _Host(tf.train.experimental.PythonState):
@@ -168,6 +406,17 @@ class _Host(tf.train.experimental.PythonState):
         write_random_states(self._generators, states)
 
 
+class _Text(tf.train.experimental.PythonState):
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def serialize(self) -> str:
+        return self.text
+
+    def deserialize(self, text: Any) -> None:
+        self.text = text
+
+
 class _Workers(tf.train.experimental.PythonState):
     """The state of each worker that differs from worker to worker, if several machines train."""
 
@@ -181,24 +430,93 @@ class _Workers(tf.train.experimental.PythonState):
         self._state.of_workers = [base64.b64decode(data) for data in json.loads(text)]
 
 
-def _listed(model: keras.Model) -> dict[str, list[Any]]:
-    """Return the variables that Keras lists, by group. The seeds of dropout are among the non-trainable ones
-    (`others`).
-    """
-    return {
-        "weights": [variable.value for variable in model.trainable_variables],
-        "others": [_parts(variable.value) for variable in model.non_trainable_variables],
-        "metrics": [_parts(variable.value) for variable in model.metrics_variables],
-        "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
-    }
-
-
 def _parts(variable: Any) -> list[tf.Variable]:
     """Return the parts of a variable, one for each replica.
 
     The statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
     """
     return list(getattr(variable, "values", [variable]))
+
+
+def _form(variable: Any) -> tuple[str, list[int]]:
+    return variable.dtype.name, list(map(int, variable.shape))
+
+
+def _fill_others(entry: _Entry, count: int) -> None:
+    """Assign the parts of which the checkpoint has no value, as it has only `count`: as the first part.
+
+    The sums of a metric are those of the first `count` replicas, so that the others begin with zeros.
+    """
+    for part in entry.parts[count:]:
+        part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
+
+
+def _read_names(described: Sequence[Sequence[Any]]) -> list[_Saved]:
+    saved, first = [], 0
+    for group, name, dtype, shape, count, shared in described:
+        saved.append(_Saved(group, name, dtype, tuple(shape), count, shared, first))
+        first += count
+    return saved
+
+
+def _matched(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[_Saved, _Entry]:
+    """Return the entry for each variable of a checkpoint that exists.
+
+    Entries are found by name; several with the same name in their order, if none of them is missing. If names differ,
+    but not the types and shapes of a group in their order, they are those of another version of Keras or of a process
+    that has numbered its layers otherwise.
+    """
+    theirs, ours = defaultdict[str, list[_Saved]](list), defaultdict[str, list[_Entry]](list)
+    for each in saved:
+        theirs[each.group].append(each)
+    for entry in entries:
+        ours[entry.group].append(entry)
+    matched: dict[_Saved, _Entry] = {}
+    for group, kept in theirs.items():
+        by_name, of_name = defaultdict[str, list[_Entry]](list), defaultdict[str, list[_Saved]](list)
+        for entry in ours[group]:
+            by_name[entry.name].append(entry)
+        for each in kept:
+            of_name[each.name].append(each)
+        same = [(name, len(items)) for name, items in of_name.items() if len(by_name[name]) == len(items)]
+        if len(same) < len(of_name) and [_form(e.parts[0]) for e in ours[group]] == [
+            (e.dtype, [*e.shape]) for e in kept
+        ]:
+            matched |= dict(zip(kept, ours[group], strict=True))
+        else:
+            for name, _ in same:
+                matched |= dict(zip(of_name[name], by_name[name], strict=True))
+    return matched
+
+
+def _require_fit(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> None:
+    """Raise ValueError if the checkpoint is of another model or optimizer. What only a user's code keeps may differ."""
+    matched = _matched(saved, entries)
+    in_both = {id(entry) for entry in matched.values()}
+    for group in (_MODEL, _METRICS, _OPTIMIZER):
+        lacking = [each.name for each in saved if each.group == group and each not in matched]
+        new = [entry.name for entry in entries if entry.group == group and id(entry) not in in_both]
+        if new or (lacking and group != _OPTIMIZER):  # an optimizer may be created later
+            there = ", ".join(
+                [
+                    *(f"{name} only in the checkpoint" for name in lacking[:2]),
+                    *(f"{name} only in the model" for name in new[:2]),
+                ]
+            )
+            raise ValueError(f"its variables of the {group} are others: {there}")
+    for each, entry in matched.items():
+        if _form(entry.parts[0]) != (each.dtype, [*each.shape]):
+            dtype, shape = _form(entry.parts[0])
+            raise ValueError(f"{each.name} is {each.dtype} {[*each.shape]} in it, and {dtype} {shape} in the model")
+
+
+def _names_in(prefix: str) -> dict[str, Any] | None:
+    """Return what a checkpoint says of its variables. None if an older version has written it."""
+    if _NAMES not in _held(prefix):
+        return None
+    names = _Text("")
+    tf.train.Checkpoint(**{_NAMES: names}).read(prefix).assert_existing_objects_matched()
+    return dict(json.loads(names.text))
 
 
 def _counts(objects: dict[str, Any]) -> Counter[str]:

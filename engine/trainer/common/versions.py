@@ -7,7 +7,7 @@ a name: then the training is refused, and the error names it.
 Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
 _compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
 _flatten_layers, _loss_tracker, EarlyStopping's _set_monitor_op and monitor_op, _symbolic_build, _maybe_symbolic_build,
-_iterations and _distribution_strategy of an optimizer.
+_initialize, _shape and _dtype of a variable, _iterations and _distribution_strategy of an optimizer.
 
 Deferred imports: those of `memory_limits` may fail, and then only its figure is missing.
 """
@@ -15,6 +15,7 @@ Deferred imports: those of `memory_limits` may fail, and then only its figure is
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -63,6 +64,7 @@ __all__ = [
     "global_seed_generator",
     "memory_limits",
     "of_packages",
+    "set_first_values",
     "set_global_attribute",
     "unscale_loss_for_distribution",
 ]
@@ -93,6 +95,23 @@ def ended_step(batch: int, steps_per_execution: int) -> int:
     execution.
     """
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
+
+
+_INITIALIZE = keras.Variable._initialize
+
+
+def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
+    """Let `find` choose the first value of each new variable of Keras, from its path, type and shape.
+
+    If `find` returns None, the variable has its own first value. None for `find`: all have their own.
+    """
+
+    def initialize(variable: keras.Variable, value: Any) -> None:
+        shape = variable._shape if callable(value) else value.shape
+        chosen = find(variable.path, variable._dtype, [*map(int, shape)]) if find is not None else None
+        _INITIALIZE(variable, value if chosen is None else lambda: tf.constant(chosen, variable._dtype))
+
+    keras.Variable._initialize = initialize if find is not None else _INITIALIZE
 
 
 def memory_limits() -> dict[str, int]:

@@ -19,7 +19,7 @@ from ...runs import part_of_sweep
 from ..checkpoint import object_graph
 from ..checkpoint.checkpoints import CheckpointSaver
 from ..cluster.exchange import Agreement, Wishes
-from ..common.epoch_callbacks import EpochCallbacks, floats
+from ..common.epoch_callbacks import floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..data.batches import full_batch
@@ -121,6 +121,7 @@ class TrainingLoop:
         finally:
             if own is not None:
                 own.pipeline.close()
+        self._restoring.training_ends()
         self.watch.finish()
         self.profiler.close()
 
@@ -130,12 +131,10 @@ class TrainingLoop:
             return "last_step"
         return "early_stop" if self.rules.stopped else "callback"
 
-    def _callbacks(self) -> EpochCallbacks:
+    def _callbacks(self) -> CalledCallbacks:
         """Return the callbacks of the training for Keras' fit. Their states are in the checkpoints from then on."""
         own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
         called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
-        if not (called_too or (own and (own.overrides_fit or self.built.joined))):
-            return EpochCallbacks(self, model)
         called = CalledCallbacks(self, model, epochs, called_too)
         self.built.checkpoints.callbacks = called.state
         return called
@@ -150,7 +149,7 @@ class TrainingLoop:
         fills = options.run.measure_seconds is not None and caches
         return max(least, self.built.pipeline.batches_per_pass) if fills else least
 
-    def _fit_to_the_end(self, callbacks: EpochCallbacks, due: EndDue) -> None:
+    def _fit_to_the_end(self, callbacks: CalledCallbacks, due: EndDue) -> None:
         """Train the remaining steps. `due` is what has to be done before."""
         model, epochs = self.built.model, self.built.options.train.epochs
         model.stop_training = False
@@ -167,7 +166,7 @@ class TrainingLoop:
             if self.step == before and not model.stop_training:
                 raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
-    def _finish(self, callbacks: EpochCallbacks, due: EndDue) -> None:
+    def _finish(self, callbacks: CalledCallbacks, due: EndDue) -> None:
         """End an epoch or the training, in a fit without a step. `due` is what was still to be done at the checkpoint.
 
         Keras' fit then calls all callbacks as at the end of any training.
@@ -187,9 +186,10 @@ class TrainingLoop:
     def _trace_without_a_step(self) -> Any:
         """Return the traced step, for batches that are not used."""
         count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
-        return self.executions.trace(iter(self.data.training(self.built.pipeline.stream(0))), count)
+        batches = iter(self.data.training(self.built.pipeline.stream(0)))
+        return self.executions.trace(batches, count)
 
-    def _fit(self, callbacks: EpochCallbacks, first: int, beyond: int, steps: int) -> None:
+    def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
         validation_batches = pipeline.validation_batches
         self._model_fit(
@@ -211,10 +211,10 @@ class TrainingLoop:
         """
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
-        if self._evaluation.epoch_metrics:  # stopped during the evaluation, which is not repeated
-            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
-        if self.built.options.run.checkpoint != "off":
+        if self.writes_checkpoints:
             self.save()
+        elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
+            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
 
     # ---- one execution ------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class TrainingLoop:
 
         The graph is traced meanwhile, so the time is left out of the shares of input and Python.
         """
-        with self.parts.left_out():
+        with self.parts.left_out(), self.built.checkpoints.state.as_traced():
             logs = self.executions.run_clock_first(iterator, self.step, count)
             floats(logs)
         return logs
@@ -464,6 +464,7 @@ class TrainingLoop:
         metrics, self._evaluation.epoch_metrics, self._epoch_end.unfinished = floats(logs), None, None
         self.watch.epoch_ends(self.step, metrics)
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
+        self._restoring.epoch_ends()
         if self._saver.take_due(epoch_ends=True):
             self.save()
         self._pause_if_due()

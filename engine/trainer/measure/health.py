@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -47,10 +47,27 @@ class Health:
         self._next_time = 0.0
         self._next_step = 0
         self._last_good_step = 0
+        self._begun_without: dict[int, Any] = {}  # weights that held NaN or infinity at the start, by id
+        self._seen: dict[int, Any] = {}  # the weights whose first values are known
 
     def begin(self, step: int) -> None:
         """To be called when the training begins after `step` steps. `step` is above 0 if the run was resumed."""
         self._last_good_step = step
+        self.note_start()
+
+    def note_start(self) -> None:
+        """Note the weights with NaN or infinity before a step has changed them, which are not checked: a mask of -inf,
+        the best value so far.
+
+        To be called before a checkpoint is restored, and again when more weights exist.
+        """
+        new = [weight for weight in self._weights() if id(weight) not in self._seen]
+        self._seen |= {id(weight): weight for weight in new}
+        finite = [bool(value) for value in _finite(new)]
+        self._begun_without |= {id(w): w for w, is_finite in zip(new, finite, strict=True) if not is_finite}
+
+    def _weights(self) -> list[Any]:
+        return [v for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
 
     def check_by_steps(self, step: int) -> None:
         """Check the weights if the number of steps between two checks has passed. To be called after each execution.
@@ -84,9 +101,10 @@ class Health:
         if not alive:
             self._report_dead(step)
         elif _is_lost(metrics or {}):
+            skipped = " (loss scaling skipped a step)" if self.loss_scale() is not None else ""
             self._report.warn(
                 "loss_restarted",
-                f"the running loss was NaN at step {step} with finite weights (loss scaling skipped a step); "
+                f"the running loss was NaN at step {step} with finite weights{skipped}; "
                 "its mean starts again from here",
             )
             self._model.reset_metrics()
@@ -107,8 +125,8 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """Return True if all weights are finite after `step` steps. A check runs a few kernels on the device, and
-        copies one boolean back.
+        """Return True if no weight has become NaN or infinite in the first `step` steps. A check runs a few kernels on
+        the device, and copies one boolean back.
         """
         begin = time.perf_counter()
         alive = bool(self._all_finite())
@@ -147,9 +165,16 @@ class Health:
         return self._check if few else tf.function(self._check, autograph=False)
 
     def _check(self) -> Any:
-        weights = [v for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
-        floats = [part for v in weights for part in _parts_here(v)]
-        return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(v))) for v in floats])
+        return tf.reduce_all(_finite([weight for weight in self._weights() if id(weight) not in self._begun_without]))
+
+
+def _finite(weights: Sequence[Any]) -> list[Any]:
+    """Return for each weight whether all of its values are finite."""
+    parts = [_parts_here(weight) for weight in weights]
+    return [
+        tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(part))) for part in of_one])
+        for of_one in parts
+    ]
 
 
 def _parts_here(weight: Any) -> list[Any]:

@@ -29,6 +29,12 @@ from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
+MOST_NAMED = 4
+CREATE_EARLY = (
+    "create them in __init__ or in on_train_begin, which are called before a checkpoint is restored; a keras.Variable "
+    "is restored whenever it is created"
+)
+
 
 class RunReport:
     """Writes the events of a run and its result, and collects the figures for both. `writer` writes the trainer's event
@@ -49,6 +55,7 @@ class RunReport:
         self.peak_memory_bytes: int | None = None
         self.first_step_memory_bytes: int | None = None
         self.ended_by: str | None = None  # why a training that is ok has ended
+        self.missed: list[str] = []  # variables that were not restored, in this launch or an earlier one
         self.best: dict[str, dict[str, Any]] = {}  # the best epoch, by the option that asks for it
         self._first_steps = 0  # of the first execution
         self._pauses: list[tuple[float, float]] = []  # beginning and end of each, between phases of training
@@ -81,6 +88,16 @@ class RunReport:
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
+
+    def not_restored(self, names: Sequence[str]) -> None:
+        """Warn that a resumed run has not restored the variables of a user's code with these names."""
+        self.missed = list(dict.fromkeys([*self.missed, *names]))
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        message = (
+            f"not restored: {', '.join(names[:MOST_NAMED])}{more}; they begin with their first values, and figures may "
+            "differ from those of a run without a stop"
+        )
+        self.writer.emit(events.Warn(kind="not_restored", message=message, hint=CREATE_EARLY, variables=list(names)))
 
     def not_applied(self, options: Sequence[Mapping[str, str]]) -> None:
         """Warn about options that were set but have no effect. Each item has `option`, its key, and `why`, the
@@ -199,6 +216,7 @@ class RunReport:
             xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
             learning=self._learning(),
             code_changes=code_files.read(self.run).changes,
+            not_restored=self.missed,
         )
 
     def _reached(self) -> results.Reached:
