@@ -29,7 +29,7 @@ _WHAT = {
 _BY_WORDS = {os.strerror(number): number for number in _WHAT}
 _IN_TEXT = late(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)")  # in messages of TensorFlow, of HDF5
 _NAMED = late(r"(/[^;]*); ")
-_NODE = late(r"\{\{[^}]*\}\}|\[Op:.*", re.DOTALL)
+_NODES = late(r"\[\[[^\]]*\]\]|\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
 PROBE_BYTES = 16384
 
 
@@ -64,8 +64,13 @@ def place(fault: BaseException) -> str | None:
     """Return the path of the file or folder that an error names; None if it names none."""
     if isinstance(fault, OSError):
         return None if fault.filename is None else str(fault.filename)
-    match = _NAMED.search(_NODE.sub("", str(fault)))
+    match = _NAMED.search(without_nodes(str(fault)))
     return match[1] if match else None
+
+
+def without_nodes(text: str) -> str:
+    """Return a message of TensorFlow without what it says of its graph: names of nodes and operations, `(0) KIND:`."""
+    return _NODES.sub("", text)
 
 
 def reason(fault: BaseException) -> str:
@@ -74,7 +79,7 @@ def reason(fault: BaseException) -> str:
     For an error without an error number, return its first 200 characters, without TensorFlow's node names.
     """
     number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
-    return os.strerror(number) if number else " ".join(_NODE.sub("", str(fault)).split())[:200]
+    return os.strerror(number) if number else " ".join(without_nodes(str(fault)).split())[:200]
 
 
 def describe(number: int, path: Path | str) -> str:

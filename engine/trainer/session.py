@@ -34,7 +34,6 @@ from .measure.run_report import RunReport
 from .setup import environment
 from .setup.environment import NOTHING, Prepared
 
-_OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
 _PLACE = re.compile(
     r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|^<stack traces unavailable>|\[\[\{\{node"
     r"|^\d+ root error\(s\) found"
@@ -355,7 +354,7 @@ def _first_line(text: str) -> str:
     In the lines before it, TensorFlow lists the files in which the operation was built.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
-    line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"
+    line = writing.without_nodes(lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 import socket
 import threading
 import time
@@ -50,7 +51,8 @@ class Worker(threading.Thread):
 
     @property
     def waits_for(self) -> str:
-        return self.told[-1]
+        """What it waits for, without until when."""
+        return self.told[-1].partition(", until ")[0]
 
     def run(self) -> None:
         try:
@@ -196,7 +198,8 @@ def test_the_wait_is_named_again_after_half_a_minute_and_a_host_that_is_found_no
     clock.forward += 6
     until(lambda: len(chief.told) > told)
     chief.again()
-    assert chief.told[told:] == [waiting]
+    (again,) = chief.told[told:]
+    assert re.fullmatch(re.escape(waiting) + r", until [0-9:]{8} at most \(GPUTUI_PEER_SECONDS: 300 s\)", again)
     chief.end()
     assert chief.fault is None
 
@@ -339,12 +342,17 @@ def test_other_programs_that_call_a_worker_are_sent_away_and_the_wait_goes_on(cl
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [(None, 300.0), ("", 300.0), ("soon", 300.0), ("0", 300.0), ("12.5", 12.5), ("900", 900.0)]
+    ("given", "seconds"),
+    [(None, 300.0), ("", 300.0), ("12.5", 12.5), *((text, None) for text in ("soon", "0", "-3", "nan", "inf"))],
 )
 def test_how_long_workers_wait_is_set_by_a_variable(
-    given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+    given: str | None, seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUTUI_PEER_SECONDS", raising=False)
     if given is not None:
         monkeypatch.setenv("GPUTUI_PEER_SECONDS", given)
-    assert rendezvous.seconds() == seconds
+    if seconds is None:
+        with pytest.raises(TrainerError, match=f"^GPUTUI_PEER_SECONDS={given}: .*, a number above 0$"):
+            rendezvous.seconds()
+    else:
+        assert rendezvous.seconds() == seconds

@@ -186,8 +186,7 @@ def test_three_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks
     assert [len(messages) for messages in asked] == [1, 1, 0]
     assert all(messages[0].startswith("worker 2 (127.0.0.1:") for messages in asked[:2])
     for run in runs:
-        assert epochs(run)[3] == epochs(runs[0])[3], "the figures of all, as in the epochs before"
-        assert epochs(run)[3].keys() == {"loss", "accuracy"}
+        assert set(epochs(run)) == {1, 2}, "a resumed run repeats the evaluation of the third"
 
 
 def the_error(run: Run) -> dict[str, str]:

@@ -99,7 +99,7 @@ class State:
         """Return the variables of the state, each once. Their order does not depend on `trainable`."""
         model, more = self._model, self._find_more() if self._find_more is not None else Collected()
         of_optimizers = [variable for optimizer in optimizers(model) for variable in optimizer.variables]
-        found = [
+        listed = [
             *((_MODEL, variable.path, variable.value, variable.trainable) for variable in model.variables),
             *((_METRICS, variable.path, variable.value, False) for variable in model.metrics_variables),
             *((_OPTIMIZER, variable.path, variable.value, True) for variable in of_optimizers),
@@ -107,7 +107,7 @@ class State:
             *((_MORE, variable.name, variable, False) for variable in self._written),
         ]
         seen, entries = set[int](), list[_Entry]()
-        for group, name, variable, shared in found:
+        for group, name, variable, shared in listed:
             if parts := [part for part in _parts(variable) if id(part) not in seen]:
                 seen |= {id(part) for part in parts}
                 entries.append(_Entry(group, name, parts, shared))

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from ...runs.run_cluster import Cluster, host_of, port_of
@@ -37,12 +39,17 @@ Hello = Mapping[str, Any]
 
 def seconds() -> float:
     """Return the longest time in seconds to wait for the other workers, by the variable GPUTUI_PEER_SECONDS. Without
-    this variable, return 300.
+    this variable, return 300. Raises TrainerError if its value is not a number above 0.
     """
+    text = os.environ.get(VARIABLE, "")
     try:
-        return float(os.environ.get(VARIABLE, "")) or WAIT_SECONDS
+        number = float(text) if text else WAIT_SECONDS
     except ValueError:
-        return WAIT_SECONDS
+        number = math.nan
+    if not 0 < number < math.inf:
+        what = f"{VARIABLE}={text}: it is the longest time in seconds to wait for the other workers, a number above 0"
+        raise TrainerError("options", what, f"set it to a number such as 300, or unset {VARIABLE}")
+    return number
 
 
 class Contacts:
@@ -141,12 +148,14 @@ class Meeting:
 
     def _wait(self, tell: Callable[[str], None], check: Callable[[], None]) -> None:
         limit, last_text, last_time = seconds(), "", 0.0
-        began = time.monotonic()
+        began, began_at = time.monotonic(), datetime.now()
         while missing := self._contacts.missing():
             check()
             if self._fault is not None:
                 raise self._fault
-            now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}"
+            since = min(self._contacts.ended.get(index, began) for index in missing) - began
+            until = f"until {began_at + timedelta(seconds=since + limit):%H:%M:%S} at most ({VARIABLE}: {limit:g} s)"
+            now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}, {until}"
             if waiting != last_text or now - last_time > TELL_SECONDS:
                 tell(waiting)
                 last_text, last_time = waiting, now

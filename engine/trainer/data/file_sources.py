@@ -10,7 +10,6 @@ import glob
 import hashlib
 import math
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...files.places import IMAGE_SUFFIXES
+from ...files.writing import without_nodes
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
 from ...plan import split_counts
@@ -262,4 +262,4 @@ def _count(records: tf.data.Dataset, options: Options) -> int:
 
 def reason(fault: tf.errors.OpError) -> str:
     """Return TensorFlow's message in at most 160 characters, without the names of its operations."""
-    return " ".join(re.sub(r"\[?\[?\{\{.*?\}\}\]?\]?|\[Op:.*", "", fault.message).split())[:160]
+    return " ".join(without_nodes(fault.message).split())[:160]

@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from ... import entry as entries
 from ...entry import Entry
+from ...files import writing
 from ...runs import code_copy
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
@@ -32,7 +33,6 @@ _OURS = str(Path(__file__).resolve().parents[2])
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NOT_THEIRS = (TrainerError, StopRequested, MemoryError, tf.errors.ResourceExhaustedError)
 _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\s,]+)')
-_OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\]")
 _NOISE = re.compile(
     r"^(in user code:|Graph execution error|Detected at node|Stack trace for op|Arguments received by"
     r"|<stack traces unavailable>|Traceback \(most recent)"
@@ -281,7 +281,7 @@ def _what(fault: BaseException) -> str:
     python_error = _after_places(str(fault))
     if python_error:
         return python_error[:300]
-    lines = [_OP_NAMES.sub("", line).strip() for line in str(fault).splitlines()]
+    lines = [writing.without_nodes(line).strip() for line in str(fault).splitlines()]
     lines = [line for line in lines if line and not _PLACE.search(line) and not _NOISE.match(line)]
     return f"{type(fault).__name__}: {lines[0] if lines else 'no message'}"[:300]
 
@@ -294,5 +294,5 @@ def _after_places(text: str) -> str:
     """
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
-    rest = (_OP_NAMES.sub("", line).strip() for line in lines[last + 1 :])
+    rest = (writing.without_nodes(line).strip() for line in lines[last + 1 :])
     return next((line for line in rest if _KIND.match(line)), "")

@@ -45,8 +45,6 @@ class TorchPasses(Passes):
         self._generators = _generators(loader, self._torch)
         self._first: list[str] | None = None
         self._begun: list[str] | None = None  # the states at the begin of this pass, until its first batch is drawn
-        # Processes that are forked by a thread of TensorFlow's end with code 1, as Python does not know that thread.
-        self._thread = ThreadPoolExecutor(1) if loader.num_workers else None
         with contextlib.suppress(TypeError):
             self.batches = len(loader)
 
@@ -76,24 +74,22 @@ class TorchPasses(Passes):
             self._restore(self._first)
         begun = self._states()
         self._first = self._first or begun
+        # Processes that are forked by a thread of TensorFlow's end with code 1, as Python does not know that thread.
+        thread = ThreadPoolExecutor(1) if self._loader.num_workers else None
         with self._own_numbers():
-            iterator = self._call(iter, self._loader)
+            iterator = _call(thread, iter, self._loader)
         self._begun = begun
-        return self._drawn(iterator)
+        return self._drawn(iterator, thread)
 
-    def _drawn(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        while True:
-            self._begun = None
-            with self._own_numbers():
-                batch = self._call(next, iterator, _END)
-            if batch is _END:
-                return
-            yield batch
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if self._thread is None:
-            return function(*arguments)
-        return self._thread.submit(function, *arguments).result()
+    def _drawn(self, iterator: Iterator[Any], thread: ThreadPoolExecutor | None) -> Iterator[Any]:
+        with thread or contextlib.nullcontext():
+            while True:
+                self._begun = None
+                with self._own_numbers():
+                    batch = _call(thread, next, iterator, _END)
+                if batch is _END:
+                    return
+                yield batch
 
     def state(self, iterator: Any) -> Any:  # noqa: ARG002
         return self._begun
@@ -122,6 +118,10 @@ class TorchPasses(Passes):
         self._global = values[0]
         for generator, value in zip(self._generators, values[1:], strict=True):
             generator.set_state(value)
+
+
+def _call(thread: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments) if thread is None else thread.submit(function, *arguments).result()
 
 
 def _generators(loader: Any, torch: Any) -> list[Any]:
