@@ -77,14 +77,14 @@ def test_gain_and_spread_as_text() -> None:
     assert ends == [("ok,", "warn"), ("ok", "good"), ("oom:", "bad")]
     reason = "the run 20261123-120000-mine is running, other programs used 84 % of the CPU's cores"
     narrow = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("b", 14.0), ("a", 11.0))
-    told = {"decision": "kept", "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
+    told = {"decision": "kept", "gain": 0.2, "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
     text = "\n".join(plain(row) for row in proof_comparisons.detail(typed(Comparison, told), 80, 12, RICH))
     assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
     two = [narrow[0] | {"disturbed": reason}, narrow[1] | {"disturbed": reason.replace("84", "9")}]
     (said,) = proof_comparisons.disturbances(typed(Comparison, {"trials": two}).trials)
     medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
     assert said == f"disturbed, 2 of 2 trials, such as: {reason}"
-    assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
+    assert medians == [["med.", "without", "10"], ["med.", "with", "12"]], "the figures of the head"
 
 
 def test_a_bar_crosses_zero_where_the_pairs_do_not_decide() -> None:
@@ -148,7 +148,6 @@ async def test_a_proof_that_is_done(home: Path, snapshot: Any) -> None:
                 "learning:",
                 "0.61",
                 "0.72",
-                "1,533",
                 "Improved preset",
                 "Healthy:",
             ):
