@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ..job.training_gpus import training_gpus, visible_gpus
-from .all_checks import RULES, check, of_preset, on_screen
+from .all_checks import RULES, check, of_options, of_preset, on_screen
 from .file_rules import own_batch
 from .gpu_checks import on_cpu, replicas
 from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
@@ -21,6 +21,7 @@ __all__ = [
     "measured_alone",
     "of_job",
     "of_kind",
+    "of_options",
     "of_packages",
     "of_preset",
     "of_remarks",

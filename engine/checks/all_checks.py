@@ -64,6 +64,13 @@ def check(options: Options, machine: Machine) -> list[Finding]:
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
+def of_options(options: Options, machine: Machine) -> list[Finding]:
+    """Return the errors of options that contradict each other on any machine."""
+    anywhere = (option_rules.__name__, figure_rules.__name__)
+    rules = (rule for rule in RULES if rule.__module__ in anywhere)
+    return [finding for rule in rules for finding in rule(options, machine) if finding.level == "error"]
+
+
 RULES: tuple[Rule, ...] = (
     packages.packages,
     followers.follow_targets,

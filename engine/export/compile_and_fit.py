@@ -184,12 +184,15 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
         script.text(f"{validates[0]}validation = onto_devices(validation)")
 
 
-def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: str = "") -> None:
+def callbacks(
+    script: Script, options: Options, theirs: str = "", chooses_rate: str = "", whole: bool | None = None
+) -> None:
     """Write the list `callbacks`: first the items of the expression `theirs`, then the best model, plateau, early
     stopping, NaN check, checkpoints, profile and time limit.
 
     Each of these seven is written only if the options ask for it. `chooses_rate` is an expression that is true if the
-    options choose the learning rate; empty: they always do.
+    options choose the learning rate; empty: they always do. `whole`: Keras can save the whole model of own code; None:
+    it is not known.
     """
     run = options.run
     if run.profile_steps:
@@ -199,9 +202,10 @@ def callbacks(script: Script, options: Options, theirs: str = "", chooses_rate: 
     if run.checkpoint != "off" and options.workload.entry is not None:
         script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
     if options.workload.entry is not None and (run.keeps_best_by is not None or run.save_model):
-        script.blocks(extract("trainer/exported.py", "saves_whole"))
+        if whole is None:
+            script.blocks(extract("trainer/exported.py", "saves_whole"))
         if run.keeps_best_by is not None:
-            script.text("whole = saves_whole(model)")
+            script.text("whole = saves_whole(model)" if whole is None else f"whole = {whole}")
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
@@ -292,10 +296,13 @@ def _fit(script: Script, options: Options) -> None:
     save(script, options)
 
 
-def save(script: Script, options: Options) -> None:
+def save(script: Script, options: Options, whole: bool | None = None) -> None:
+    """Write the line that saves the model. `whole` is that of `callbacks`."""
     if not options.run.save_model:
         return
-    if options.workload.entry is not None:
+    if options.workload.entry is not None and whole is not None:
+        written = 'model.save("model.keras")' if whole else 'model.save_weights("model.weights.h5")'
+    elif options.workload.entry is not None:
         written = 'model.save("model.keras") if saves_whole(model) else model.save_weights("model.weights.h5")'
     elif options.bytes_to_device:  # a model of a class in the script could not be loaded alone
         written = 'keras.Model(model.inputs, model.outputs, name=model.name).save("model.keras")'

@@ -7,15 +7,15 @@ trainer is read as text and never imported.
 from __future__ import annotations
 
 import ast
-import builtins
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..options import Options
-from .specialised import Specialiser
+from .specialised import LINE_LENGTH, Specialiser
 
 ENGINE = Path(__file__).resolve().parents[1]
 
@@ -56,8 +56,8 @@ def extract(file: str, *names: str) -> list[str]:
     """Return the source of the definitions `names` in a file of the engine, and of all definitions that they use, one
     text each.
 
-    A definition comes after those that it uses. Underscores at the beginning of names are removed, unless the name
-    without them has another meaning. Raises KeyError if a name is not defined.
+    A definition comes after those that it uses. Underscores at the beginning of names are removed. Raises KeyError if a
+    name is not defined.
     """
     return _extract(file, names, None)
 
@@ -84,10 +84,24 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
         _collect(ENGINE / file, name, sources, (), specialise)
         if name not in sources:
             raise KeyError(f"{file} defines no {name}")
-    taken = {*dir(builtins), *re.findall(r"\w+", "\n".join(sources.values()))}
-    public = {name: name if (bare := name.lstrip("_")) in taken else bare for name in sources}
+    public = {name: name.lstrip("_") for name in sources}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
-    return [word.sub(lambda match: public[match[1]], source) for source in sources.values()]
+    return [word.sub(lambda match: public[match[1]], _with_short_docstrings(source)) for source in sources.values()]
+
+
+def _with_short_docstrings(source: str) -> str:
+    """Return the source of a definition, with the first sentence of each docstring only."""
+    lines = source.split("\n")
+    definitions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for node in sorted(definitions, key=lambda node: -node.lineno):
+        text, first = ast.get_docstring(node), node.body[0]
+        if text is None or first.end_lineno == first.lineno:
+            continue
+        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()))[0]
+        margin = " " * first.col_offset
+        shown = textwrap.wrap(f'"""{sentence}"""', LINE_LENGTH - len(margin))
+        lines[first.lineno - 1 : first.end_lineno] = [margin + line for line in shown]
+    return "\n".join(lines)
 
 
 def _collect(

@@ -28,6 +28,7 @@ from ..presets import Preset, saving
 from ..presets.paths import PATTERN
 from .data import DIGITS
 from .data import FOLDER as DATA
+from .form import Form
 from .script import to_script
 
 SCRIPT, README, REQUIREMENTS = "plain.py", "README.md", "requirements.txt"
@@ -46,15 +47,15 @@ class Exported:
     data: tuple[str, str] | None = None
 
 
-def export(preset: Preset, target: Path) -> Exported:
-    """Write the preset as the folder `target`, which must be new or empty. Raises ExistsError, EntryFault, SaveError or
-    OSError.
+def export(preset: Preset, target: Path, form: Form | None = None) -> Exported:
+    """Write the preset as the folder `target`, which must be new or empty. `form` is that of the user's data. Raises
+    ExistsError, EntryFault, SaveError or OSError.
     """
     refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))
     try:
-        missing = _fill(preset, made)
+        missing = _fill(preset, made, form)
         made.chmod(0o777 & ~_umask())
         made.rename(target)
     except BaseException:
@@ -74,7 +75,7 @@ def _umask() -> int:
     return mask
 
 
-def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
+def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | None:
     """Write all files into the folder `made`. Returns the source and target of the data if it was not copied, else
     None.
 
@@ -88,7 +89,7 @@ def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
     options = replace(options, run=replace(options.run, python=None), notify=Notify())
     moved = replace(preset, options=options)
     saving.save_as(moved, made / _file(preset))
-    (made / SCRIPT).write_text(to_script(moved, made), encoding="utf-8")
+    (made / SCRIPT).write_text(to_script(moved, made, form), encoding="utf-8")
     needed = _requirements(preset.options, modules)
     (made / REQUIREMENTS).write_text("".join(f"{line}\n" for line in needed), encoding="utf-8")
     (made / README).write_text(_readme(preset, missing), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
@@ -36,6 +36,7 @@ class Script:
         self.base = base
         self.paths: list[str] = []  # paths of this machine
         self._lines: list[str] = []
+        self._definitions: list[str] = []
         self._defined: set[str] = set()
         self._named: set[str] = set()
 
@@ -73,15 +74,15 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Add the definitions `sources`, with empty lines around functions and classes. A definition that was already
-        added is left out.
+        """Add the definitions `sources` to those of the script, with empty lines around functions and classes. A
+        definition that was already added is left out.
         """
         for source in sources:
             if source in self._defined:
                 continue
             self._defined.add(source)
             apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
-            self._lines += [*apart, *source.split("\n"), *apart]
+            self._definitions += [*apart, *source.split("\n"), *apart]
 
     def named_blocks(self, sources: Iterable[str]) -> None:
         """Add the definitions `sources`, and note the options that the comments of their lines name, so that they are
@@ -92,10 +93,21 @@ class Script:
                 self._named.update(comment.rstrip(":").split(", "))
             self.blocks([source])
 
+    def guarded(self) -> str:
+        """Return the text of a script whose processes may import it: the definitions, then all other lines below `if
+        __name__ == "__main__":`.
+        """
+        lines = [f"    {line}" if line else line for line in self._lines]
+        return _text([*self._definitions, "", "", 'if __name__ == "__main__":', *lines])
+
     def __str__(self) -> str:
-        """Return the text of the script, without more than two empty lines in a row."""
-        kept: list[str] = []
-        for line in self._lines:
-            if line or kept[-2:] != ["", ""]:
-                kept.append(line.rstrip())
-        return "\n".join(kept).strip("\n") + "\n"
+        return _text(self._lines)
+
+
+def _text(lines: Sequence[str]) -> str:
+    """Return the lines as a text, without more than two empty lines in a row."""
+    kept: list[str] = []
+    for line in lines:
+        if line or kept[-2:] != ["", ""]:
+            kept.append(line.rstrip())
+    return "\n".join(kept).strip("\n") + "\n"

@@ -1,7 +1,8 @@
 """The part of an exported script that trains a user's own code: the call of build, its context, the data, the model.
 
-The type of the data is known only when the script runs, so the script has all cases that docs/own-code.md names. Arrays
-and single samples go through the trainer's own pipeline (trainer/data/batching.py). Batched data is left as it is.
+The script has what the form of the data needs (form.py). If the form is not known, or the data is read by iterating
+over it, the script has all cases that docs/own-code.md names. Arrays and single samples go through the trainer's own
+pipeline (trainer/data/batching.py). Batched data is left as it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,116 @@ from ..options import Options
 from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
 from .engine_source import extract, specialised
+from .form import Form
 from .lines import Script, literal
+from .specialised import Partly
 
 PYDATASET = "isinstance(train, keras.utils.PyDataset)"
 VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 
-def data(script: Script, options: Options) -> None:
+def data(script: Script, options: Options, form: Form | None) -> None:
     """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
     script.section("data")
+    if form is not None and "iterated" not in form.kinds and options.input.augment == "off":
+        _of_form(script, options, form)
+    else:
+        _of_any_form(script, options)
+
+
+ARRAYS = object()  # arrays that are not None
+
+
+def _of_form(script: Script, options: Options, form: Form) -> None:
+    """Write what `data` writes, for data of this form only."""
+    file = ""
+    if form.kinds & {"arrays", "mapped"}:
+        file = cache_file(script, options, " or your code")
+        script.blocks(extract("plan.py", "batches_per_pass"))
+        script.named_blocks(_functions(options, form))
+    if "arrays" in form.kinds:
+        script.blocks(extract("trainer/own/streams.py", "of_numpy"))
+    if form.is_split:
+        script.blocks(extract("trainer/data/source.py", "split_order"))
+        script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
+        script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
+        script.text("total = len(tf.nest.flatten(train)[0])")
+        drawn = "trained, held_out = split_order(total, VALIDATION_SPLIT, SEED)"
+        script.add(drawn, "train.validation_split", "train.seed")
+        script.text("validation = tf.nest.map_structure(lambda array: array[held_out], train)")
+        script.text("train = tf.nest.map_structure(lambda array: array[trained], train)")
+    _training_data(script, options, form, file)
+    if options.train.steps_per_epoch is None:
+        script.text('if per_pass < 1:\n    sys.exit("train has no samples, or too few for a batch")')
+    _validation_data(script, options, form, file)
+
+
+def _training_data(script: Script, options: Options, form: Form, file: str) -> None:
+    needed = options.train.steps_per_epoch is None
+    if form.train == "pydataset":
+        script.text("per_pass = len(train)")
+        _copied(script, options, "train")
+        return
+    if form.train == "batched":
+        counted = "int(train.cardinality())" if form.counted else f'batches_in(train, made.get("samples"), {needed})'
+        if not form.counted:
+            script.blocks(extract("trainer/exported.py", "batches_in"))
+        script.text(f"per_pass = {counted}\ntrain = train.repeat()")
+    else:
+        _elements(script, "train", form.train, form.given, needed)
+        drop = f"drop_remainder={options.input.drop_remainder}"
+        counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
+        script.add(f"per_pass = {counted}", "input.drop_remainder")
+        script.text(f"train = training_batches(elements, Sizes(global_batch, per_pass, SEED){file})")
+    if "class_weight" in form.given:
+        script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
+        script.text('train = weigh(train, made["class_weight"])')
+    functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
+    script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=WHOLE_TRAINING))
+    script.text("train = ahead(one_batch(train))" if options.input.one_batch else "train = ahead(train)")
+
+
+def _validation_data(script: Script, options: Options, form: Form, file: str) -> None:
+    some = '.take(made["validation_steps"])' if "validation_steps" in form.given else ""
+    if form.validation == "pydataset":
+        _copied(script, options, "validation")
+    elif form.validation == "batched":
+        taken = ""
+        if not form.counted_validation and not some:
+            script.blocks(extract("trainer/exported.py", "batches_in"))
+            taken = '.take(batches_in(validation, made.get("validation_samples"), True))'
+        script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
+        script.text(f"validation = ahead(validation{taken}{some})")
+    elif form.validation:
+        _elements(script, "validation", form.validation, form.given, not some)
+        script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
+        script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
+        script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
+        script.text(f"validation = ahead(validation{some})")
+
+
+def _elements(script: Script, role: str, kind: str, given: frozenset[str], needed: bool) -> None:
+    """Write the definition of `elements`, the samples of a role: train or validation."""
+    load = 'made["map"]' if "map" in given else "None"
+    if role == "validation" and "validation_map" in given:
+        load = 'made.get("validation_map", made.get("map"))'
+    vary = 'made["augment"]' if "augment" in given and role == "train" else "None"
+    if kind == "arrays":
+        script.blocks(extract("trainer/exported.py", "samples_of"))
+        script.text(f"elements = samples_of(of_numpy({role}), {load}, {vary})")
+    else:
+        script.blocks(extract("trainer/exported.py", "elements_of"))
+        count = f'made.get("{"samples" if role == "train" else "validation_samples"}")'
+        script.text(f"elements = elements_of({role}, {count}, {load}, {vary}, {needed})")
+
+
+def _copied(script: Script, options: Options, role: str) -> None:
+    if options.strategy.kind == "mirrored":
+        script.blocks(extract("trainer/exported.py", "Copied"))
+        script.add(f"{role} = Copied({role})", "strategy.kind")
+
+
+def _of_any_form(script: Script, options: Options) -> None:
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
     script.named_blocks(_functions(options))
@@ -43,11 +146,16 @@ def data(script: Script, options: Options) -> None:
     _handed_over(script, options)
 
 
-def _functions(options: Options) -> list[str]:
+def _functions(options: Options, form: Form | None = None) -> list[str]:
     """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
-    filled in.
+    and of the data's form filled in.
     """
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
+    pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
+    if form is not None:
+        constants["data"] = _known(form, options.input.cache)
+        kinds = (form.train, form.validation)
+        pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
     augmenting = []
     if options.input.augment == "off":
         constants["numbered"] = False
@@ -55,12 +163,33 @@ def _functions(options: Options) -> list[str]:
         augmenting = specialised(
             "trainer/own/streams.py", "is_image", "augmented_batches", options=options, constants=constants
         )
-    pipeline = ("training_batches", "validation_batches")
     return [
         *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
-        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants),
+        *(
+            []
+            if form is not None
+            else specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants)
+        ),
         *augmenting,
     ]
+
+
+def _known(form: Form, cache: str) -> Partly:
+    """Return the attributes of Elements whose values follow from the form and from input.cache, for training and
+    validation alike.
+    """
+    values: dict[str, Any] = {}
+    if not form.given & {"map", "validation_map"}:
+        values["load"] = None
+    if "augment" not in form.given:
+        values["vary"] = None
+    if cache != "off":
+        values["arrays"] = None
+    elif form.train == "arrays" and form.dense:
+        values["arrays"] = ARRAYS
+    if form.kinds <= {"arrays"}:
+        values["whole"] = True
+    return Partly(values)
 
 
 def _stream(script: Script, options: Options, file: str) -> None:
@@ -130,7 +259,7 @@ def _handed_over(script: Script, options: Options) -> None:
         script.add("    validation = Copied(validation)", "strategy.kind")
     if needed:
         script.text("if not 0 < per_pass < 2**50:")
-        script.text('    sys.exit("train has no end, or no batch: set train.steps_per_epoch")')
+        script.text('    sys.exit("train has no samples, too few for a batch, or no end: see train.steps_per_epoch")')
 
 
 # Operations that draw from TensorFlow's own random state, which seeds them by their place in the graph.
@@ -141,7 +270,7 @@ MOST_DRAWS = 5
 MOST_BYTES = 1_000_000
 
 
-def code(script: Script, options: Options) -> None:
+def code(script: Script, options: Options, form: Form | None) -> None:  # noqa: ARG001 - as the other parts
     """Write the call of the user's build function. In the script, `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
@@ -216,11 +345,36 @@ def _context(script: Script, options: Options) -> None:
     script.text(")")
 
 
-def training(script: Script, options: Options) -> None:
+def training(script: Script, options: Options, form: Form | None) -> None:
     """Write the code that compiles the model, if the user's code has not compiled it, and that trains it."""
     script.section("training")
-    training_part.steps(script, options, unless=PYDATASET)
-    training_part.rate(script, options)
+    is_pydataset = form is not None and form.train == "pydataset"
+    one_pass = replace(options, train=replace(options.train, steps_per_epoch=None)) if is_pydataset else options
+    training_part.steps(script, one_pass, unless=PYDATASET if form is None else "")
+    chooses_rate = ""
+    compiled = form is not None and form.compiled
+    if not compiled:
+        training_part.rate(script, options)
+        chooses_rate = _compile(script, options)
+    for name, value, comments in training_part.execution(options):
+        if name == "jit_compile" and options.compile.xla == "auto":
+            _xla_as_compiled(script, options)
+        else:
+            script.add(f"model.{name} = {value}", *comments)
+    training_part.built(script, options)
+    training_part.parts(script, options)
+    theirs = 'tf.nest.flatten(made.get("callbacks") or [])' if form is None else ""
+    if form is not None and "callbacks" in form.given:
+        theirs = 'tf.nest.flatten(made["callbacks"])'
+    training_part.callbacks(script, options, theirs, "" if compiled else chooses_rate, form.whole if form else None)
+    _onto_devices(script, options, form)
+    _fit(script, options, form)
+
+
+def _compile(script: Script, options: Options) -> str:
+    """Write the call of compile. Returns an expression that is true if the options choose the learning rate, or an
+    empty text if no line needs it.
+    """
     chooses_rate = ""
     if options.train.reduces_rate_by is not None:
         chooses_rate = "chooses_rate"
@@ -233,14 +387,15 @@ def training(script: Script, options: Options) -> None:
     script.text(f'{margin}model.compile(\n{margin}    optimizer=made.get("optimizer")')
     training_part.optimizer(script, options, margin + "    ", "or ")
     script.text(f'{margin}    loss=made.get("loss"),\n{margin}    metrics=made.get("metrics"),\n{margin})')
-    for name, value, comments in training_part.execution(options):
-        if name == "jit_compile" and options.compile.xla == "auto":
-            _xla_as_compiled(script, options)
-        else:
-            script.add(f"model.{name} = {value}", *comments)
-    training_part.built(script, options)
-    training_part.parts(script, options)
-    training_part.callbacks(script, options, 'tf.nest.flatten(made.get("callbacks") or [])', chooses_rate)
+    return chooses_rate
+
+
+def _onto_devices(script: Script, options: Options, form: Form | None) -> None:
+    if form is not None and form.dense and "iterated" not in form.kinds:
+        if form.train != "pydataset" and options.input.device_batches:
+            held_out = [""] if form.validation not in ("", "pydataset") else []
+            training_part.onto_devices(script, options, *held_out)
+        return
     script.blocks(extract("trainer/data/finishing.py", "fits_devices"))
     training_part.onto_devices(
         script,
@@ -248,7 +403,6 @@ def training(script: Script, options: Options) -> None:
         "if validation is not None:\n    ",
         fits=" or isinstance(batches, keras.utils.PyDataset) or not fits_devices(batches.element_spec)",
     )
-    _fit(script, options)
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
@@ -262,9 +416,16 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
         script.add("    model.jit_compile = False", "compile.xla")
 
 
-def _fit(script: Script, options: Options) -> None:
+def _fit(script: Script, options: Options, form: Form | None) -> None:
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch=steps_per_epoch,")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
+    if form is not None and form.kinds <= {"arrays", "mapped", "batched"}:
+        for name in ("initial_epoch", "validation_freq"):
+            if name in form.given:
+                script.text(f'    {name}=made["{name}"],')
+        script.text("    shuffle=False,  # the data is shuffled already\n    verbose=2,\n)")
+        training_part.save(script, options, form.whole)
+        return
     script.text(f'    class_weight=made.get("class_weight") if {PYDATASET} else None,')
     script.text('    initial_epoch=made.get("initial_epoch") or 0,')
     script.text('    validation_freq=made.get("validation_freq") or 1,')
@@ -274,7 +435,7 @@ def _fit(script: Script, options: Options) -> None:
     else:
         script.add(f"    shuffle={PYDATASET},", "input.shuffle", "in Keras' own order; all else is shuffled")
     script.text("    verbose=2,\n)")
-    training_part.save(script, options)
+    training_part.save(script, options, form.whole if form is not None else None)
 
 
 # ---- random draws of the user's code ----------------------------------------------------------

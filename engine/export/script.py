@@ -22,6 +22,7 @@ from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
 from .engine_source import extract
+from .form import Form
 from .lines import Script, literal
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
@@ -64,33 +65,47 @@ PACKAGES = {
 ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails: it trains on the GPUs of one machine"
 
 
-def to_script(preset: Preset, base: Path | None = None) -> str:
+def to_script(preset: Preset, base: Path | None = None, form: Form | None = None) -> str:
     """Return the source of a script that trains the preset and needs only TensorFlow.
 
-    Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute.
+    Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute. `form` is
+    that of the user's data; with None, the script takes data of any form.
     """
-    return with_paths(preset, base)[0]
+    return with_paths(preset, base, form)[0]
 
 
-def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
+def with_paths(preset: Preset, base: Path | None = None, form: Form | None = None) -> tuple[str, list[str]]:
     """Return the source that `to_script` returns, and the paths of this machine that the source contains.
 
     A path of this machine is a path that is not within the folder `base`.
     """
     options = on_one_machine(preset.options)
-    parts = (_data, _model, compile_and_fit.training) if options.workload.entry is None else own_code.PARTS
-    body, environment = Script(base), Script()
+    body, environment, closing = Script(base), Script(), Script()
     _environment(environment, options)
     if base is not None:
         body.text("HERE = Path(__file__).resolve().parent")
-    for write in (_constants, _devices, _strategy, *parts):
-        write(body, options)
-    leftovers(body, preset, body.named | environment.named)
+    _constants(body, options)
+    _devices(body, options)
+    _strategy(body, options)
+    if options.workload.entry is None:
+        for write in (_data, _model, compile_and_fit.training):
+            write(body, options)
+    else:
+        for write_own in own_code.PARTS:
+            write_own(body, options, form)
+    leftovers(closing, preset, body.named | environment.named, form)
     if options is not preset.options:
-        body.text(ONE_MACHINE)
-    code = str(body)
-    parts_of_text = (_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code)
-    return "\n".join(parts_of_text), body.paths
+        closing.text(ONE_MACHINE)
+    code = body.guarded()
+    parts = (
+        _head(preset),
+        _imports(code, STANDARD),
+        str(environment),
+        _imports(code, PACKAGES),
+        f"\n{code}",
+        str(closing),
+    )
+    return "\n".join(filter(str.strip, parts)), body.paths
 
 
 def on_one_machine(options: Options) -> Options:
@@ -325,16 +340,17 @@ OF_TF_DATA = ("applies", "prefetch", "device", "workers")
 ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoch"
 
 
-def leftovers(script: Script, preset: Preset, named: frozenset[str]) -> None:
+def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form | None = None) -> None:
     """Write the comments at the end of the script: the changed options that no line of it names, each with the reason.
 
-    `named` are the keys of the options that lines of the script name. Nothing is written if none is left over.
+    `named` are the keys of the options that lines of the script name, and `form` is the form of the user's data, if it
+    is known. Nothing is written if none is left over.
     """
     options = preset.options
     lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
-    if options.workload.entry is not None:
+    if options.workload.entry is not None and (form is None or "pydataset" in form.kinds):
         of_tf_data = (info.key for info in OPTIONS if info.group == "input" and info.about.own in OF_TF_DATA)
         keys = textwrap.wrap(", ".join(of_tf_data), 88)
         one_pass = [] if options.train.steps_per_epoch is None else [ONE_PASS]

@@ -384,7 +384,9 @@ class Specialiser(Expressions):
         keys += used
         lines = self._block(chosen, constants)
         lines = _indented(lines, node.col_offset - chosen[0].col_offset)
-        return lines, isinstance(chosen[-1], ast.Return | ast.Raise)
+        last = lines[-1] if lines else ""
+        ends = last.startswith(tuple(" " * node.col_offset + word for word in ("return", "raise")))
+        return lines, ends or isinstance(chosen[-1], ast.Return | ast.Raise)
 
     def _undecided(self, node: ast.If, constants: dict[str, Any]) -> list[str]:
         margin = " " * node.col_offset

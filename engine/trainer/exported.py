@@ -54,9 +54,7 @@ class TimeLimit(keras.callbacks.Callback):
 
 
 class EqualParts(tf.distribute.MirroredStrategy):
-    """A mirrored strategy that splits each batch into parts of (nearly) equal size. TensorFlow's own split leaves less
-    for the last.
-    """
+    """A mirrored strategy that splits each batch by itself: TensorFlow has other sizes if the data has no end."""
 
     ahead = 0  # batches that wait in the memory of each device
 
@@ -195,13 +193,18 @@ def elements_of(
     necessary.
     """
     if are_arrays(data):
-        arrays = as_tensors(as_fitted(data))
-        dataset = tf.data.Dataset.from_tensor_slices(arrays)
-        dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
-        return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
+        return samples_of(data, load, vary)
     elements = length(data, needed and not count)
     count = min(elements, count or elements) if elements >= 0 else count
     return Elements(data.take(count), count, load, vary) if count else Elements(data.repeat(), 2**62, load, vary)
+
+
+def samples_of(data: Any, load: Callable[..., Any] | None, vary: Callable[..., Any] | None) -> Elements:
+    """Return single samples of arrays."""
+    arrays = as_tensors(as_fitted(data))
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
+    return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:

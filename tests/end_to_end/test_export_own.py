@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine import presets
-from gputui.engine.export import export_folder
+from gputui.engine.export import export_folder, form
 from gputui.engine.export.script import to_script
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import Preset
@@ -102,6 +102,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture
+def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command exports without calling build, and so for data of any form."""
+    monkeypatch.setattr(form, "asked", lambda preset: None)
+
+
 def write(folder: Path, form: str) -> None:
     (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[form]), "    "))
 
@@ -180,6 +186,7 @@ def exported_and_moved(preset: Preset, folder: Path) -> tuple[Preset, Path]:
     return presets.resolve(str(moved / "default.yaml")), moved
 
 
+@pytest.mark.usefixtures("unasked")
 def test_a_folder_has_all_that_the_entry_imports_and_names_no_place_of_this_machine(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +246,7 @@ def test_data_goes_with_the_folder_if_it_is_small(tmp_path: Path, capsys: pytest
     assert str(missing) not in (tmp_path / "big" / "plain.py").read_text()
 
 
+@pytest.mark.usefixtures("unasked")
 def test_a_script_with_a_path_of_this_machine_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "arrays")
     (folder / "night.yaml").write_text("workload: {entry: 'train.py:build'}\n")
@@ -298,7 +306,7 @@ def test_draws_that_differ_in_keras_own_fit_are_named_in_the_script(folder: Path
     (folder / "train.py").write_text(NOISY)
     code = script()
     assert "# Losses differ from gputui's" in code
-    assert [line for line in code.splitlines() if line.startswith("#   ")] == [
+    assert [line.strip() for line in code.splitlines() if line.startswith("    #   ")] == [
         "#   tf.random.normal in train_step (train.py:5)"
     ]
     compile(code, "exported.py", "exec")

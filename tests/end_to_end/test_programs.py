@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -28,10 +29,11 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine import presets
+from gputui.engine.export.form import RefusedError
 from gputui.engine.export.script import to_script
 from gputui.engine.runs import Run
 
-from tests.support.exporting import prepared_script
+from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import TRAINER, Forks, Program, trainer_of
 from tests.support.front_door import happened
 from tests.support.own import Write
@@ -218,11 +220,13 @@ def test_trained_in_four_ways(path: Path, forks: Forks, tmp_path: Path, monkeypa
         assert forks.codes(ours) == [1]
         assert [event["message"] for event in happened(run, "error")] == [program["REFUSED"]]
         assert happened(run, "progress") == []
+        with pytest.raises(RefusedError, match=f"^{re.escape(program['REFUSED'])}$"):
+            form_of(preset, forks, tmp_path)
         return
     ways = {name: str(tmp_path / f"{name}.out") for name in ("plain", "exported")}
     (tmp_path / "of_keras.py").write_text(PLAIN)
     plain = Program(str(tmp_path), ways["plain"], ["of_keras.py", path.stem, json.dumps(settings)], [str(tmp_path)])
-    exported = prepared_script(to_script(preset), tmp_path)
+    exported = prepared_script(to_script(preset, form=form_of(preset, forks, tmp_path)), tmp_path)
     theirs = Program(str(tmp_path), ways["exported"], ["exported.py"], exported)
     broken, stopped = trainer_of(preset)
     main = Path(stopped.arguments[0])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from gputui.engine import checks, presets
+from gputui.engine.export import form
 from gputui.engine.files import run_numbers
 from gputui.engine.job import this_machine
 from gputui.engine.options import GROUPS, Options
@@ -94,7 +95,10 @@ def test_an_entry_runs_in_the_folder_of_its_file_or_in_the_one_that_is_given(pro
         assert (workload.entry, workload.folder) == (f"{project}/sub/other.py:build", f"{project}/sub")
 
 
-def test_every_command_finds_them_from_elsewhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_finds_them_from_elsewhere(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(form, "asked", lambda preset: None)  # it calls build
     for name in ("data.yaml", "code.yaml"):
         assert cli.run(["presets", "check", str(project / name)]) == 0
     workload = launched(capsys, "--preset", "../project/code.yaml").workload

@@ -115,27 +115,31 @@ def test_the_devices_exchange_by_nccl_or_by_what_tensorflow_chooses() -> None:
     for communication, way in (("nccl", ", cross_device_ops=tf.distribute.NcclAllReduce()"), ("auto", "")):
         lines = to_script(presets.defaults(["strategy.kind=mirrored", f"communication={communication}"])).splitlines()
         keys = "strategy.kind, strategy.communication" if way else "strategy.kind"
-        assert f"strategy = EqualParts(names{way})  # {keys}" in lines
+        assert f"    strategy = EqualParts(names{way})  # {keys}" in lines
+
+
+def lines_of(code: str) -> list[str]:
+    return [line.strip() for line in code.splitlines()]
 
 
 def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named(tmp_path: Path) -> None:
     settings = [f"data=npz:{tmp_path}/data/a.npz", "cache=/tmp/cache"]
     preset = Preset("mine", presets.defaults(settings).options, "what\nit is")
     text, paths = with_paths(preset, tmp_path)
-    lines = text.splitlines()
+    lines = lines_of(text)
     assert lines[0] == '"""mine: what it is'
     assert 'DATA = str(HERE / "data/a.npz")  # workload.data' in lines
     assert "HERE = Path(__file__).resolve().parent" in lines
     assert paths == ["/tmp/cache"]
     text, paths = with_paths(preset)
-    assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in text.splitlines()
+    assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in lines_of(text)
     assert paths == [f"{tmp_path}/data/a.npz", "/tmp/cache"]
     records = presets.defaults([f"data=tfrecord:{tmp_path}/data/*.rec"])
     text, paths = with_paths(records, tmp_path)
-    assert 'DATA = os.path.join(glob.escape(str(HERE)), "data/*.rec")  # workload.data' in text.splitlines()
+    assert 'DATA = os.path.join(glob.escape(str(HERE)), "data/*.rec")  # workload.data' in lines_of(text)
     assert paths == []
     text, paths = with_paths(presets.defaults([]), tmp_path)
-    assert 'DATA = str(HERE / "data/digits.npz")  # workload.data' in text.splitlines()
+    assert 'DATA = str(HERE / "data/digits.npz")  # workload.data' in lines_of(text)
     assert paths == []
 
 
@@ -165,5 +169,9 @@ def test_each_script_defines_all_that_it_uses(tmp_path: Path, monkeypatch: pytes
     for settings in (*SCRIPTS.values(), *OWN_CODE.values()):
         text = to_script(presets.defaults(settings))
         assert undefined(text) == set(), settings
+        *before, last = ast.parse(text).body
+        assert isinstance(last, ast.If)
+        assert ast.unparse(last.test) == "__name__ == '__main__'", "processes of the code may import it"
+        assert not [node for node in before if isinstance(node, ast.Expr) and "model" in ast.unparse(node)]
         assert "\n\n\ndef " in text, "two empty lines before a function"
         assert "\n\n\n\n" not in text, "and never more"

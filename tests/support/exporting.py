@@ -9,7 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from gputui.engine.export import form
+from gputui.engine.export.form import Form
 from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.presets import Preset
 from gputui.engine.runs import Run
@@ -46,10 +51,24 @@ def changed_lines(before: str, after: str, option: str) -> list[str]:
     return [line for line in diff if re.search(rf"# .*\b{option}\b", line)]
 
 
+def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
+    """What the export asks of the preset's code, answered by a forked process."""
+    main, output = folder / "described.py", folder / "described.out"
+    main.write_text("from gputui.engine.trainer.described import main\n\nmain()\n")
+
+    def run(command: list[str], **_more: Any) -> Any:
+        forks.run(Program(os.getcwd(), str(output), [str(main), command[-1]]))
+        return SimpleNamespace(stdout=output.read_text().splitlines()[-1])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(form, "subprocess", SimpleNamespace(run=run, PIPE=0))
+        return form.asked(preset)
+
+
 def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:
     """The run, its losses, and those of the exported script, which knows no gputui. Both train at once."""
     run, ours = trainer_of(preset)
-    path = prepared_script(code or to_script(preset), folder)
+    path = prepared_script(code or to_script(preset, form=form_of(preset, forks, folder)), folder)
     theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
     return run, losses_of_run(run), _losses((folder / "exported.out").read_text())

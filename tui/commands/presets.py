@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -16,13 +17,16 @@ from rich.text import Text
 from ...engine import checks, entry
 from ...engine import presets as preset_files
 from ...engine.files.values import to_json
-from ...engine.files.writing import write_new
+from ...engine.files.writing import refuse_existing, write_new
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.presets import Preset, PresetError, saving, starter_files
 from ..base.errors import DONE, STDOUT, WRONG, Refused, clean, complain
 from ..printing.plain_tables import show_table
 from .train import place
+
+if TYPE_CHECKING:
+    from ...engine.export.form import Form
 
 BESIDE_A_PROGRAM = """
 train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:
@@ -77,6 +81,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
     `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists.
     """
+    from ...engine.export import form as form_part  # only this command needs it
     from ...engine.export import script as script_part  # only this command needs it
 
     output = None if output == STDOUT else output
@@ -87,10 +92,18 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
             entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
         except entry.EntryFault as fault:
             raise Refused(f"workload.entry: {fault}; {fault.change}") from None
+    for finding in checks.of_options(preset.options, this_machine.read()):
+        raise Refused(str(finding))
+    if output is not None:
+        refuse_existing(Path(output))
+    try:
+        form = form_part.asked(preset)
+    except form_part.RefusedError as fault:
+        raise Refused(f"{clean(str(fault))}\n{clean(fault.hint)}") from None
     if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
-        _export_folder(preset, Path(output))
+        _export_folder(preset, Path(output), form)
         return
-    script, paths = script_part.with_paths(preset)
+    script, paths = script_part.with_paths(preset, form=form)
     if output is None:
         sys.stdout.write(script)
     else:
@@ -101,14 +114,14 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
         complain(f"the script names {paths[0]} of this machine; -o FOLDER/ exports a folder that runs elsewhere")
 
 
-def _export_folder(preset: Preset, target: Path) -> None:
+def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
     """Write the preset with its script and code as a folder, with which it can be trained on another machine. Raises
     Refused.
     """
     from ...engine.export import export_folder  # only this command needs it
 
     try:
-        made = export_folder.export(preset, target)
+        made = export_folder.export(preset, target, form)
     except entry.EntryFault as fault:
         raise Refused(f"workload.entry: {fault}; {fault.change}") from None
     except saving.SaveError as fault:

@@ -1,0 +1,90 @@
+"""`python -P -m gputui.engine.trainer.described RUN_DIR`: builds the training of a user's code. It prints as JSON
+what an exported script depends on (engine/export/form.py), or why the run would be refused.
+
+Deferred imports: TensorFlow takes seconds, and everything that it prints goes to the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..options import options_json
+from ..runs import Run
+from ..runs.events import EVENTS_FILE
+from ..runs.parsing import EventWriter
+from .common.stopping import StopSwitch
+from .common.training_errors import TrainerError
+from .measure.run_report import RunReport
+from .setup import environment
+
+if TYPE_CHECKING:
+    from .own.building import Own
+
+
+def main() -> None:
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what TensorFlow and the user's code print is for the log
+    environment.choose_backend()
+    run = Run(Path(sys.argv[1]))
+    options = options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8"))
+    try:
+        environment.prepare(options)
+        from .assembly import assemble
+
+        own = assemble(options, RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id)), StopSwitch()).loop.built.own
+        assert own is not None
+        facts = _described(own)
+    except TrainerError as fault:
+        traceback.print_exc()
+        facts = {"error": fault.message, "hint": fault.hint}
+    answer.write(json.dumps(facts))
+    answer.flush()
+    os._exit(0)  # the code's threads and processes are not waited for
+
+
+def _described(own: Own) -> dict[str, Any]:
+    """Return the fields of Form in engine/export/form.py."""
+    import keras
+    import tensorflow as tf
+
+    from .data.finishing import fits_devices
+
+    returned, pipeline = own.returned, own.pipeline
+    assert returned is not None
+
+    def kind(data: Any, stream: Any) -> str:
+        made_of_it = isinstance(data, tf.data.Dataset | keras.utils.PyDataset) or stream.kind == "arrays"
+        return str(stream.kind) if made_of_it else "iterated"
+
+    def is_counted(data: Any) -> bool:
+        return isinstance(data, tf.data.Dataset) and int(data.cardinality()) >= 0
+
+    try:
+        own.model.to_json()
+        whole = True
+    except Exception:  # noqa: BLE001 - the user's code: a class of its own may have no get_config
+        whole = False
+    data = ("model", "train", "validation", "fit")
+    given = {name: value for name, value in {**vars(returned), **vars(returned.fit)}.items() if name not in data}
+    is_split = returned.validation is None and pipeline.held_out is not None
+    held_out = kind(returned.validation, pipeline.held_out) if returned.validation is not None else ""
+    return {
+        "train": kind(returned.train, pipeline.train),
+        "validation": "arrays" if is_split else held_out,
+        "is_split": is_split,
+        "given": [key for key, value in given.items() if value and (key, value) != ("validation_freq", 1)],
+        "compiled": own.own_compile,
+        "dense": fits_devices(pipeline.spec),
+        "whole": whole,
+        "counted": is_counted(returned.train),
+        "counted_validation": is_counted(returned.validation),
+    }
+
+
+if __name__ == "__main__":
+    main()
