@@ -191,8 +191,8 @@ RUN: tuple[Figure, ...] = (
     Figure("traces", "traces", "count", "how often TensorFlow has traced the training function; 1 or 2 is usual",
            "tf.function's count of traces", more_is_better=False, progress="traces", shown=("compare",)),
     Figure("eta_seconds", "time left", "seconds",
-           "the time until the last step, with the evaluations and checkpoints before it",
-           "steps left * (mean time of the last steps + time between steps / steps)",
+           "the time until the last step, with evaluations, checkpoints and all else before it",
+           "steps left * (mean time of the last steps + time outside of steps / steps)",
            progress="eta_seconds", shown=("live",)),
 )  # fmt: skip
 # Fields of result.json that are not shown as figures: key -> reason.

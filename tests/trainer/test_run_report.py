@@ -127,21 +127,22 @@ def test_the_time_left_is_that_of_the_steps_left() -> None:
     assert told.eta_seconds == pytest.approx(150 * 0.25)
 
 
-def test_the_time_left_includes_the_evaluations_to_come(tmp_path: Path) -> None:
+def test_the_time_left_includes_what_is_done_between_steps(tmp_path: Path) -> None:
     run = Run(tmp_path)
     report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
     report.speed.plan = Plan(3, 30, 8)
     report.speed.begin_measuring(Spent(0.0))
-    report.speed.clock.mark(0.0, 10)
-    phases: tuple[tuple[PhaseName, float], ...] = (("training", 90.0), ("evaluating", 100.0), ("training", 107.0))
-    for phase, t in phases:
-        report.writer.clock = RunClock(t, steady())
-        report.phase(phase)
+    report.writer.clock = RunClock(100.0, steady())
+    for now, steps in ((0.0, 1), (1.0, 9)):
+        report.speed.clock.mark(now, steps)
+    report.first_step_done(1.0)
+    report.speed.clock.pause(5.5)
     report.first_seconds.evaluation = 4.0  # of which it was compiled
+    report.writer.clock = RunClock(112.5, steady())  # 12.5 s after the first step: 4.5 s of steps, 8 s of an evaluation
     report.pulse(Moment(epoch=1, step=10, spent=Spent(5.0), metrics={}))
     report.writer.close()
     told = json.loads(run.file("events.jsonl").read_text().splitlines()[-1])
-    assert told["eta_seconds"] == pytest.approx(2 * (5.0 + 3.0), rel=0.01)
+    assert told["eta_seconds"] == pytest.approx(2 * (5.0 + 4.0), rel=0.01)
 
 
 def test_a_pulse_tells_all_that_is_known_of_the_moment() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import math
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -60,7 +61,6 @@ class RunReport:
         self._first_steps = 0  # of the first execution
         self._pauses: list[tuple[float, float]] = []  # beginning and end of each, between phases of training
         self._paused_at: float | None = None
-        self._paused_seconds = 0.0
         self._warned: set[str] = set()
         self._finishing = threading.Lock()
         self._finished = False
@@ -76,7 +76,6 @@ class RunReport:
             self._paused_at = now
         elif phase == "training" and self._paused_at is not None:
             self._pauses.append((self._paused_at, now))
-            self._paused_seconds += now - self._paused_at
             self._paused_at = None
         self.doing = "evaluating" if (phase, detail) == ("compiling", "evaluation") else phase
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
@@ -121,14 +120,15 @@ class RunReport:
             self.first_seconds.checkpoint = seconds
 
     def pulse(self, moment: Moment) -> None:
-        """Write a progress event. The time left includes the evaluations and checkpoints to come, as long as those up
-        to now.
+        """Write a progress event. Its time left includes evaluations, checkpoints and all else between steps, which
+        take as long as up to now.
         """
-        progress = self.speed.progress(moment)
-        if progress.eta_seconds is not None and (steps := self.speed.clock.begun_steps):
-            paused = self._paused_seconds - (self.first_seconds.evaluation or 0.0)
+        progress, clock = self.speed.progress(moment), self.speed.clock
+        if progress.eta_seconds is not None and self.training_since is not None and clock.begun_steps:
+            between = self.writer.clock.now() - self.training_since - clock.step_seconds_until(time.perf_counter())
+            between = max(0.0, between - (self.first_seconds.evaluation or 0.0))
             left = max(0, progress.steps - progress.step)
-            progress = replace(progress, eta_seconds=progress.eta_seconds + left * max(0.0, paused) / steps)
+            progress = replace(progress, eta_seconds=progress.eta_seconds + left * between / clock.begun_steps)
         self.writer.emit(progress)
 
     def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:

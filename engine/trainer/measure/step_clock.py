@@ -106,6 +106,10 @@ class StepClock:
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
+    def step_seconds_until(self, now: float) -> float:
+        """Return the seconds of all steps up to `now` but the first execution, including the present execution."""
+        return self.step_seconds_total + (0.0 if self._since is None or self._first else now - self._since)
+
     def spent(self, now: float) -> Spent:
         return Spent(self.measured_until(now), *self._totals(), self._samples())
 
