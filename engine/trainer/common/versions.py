@@ -114,6 +114,18 @@ def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
     keras.Variable._initialize = initialize if find is not None else _INITIALIZE
 
 
+def current_iterator(batches: Any) -> Any:
+    """Return the iterator over the batches of the present epoch, from the object `batches` with which Keras' fit goes
+    through its data. None if this version of Keras has no such iterator. No public function gives it.
+
+    Of data of unknown length it is a local variable of Keras' generator.
+    """
+    if (iterator := getattr(batches, "_current_iterator", None)) is not None:
+        return iterator
+    frame = getattr(getattr(batches, "_epoch_iterator", None), "gi_frame", None)
+    return frame.f_locals.get("iterator") if frame is not None else None
+
+
 def memory_limits() -> dict[str, int]:
     """Return the bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
 

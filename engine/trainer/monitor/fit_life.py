@@ -28,6 +28,7 @@ from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK
 from ...system.run_clock import RunClock
 from ...telemetry.sampler import Sampler
+from ..common.versions import current_iterator
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -149,6 +150,9 @@ class Fit:
         self._thread = threading.get_ident()
         self._frame = next((frame for frame in _from(sys._getframe()) if _is_fit(frame)), None)
         self._known = self._frame is not None
+        # Read once: each reading of f_locals keeps the iterator of that moment, with its buffers, until the next one.
+        self._batches = self._frame.f_locals["epoch_iterator"] if self._frame else None
+        self.iterator: Any = None  # over the batches of the present epoch, None if it is not available
 
     def batch_size(self) -> int | None:
         """Return the batch size, read from fit's iterator: at most the samples of the data. None if it is not
@@ -168,18 +172,22 @@ class Fit:
         return size - (size - last) / batches if size and batches and last else size
 
     def _data(self) -> Any:
-        return getattr(self._frame.f_locals["epoch_iterator"], "data_adapter", None) if self._frame else None
+        return getattr(self._batches, "data_adapter", None)
 
-    def iterator(self) -> Any:
-        """Return the iterator over the batches of the present epoch. None if it is not available."""
-        return self._frame.f_locals.get("iterator") if self._frame else None
+    def epoch_begins(self) -> None:
+        """To be called before the first step of an epoch."""
+        self.iterator = current_iterator(self._batches)
+
+    def epoch_ends(self) -> None:
+        """Release the iterator, which holds the buffers of its data."""
+        self.iterator = None
 
     def gaps(self) -> list[float]:
         """Return the seconds from the end of each of the last requests for a batch to the next request. Empty if
         TensorFlow does not note them for the fit's iterator.
         """
         try:
-            return [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator()).gap_times]
+            return [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator).gap_times]
         except (ValueError, AttributeError, TypeError, tf.errors.OpError):  # of several replicas, or no model is kept
             return []
 
@@ -190,7 +198,7 @@ class Fit:
 
     def forget(self) -> None:
         """Release the frame, which holds the data of the fit."""
-        self._frame = None
+        self._frame = self._batches = self.iterator = None
 
 
 def _is_fit(frame: FrameType) -> bool:

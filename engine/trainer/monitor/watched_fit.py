@@ -71,8 +71,9 @@ class InputWait:
     """
 
     def __init__(self, fit: Fit, on_gpu: bool) -> None:
-        self._fit, self._known = fit, not on_gpu
-        self._measured, self._step, self._seconds = 0.0, 0, 0.0
+        self._fit, self._counts = fit, not on_gpu
+        self._measured, self._step = 0.0, 0
+        self._seconds: float | None = None
 
     def begin(self, step: int) -> None:
         """To be called when the warm-up is over, after `step` steps."""
@@ -83,16 +84,16 @@ class InputWait:
         epoch of these steps ends.
         """
         steps, seconds = step - self._step, measured - self._measured
-        if not self._known or steps < 1 or seconds <= 0:
+        if not self._counts or steps < 1 or seconds <= 0 or not (gaps := self._fit.gaps()[-steps:]):
             return
         self._step, self._measured = step, measured
-        gaps = self._fit.gaps()[-steps:]
-        self._known = bool(gaps)
-        self._seconds += max(0.0, seconds - steps * sum(gaps) / len(gaps)) if gaps else 0.0
+        self._seconds = (self._seconds or 0.0) + max(0.0, seconds - steps * sum(gaps) / len(gaps))
 
     def totals(self) -> tuple[float | None, None]:
-        """Return the seconds waited up to now, and None for those of the graph, which is not timed."""
-        return self._seconds if self._known else None, None
+        """Return the seconds waited up to now, None if they are unknown, and None for those of the graph, which is not
+        timed.
+        """
+        return self._seconds, None
 
 
 class WatchedFit:
@@ -154,6 +155,7 @@ class WatchedFit:
         self.position.execution_begins(batch)
         if batch == 0:
             self._samples.epoch_begins()
+            self._fit.epoch_begins()
         self._began = self._mark(self.position.steps_of(batch, int(self.model.steps_per_execution)))
         self._executions += 1
         if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
@@ -208,8 +210,8 @@ class WatchedFit:
         spent = self._clock.spent(now)
         moment = Moment(self.position.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
         self._pulses.pulse(moment)
-        if (iterator := self._fit.iterator()) is not None:
-            self._stages.pulse(iterator)
+        if self._fit.iterator is not None:
+            self._stages.pulse(self._fit.iterator)
 
     def evaluation_begins(self) -> None:
         self._clock.pause(time.perf_counter())
@@ -238,6 +240,7 @@ class WatchedFit:
         self.report.speed.plan.steps = self.position.steps
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulse(training, self._loss.end_epoch())
+        self._fit.epoch_ends()
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 
     def _ask_to_stop(self) -> None:
