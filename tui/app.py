@@ -279,7 +279,8 @@ class GputuiApp(BaseApp):
         shows the running or, if none is running, the latest run.
         """
         entry = catalogue.entry(name)
-        if self._uncover(entry.screen_class):
+        waits = name == "live" and getattr(self.screen, "waiting", None) is not None  # another run may train
+        if not waits and self._uncover(entry.screen_class):
             return
         if name == "live":
             self._open_latest()

@@ -285,7 +285,7 @@ def test_what_a_waiting_run_waits_for_in_lines_below_each_other() -> None:
     waits = Waiting("r7", 2, why=why, needs="2 GPUs", after="", count=3, since=10.0)
     rows = [plain(row).rstrip() for row in waiting.rows(waits, 71.0, 40, True)]
     assert rows[:8] == [
-        "", "place         2 of 3", "needs         2 GPUs", "waits since   1:01", "starts        not known yet when",
+        "", "place         2 of 3", "needs         2 GPUs", "has waited    1:01", "starts        not known yet",
         "why           all GPUs of this machine", "              are used by other", "              trainings",
     ]  # fmt: skip
     assert waiting.rows(waits, 5.0, 40, True)[3] == waiting.rows(replace(waits, since=5.0), 5.0, 40, True)[3]

@@ -30,7 +30,7 @@ from gputui.tui.reading.run.log_tail import LogTail
 from gputui.tui.reading.run.series import Line, Pace, along
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.reading.run_columns import COLUMNS, ordered, usual
-from gputui.tui.reading.run_list import Entry, validation, waiting_first, when_text
+from gputui.tui.reading.run_list import Entry, queue_first, validation, when_text
 from gputui.tui.reading.sweep_rows import SweepEntry, SweepTitle, TrialTitle, in_sweeps
 
 from tests.support.typed import typed
@@ -80,12 +80,12 @@ def test_a_filter_finds_names_first_and_descriptions_last() -> None:
     ]  # fmt: skip
 
 
-def test_waiting_runs_stand_first_in_the_order_of_the_queue() -> None:
+def test_running_runs_stand_first_then_waiting_ones_in_the_order_of_the_queue() -> None:
     placed = [entry(name, "waiting", waiting=Waiting(name, place)) for name, place in (("c", 3), ("a", 1), ("s", None))]
     rows = [entry("x"), *placed, entry("w", "waiting"), entry("y", "running"), entry("b", "waiting",
             waiting=Waiting("b", 2))]  # fmt: skip
-    assert [row.run.id for row in waiting_first(rows)] == ["a", "b", "c", "s", "w", "x", "y"]
-    assert [row.run.id for row in waiting_first(rows[:1])] == ["x"]
+    assert [row.run.id for row in queue_first(rows)] == ["y", "a", "b", "c", "s", "w", "x"]
+    assert [row.run.id for row in queue_first(rows, running_first=False)] == ["a", "b", "c", "s", "w", "x", "y"]
 
 
 def test_workers_of_a_chief_in_the_list_have_no_row() -> None:
@@ -149,7 +149,7 @@ def test_the_texts_of_the_columns() -> None:
     assert {name: text for name, text in shown.items() if text not in ("-", "") and name != "when"} == {
         "name": "r42", "run": "r42 fast: xla", "id": "id-2", "state": "running", "done": "33 %", "left": "1:30",
         "loss": "0.123", "samples/s": "9,877", "step ms": "12.3", "wait": "8 %", "memory": "2.5 GiB",
-        "validation": "val mean abs 0.988", "size": "3.0 GiB", "tags": "#a #b", "note": "a note",
+        "validation": "mean abs 0.988", "size": "3.0 GiB", "tags": "#a #b", "note": "a note",
         "description": "of a preset",
     }  # fmt: skip
     bare = entry("id-1", title=Title("fast"))
@@ -162,7 +162,7 @@ def test_the_texts_of_the_columns() -> None:
     ]
     assert wide == ["123,400", "1.23e+08"], "no digit is cut off"
     assert [(COLUMNS[name].head, COLUMNS[name].width) for name in ("loss", "memory", "host", "validation")] == [
-        ("train loss", 10), ("tensors", 8), ("host mem", 8), ("validation", 18),
+        ("train loss", 10), ("tensors", 8), ("host mem", 8), ("validation", 14),
     ]  # fmt: skip
 
 

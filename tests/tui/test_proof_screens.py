@@ -147,8 +147,8 @@ def test_the_question_whether_to_stop_is_needed_as_long_as_it_runs(monkeypatch: 
         async def push_screen_wait(self, screen: Any) -> Any:  # type: ignore[override]
             moots.append(screen._moot)
 
-    for is_search, what in ((False, "proof"), (True, "search")):
-        asyncio.run(actions.stop(Asking(), PROVED, is_search))
+    for kind, what in (("ab", "proof"), ("tune", "search")):
+        asyncio.run(actions.stop(Asking(), PROVED, kind))
         for state, said in (
             ("running", ""), ("done", f"the {what} has ended meanwhile"), ("stopped", f"the {what} has ended meanwhile")
         ):  # fmt: skip

@@ -165,7 +165,7 @@ def test_a_resumed_measurement_is_not_in_its_own_way_and_ends_the_warm_engine_fi
 # ---- proofs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("is_search", "what"), [(False, "proof"), (True, "search")])
+@pytest.mark.parametrize(("kind", "what"), [("ab", "proof"), ("tune", "search"), ("sweep", "sweep")])
 @pytest.mark.parametrize(
     ("answer", "fault", "told"),
     [
@@ -177,7 +177,7 @@ def test_a_resumed_measurement_is_not_in_its_own_way_and_ends_the_warm_engine_fi
     ],
 )
 def test_a_proof_is_stopped_only_after_a_question(
-    home: Path, monkeypatch: pytest.MonkeyPatch, is_search: bool, what: str, answer: str | None,
+    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, answer: str | None,
     fault: Exception | None, told: list[str],
 ) -> None:  # fmt: skip
     stopped: list[Proof] = []
@@ -189,7 +189,7 @@ def test_a_proof_is_stopped_only_after_a_question(
 
     monkeypatch.setattr(folder, "request_stop", stop)
     app, proof = Answering(answer), write_proof(home)
-    asyncio.run(actions.stop(app, proof, is_search))
+    asyncio.run(actions.stop(app, proof, kind))
     question = (
         f"Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"
         "Stop it a second time to end it at once."

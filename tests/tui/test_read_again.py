@@ -25,7 +25,7 @@ from gputui.tui.reading.option_runs import EndedRun, ExperienceReader
 from gputui.tui.reading.preset_files import GROUPS, PresetFile, completed
 from gputui.tui.reading.proofs import SearchReader
 from gputui.tui.reading.queue_places import Queue, Waiting
-from gputui.tui.reading.run_list import RunList, RunningRuns, description, entry_of, waiting_first
+from gputui.tui.reading.run_list import RunList, RunningRuns, description, entry_of, queue_first
 
 from tests.support import recorded, recorded_proof
 from tests.support.queued import add, no_runner, waiting
@@ -223,7 +223,7 @@ def test_the_queue_as_its_viewers_see_it(home: Path, monkeypatch: pytest.MonkeyP
     entry_changes.pause()
     assert seen() == {two.id: held, three.id: (*waits[:3], entries.PAUSED_REASON, *waits[4:])}
     listed = RunList().read()
-    assert [entry.run.id for entry in waiting_first(listed)] == [two.id, three.id, one.id]
+    assert [entry.run.id for entry in queue_first(listed, running_first=False)] == [two.id, three.id, one.id]
 
 
 def test_a_forecast_is_made_again_after_5_s_or_if_the_queue_or_its_news_change(monkeypatch: pytest.MonkeyPatch) -> None:

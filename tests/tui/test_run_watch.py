@@ -15,10 +15,11 @@ from gputui.engine import presets
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings
+from gputui.tui.reading.queue_places import Queue, Waiting
 from gputui.tui.reading.run_list import Ended, Now
 from gputui.tui.screens.base import FollowingScreen
 from gputui.tui.screens.runs import watch as run_watch
-from gputui.tui.screens.runs.watch import RunWatch, TerminalTitle, notification, title_of, titled
+from gputui.tui.screens.runs.watch import RunWatch, TerminalTitle, notification, title_of, titled, words_of
 
 from tests.support.tiny import wait_for
 
@@ -36,6 +37,15 @@ RUNS = tuple(Run(Path("/runs") / name) for name in ("a", "b", "c"))
 )  # fmt: skip
 def test_the_title_names_the_newest_run_its_progress_and_how_many_more_there_are(now: Now, title: str) -> None:
     assert title_of(now) == title
+
+
+def test_the_header_names_measurements_that_are_under_way_before_the_queue() -> None:
+    queued = Now(RUNS[:1], queue=Queue({"b": Waiting("b", 1), "c": Waiting("c", 2)}))
+    assert words_of(Now(), ["proof", "search", "proof"]) == ("proof, search under way",)
+    assert words_of(queued, ["sweep"]) == (
+        "sweep under way, 1 train, 2 wait", "sweep under way, 2 wait", "sweep under way", "1 train, 2 wait", "2 wait",
+    )  # fmt: skip
+    assert words_of(queued, []) == ("1 train, 2 wait", "2 wait")
 
 
 def test_the_title_of_the_terminal_is_kept_once_and_brought_back() -> None:

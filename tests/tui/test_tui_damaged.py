@@ -1,4 +1,4 @@
-"""Runs in every state, and runs whose files are damaged in any way: no screen ends for them, and none hides another."""
+"""Runs and measurements in every state, and damaged ones: no screen ends for them, and none hides another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
-from gputui.engine.queue import entry_changes
+from gputui.engine.proof import folder
+from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.request import Request
+from gputui.engine.queue import entries, entry_changes
+from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, all_runs, events
 from gputui.engine.runs.run import WAITING
 from gputui.tui.screens.chart import ChartScreen
@@ -19,10 +23,15 @@ from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.live.diagnosis import DiagnosisScreen
 from gputui.tui.screens.live.screen import LiveScreen
+from gputui.tui.screens.proof.proofs import ProofsScreen
+from gputui.tui.screens.proof.scaling import ScalingScreen
+from gputui.tui.screens.proof.screen import ProofScreen
+from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
 
-from tests.support import queued, recorded
+from tests.support import queued, recorded, recorded_proof, recorded_search, swept
 from tests.support.damage import FILES, kinds
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
@@ -214,3 +223,59 @@ def untrue(keys: str, state: str, has_checkpoint: bool) -> list[str]:
     return [key for key, has_effect in meant.items() if key in keys and not has_effect] + [
         key for key in ("Take out",) if meant[key] and key not in keys
     ]
+
+
+# ---- every state of a measurement -------------------------------------------------------------------
+
+SCREENS = {"ab": ProofScreen, "loop": ProofScreen, "tune": TuneScreen, "sweep": SweepScreen, "scaling": ScalingScreen}
+
+
+def measurements(home: Path) -> dict[str, Proof]:
+    """A measurement of each kind in each state: with nothing but its request, and with results."""
+    made = dict[str, Proof]()
+    for kind in SCREENS:
+        request = swept.request_of(["learning_rate=1e-3..1e-2"]) if kind == "sweep" else Request(
+            kind=kind, preset_name="small", preset="schema_version: 1\n", folder="/", seed=1
+        )  # fmt: skip
+        for state in ("running", "done", "stopped", "failed", "crashed", "queued", "taken out"):
+            proof = made[f"{kind} {state}"] = folder.create(request)
+            file = proof.path / "proof.json"
+            written = json.loads(file.read_text())
+            old: dict[str, Any] = {
+                "started_t": 1.0,
+                "state": "running" if state in ("crashed", "queued", "taken out") else state,
+            }
+            error = {"error": "it has failed"} if state == "failed" else {}
+            file.write_text(json.dumps(written | ({} if state == "running" else old | error)))
+            if state in ("queued", "taken out"):
+                entries.add_entry(Entry(proof.id, 1, kind="proof", group=kind, what=kind, needs="none"))
+            if state == "taken out":
+                entry_changes.remove(proof.id)
+    made["loop results"] = recorded_proof.write_proof(home)
+    made["loop going on"] = recorded_proof.write_proof(home, "going", **recorded_proof.running())
+    made["tune results"] = recorded_search.write_search(home)
+    made["tune going on"] = recorded_search.write_search(home, "searching", **recorded_search.running())
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_every_state_of_a_measurement_is_drawn(
+    size: tuple[int, int], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued.no_runner(monkeypatch)
+    made = measurements(home)
+    async with Tiny(ProofsScreen).run_test(size=size) as pilot:
+        await wait_for(pilot, "small")
+        for name, proof in made.items():
+            screen = SCREENS[name.split(" ")[0]](proof)
+            await tiny(pilot).push_screen(screen)
+            await wait_for(pilot, lambda screen=screen: screen.latest is not None)  # type: ignore[misc]
+            await pilot.pause()
+            goes_on = proof.state == "running"
+            await wait_for(pilot, lambda on=goes_on: ("x Stop" in keys_shown(pilot)) == on, 10)  # type: ignore[misc]
+            await tiny(pilot).push_screen(HelpScreen(screen))
+            await pilot.pause()
+            text_of(pilot.app)
+            await tiny(pilot).pop_screen()
+            await tiny(pilot).pop_screen()

@@ -278,7 +278,7 @@ async def test_a_key_counts_that_comes_before_the_log_is_laid_out(home: Path) ->
 async def test_more_charts_than_there_is_room_for_at_any_size_and_runs_that_are_broken(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=60)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
-        assert "accuracy" not in await wait_for(pilot, "✓ done")
+        assert " accuracy ─" not in await wait_for(pilot, "✓ done")
         await pilot.press("right_square_bracket", "right_square_bracket")
         await wait_for(pilot, "accuracy")
         await pilot.press("z")

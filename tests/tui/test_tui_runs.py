@@ -107,7 +107,7 @@ async def test_figures_are_named_for_what_they_are_and_stopped_is_no_failure(hom
         assert "host mem train loss" in shown
         assert "599 MiB" in shown
         assert "tensors" not in shown, "on a CPU TensorFlow counts next to nothing"
-        assert " val accuracy 0.913 " in shown
+        assert " accuracy 0.913 " in shown
 
 
 async def test_the_run_under_the_cursor_is_shown_beside_the_table(five: list[Run]) -> None:

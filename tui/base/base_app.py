@@ -84,7 +84,7 @@ class BaseApp(UpstreamApp):
     not_deleted = ""  # why deleted runs could not be removed at the end
     warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py
     running_count: var[int] = var(0)  # number of running runs
-    queue_words: var[tuple[str, ...]] = var(())  # how many runs train and wait, the longest text first
+    queue_words: var[tuple[str, ...]] = var(())  # measurements and the queue, the longest text first
 
     def __init__(self) -> None:
         import_one_at_a_time()

@@ -56,7 +56,9 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
         return entry.hold_reason
     if entry.state == "waiting":
         in_slurm = f"waits in Slurm as job {entry.slurm_job}" if entry.slurm_job else ""
-        return text(reasons.get(entry.run)) or in_slurm or "the runner has not looked at it yet"
+        why = text(reasons.get(entry.run))
+        why = None if why and why.startswith("held") else why  # from before it was released
+        return why or in_slurm or "the runner has not looked at it yet"
     return "gives way, and returns to the queue" if entry.yields else ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...engine import units
 from ...engine.figures import Figure, of_run, shown
+from ...engine.runs.run import WAITING
 from ..word_search import Hit, search
 from .run_list import FIGURES, LEFT, Entry, when_text
 
@@ -36,7 +37,7 @@ class RunColumn:
 
 # Headings of figures whose short name says too little in a table of many runs.
 _HEADINGS = {"loss": "train loss", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
-VALIDATION_WIDTH = 18
+VALIDATION_WIDTH = 14
 
 
 def _figure(figure: Figure, key: str = "") -> RunColumn:
@@ -51,14 +52,14 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """Return a text such as `val accuracy 0.913`: the metric's name as in charts, cut if it is long, and its value.
+    """Return a text such as `accuracy 0.913`: the metric's name, cut if it is long, and its value.
     Empty without a validation.
     """
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
     text_of_value = f"{value:.3g}"
-    return f"{name.replace('_', ' ')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
+    return f"{name.removeprefix('val_').replace('_', ' ')[: VALIDATION_WIDTH - len(text_of_value) - 1]} {text_of_value}"
 
 
 def _whole(figure: Figure, value: float | None) -> str:
@@ -144,10 +145,10 @@ FIRST = (
     "run",
     "state",
     SPEED,
+    "validation",
+    "done",
     "when",
     "loss",
-    "done",
-    "validation",
     "memory",
     "host",
     "wait",
@@ -195,6 +196,8 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
         return any(entry.is_active for entry in entries)
     if name == "memory":  # on a CPU TensorFlow counts next to nothing
         return any(entry.figures.get(ON_GPUS) is not None for entry in entries)
+    if name == "wait":  # the input's, which would be taken for that of runs in the queue
+        return all(entry.state != WAITING for entry in entries)
     if name == "host":
         return any(entry.figures.get(HOST) is not None and entry.figures.get(ON_GPUS) is None for entry in entries)
     if name == "validation":

@@ -194,15 +194,19 @@ def _placed(entry: Entry, queue: Queue) -> Entry:
     return entry if waiting is None else replace(entry, waiting=waiting)
 
 
-def waiting_first(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the waiting runs in the order of the queue, then all other runs in their order."""
+def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[Entry]:
+    """Return the running runs (with `running_first`), the waiting runs in the order of the queue, then all other runs
+    in their order.
+    """
     entries = list(entries)
-    waiting = [entry for entry in entries if entry.state == WAITING]
-    if not waiting:
-        return entries
-    last = len(waiting) + 1
-    waiting.sort(key=lambda entry: entry.waiting.place or last if entry.waiting is not None else last)
-    return [*waiting, *(entry for entry in entries if entry.state != WAITING)]
+    last = len(entries) + 1
+
+    def rank(entry: Entry) -> tuple[int, int]:
+        if entry.state == WAITING:
+            return 1, (entry.waiting.place or last) if entry.waiting is not None else last
+        return (0 if entry.is_active and running_first else 2), 0
+
+    return sorted(entries, key=rank)
 
 
 def measured(entry: Entry) -> Entry:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.reactive import var
@@ -23,7 +24,7 @@ from textual.widgets import Static
 from ...engine.files.places import home
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
-from ..base.keys import VERBS, key_of
+from ..base.keys import VERBS, key_of, keys_of
 from ..upstream.kept_screens import Keepable
 from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, KeyFooter, ScreenTab, ScreenTabs
@@ -123,6 +124,23 @@ class AppScreen(StyledOnce, Keepable):
     def _theme_changed(self) -> None:
         if self.in_front and self.is_attached:
             self.call_after_refresh(self.theme_changed)  # when the variables of the new theme are made
+
+    def on_key(self, event: events.Key) -> None:
+        """Answer a key of this screen that has no effect now, as nothing else says that it was seen."""
+        if event.key in self.active_bindings:
+            return
+        shown = (binding for base in type(self).__mro__ for binding in vars(base).get("BINDINGS", ()))
+        for verb in {binding.id for binding in shown if isinstance(binding, Binding) and binding.id in VERBS}:
+            if verb and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb):
+                label, why = VERBS[verb].label, self.why_without_effect(verb)
+                self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{why}", markup=False)
+                return
+
+    def why_without_effect(self, _verb: str) -> str:
+        """Return the reason why the key of the verb has no effect now, with a colon before it. Empty if it is obvious
+        or not known.
+        """
+        return ""
 
     def theme_changed(self) -> None:
         """Paint again what has colours of the former theme, such as the cells of tables. By default nothing is done."""

@@ -59,9 +59,12 @@ class Ask(ModalScreen[str | None]):
 
     seen_after_seconds = SEEN_AFTER_SECONDS
 
-    def __init__(self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None, verb: str = ""
+    ) -> None:
+        """`verb` is the verb whose key has asked: the same key chooses the first answer, too."""
         super().__init__()
-        self.question, self.answers, self._moot = question, answers, moot
+        self.question, self.answers, self._moot, self._verb = question, answers, moot, verb
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -96,7 +99,10 @@ class Ask(ModalScreen[str | None]):
         if event.character and event.character.isalpha():
             # The key must not reach the screen below, which may ask again for the same letter.
             event.stop()
-            self.key_letter(event.character.lower())
+            if self._verb and event.key in keys.keys_of(self.app, self._verb):
+                self.dismiss(self.answers[0])
+            else:
+                self.key_letter(event.character.lower())
 
 
 class AskText(ModalScreen[str | None]):

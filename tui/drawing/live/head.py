@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....engine.figures import LOSS, at, of_run, summed_up
-from ....engine.files.values import number
+from ....engine.files.values import mapping, number
 from ....engine.runs.events import LATER_COMPILING, waits_for_others
 from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
@@ -237,6 +237,7 @@ def confidence(diagnosis: Mapping[str, Any]) -> str:
 # ---- the result -----------------------------------------------------------------------------------
 
 
+MOST_METRICS = 4
 LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, and of its value
 
 
@@ -247,7 +248,16 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
     if of_result(now.summary).steps == UNFINISHED:
         results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
-    return [(name, value) for name, value in results.values() if value != NONE]
+    speed = [item for figure, item in results.items() if figure != LOSS and item[1] != NONE]
+    return [*_learnt(now, results.get(LOSS, ("", NONE))), *speed]
+
+
+def _learnt(now: Snapshot, loss: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return name and value of the metrics and of the loss of the last epoch, those of validation first."""
+    values = {str(name): number(value) for name, value in mapping(now.summary.get("metrics")).items() if name != "loss"}
+    names = sorted(values, key=lambda name: not name.startswith("val_"))
+    others = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]
+    return [*others[:MOST_METRICS], *([loss] if loss[1] != NONE else [])]
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:

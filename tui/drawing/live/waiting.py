@@ -32,8 +32,8 @@ def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
         "place": f"{waiting.place} of {waiting.count}" if waiting.place else "",
         "needs": waiting.needs,
         "begins after": waiting.after,
-        "waits since": clock(max(0.0, now - waiting.since)),
-        "starts": "" if waiting.held else waiting.when or "not known yet when",
+        "has waited": clock(max(0.0, now - waiting.since)),
+        "starts": "" if waiting.held else waiting.when or "not known yet",
         "why": waiting.why,
     }
     drawn: list[Row] = [[]]

@@ -96,16 +96,17 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
     for more in ([*unit, *note], unit):
         for whole in (True, False):
             yield [*_legend(plot, everyone, glyphs, whole), *more]
-    for more in (unit, []):
-        yield [*_legend(plot, everyone, glyphs, narrow=True), *more]
+    yield [*_legend(plot, everyone, glyphs, narrow=True), *unit]
     for number in sorted(everyone, key=lambda number: (not shown[number].lesser, -number)):
         everyone.remove(number)
         if everyone:
-            yield _legend(plot, everyone, glyphs, narrow=True)
+            yield [*_legend(plot, everyone, glyphs, narrow=True), *unit]  # a value without unit says too little
         lesser = next((at for at, curve in enumerate(shown) if curve.lesser), None)
         if lesser is not None and everyone - {lesser}:
-            yield _legend(plot, everyone, glyphs, narrow=True, without=lesser)
+            yield [*_legend(plot, everyone, glyphs, narrow=True, without=lesser), *unit]
     yield [*_legend(plot, {0}, glyphs, narrow=True)[: 2 + (len(shown) > 1)], *unit]  # of the first curve alone
+    if len(shown) == 1:
+        yield _legend(plot, {0}, glyphs, narrow=True)
     yield _legend(plot, set(), glyphs, narrow=True)
 
 

@@ -47,10 +47,10 @@ IMPROVED = "improved.yaml"
 MOST_MINUTES = 100_000
 
 
-async def stop(app: BaseApp, proof: Proof, is_search: bool = False) -> None:
-    """Ask the user whether to stop the proof or search, then ask its process to stop."""
-    what = "search" if is_search else "proof"
-    question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what))
+async def stop(app: BaseApp, proof: Proof, kind: str = "") -> None:
+    """Ask the user whether to stop the proof, search or sweep (`kind`), then ask its process to stop."""
+    what = {"tune": "search", "sweep": "sweep"}.get(kind, "proof")
+    question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what), "stop")
     if await app.push_screen_wait(question) != "Stop":
         return
     try:

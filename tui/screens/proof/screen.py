@@ -93,7 +93,7 @@ class ProofView(FollowingScreen[Reading]):
 
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
-        await actions.stop(self.app, self.proof, self.data.kind == "tune")
+        await actions.stop(self.app, self.proof, self.data.kind)
 
     @work(exclusive=True, group="save")
     async def action_save_report(self) -> None:

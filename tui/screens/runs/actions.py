@@ -124,7 +124,8 @@ class RunActions(UndoActions):
         else:
             question, answers = lost, ("Stop", "Keep running")
             message = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
-        if question and await self.app.push_screen_wait(Ask(question, answers, lambda: ended(run))) != answers[0]:
+        dialog = Ask(question, answers, lambda: ended(run), "stop")
+        if question and await self.app.push_screen_wait(dialog) != answers[0]:
             return
         self.app.stopping_runs[run.id] = await asyncio.to_thread(run.process, "engine")
         try:

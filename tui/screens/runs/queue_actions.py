@@ -60,6 +60,11 @@ class QueueActions(RunActions):
             return now is not None and now.held == (action == "release_waiting")
         return action not in ("stop", "resume") or now is None
 
+    def why_without_effect(self, verb: str) -> str:
+        if verb in ("queue_up", "queue_down", "queue_top", "hold"):
+            return ": this run does not wait in the queue"
+        return ": there is no stopped run with a checkpoint here" if verb == "resume" else ""
+
     @work(group="queue")
     async def action_move_waiting(self, where: Any) -> None:
         """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
@@ -97,7 +102,7 @@ class QueueActions(RunActions):
             return
         name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
-        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run)))
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run), "stop"))
         removed: list[Removed | None] = []
         if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
             back = ""

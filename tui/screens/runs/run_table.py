@@ -25,7 +25,7 @@ from ...base.themes import colour, painted_colour
 from ...drawing.plot.colours import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
-from ...reading.run_list import Entry, folded, waiting_first, when_text
+from ...reading.run_list import Entry, folded, queue_first, when_text
 from ...widgets.key_hints import KeyHint, KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
@@ -205,7 +205,7 @@ class RunsTable(OpeningTable):
         """
         if self._sorted_of is not entries or self._sorted_by != self.order:
             self._sorted_of, self._sorted_by = entries, self.order
-            self._sorted = waiting_first(ordered(entries, *self.order))
+            self._sorted = queue_first(ordered(entries, *self.order), self.order == Order())
             self._all_trials = Counter(entry.sweep for entry in entries if entry.sweep)
         hits = matching(self._sorted, words)
         if self.order == Order():  # nobody has asked for another order
@@ -343,8 +343,11 @@ class RunsTable(OpeningTable):
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
 
     def _sign(self, entry: Entry) -> str:
-        if entry.is_active or entry.state == WAITING:
-            return self._glyphs.more
+        if entry.is_active:
+            return self._glyphs.running
+        if entry.state == WAITING:
+            place = entry.waiting.place if entry.waiting is not None and not entry.waiting.held else None
+            return str(place or self._glyphs.more)
         if entry.state in ASKED_FOR:
             return self._glyphs.stopped
         if entry.state == "ok" and entry.learning:

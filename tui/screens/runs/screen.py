@@ -162,6 +162,12 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         verbs = () if self.waiting_now is not None else ("stop", "resume")
         return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return True if the action has an effect now."""
+        if super().check_action(action, parameters) is False:
+            return False
+        return action != "resume" or self.current is None or self.offers(action)
+
     # ---- the table ------------------------------------------------------------------------------
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:

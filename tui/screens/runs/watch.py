@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ....engine import units
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ...reading.run_list import Ended, Now
 
 LOOK_SECONDS = 3.0  # between two readings
+KINDS = {"tune": "search", "sweep": "sweep", "scaling": "scaling", "diagnosis": "diagnosis"}  # others: a proof
 SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
@@ -51,20 +52,22 @@ class RunWatch:
         """Read every 3 s which runs are running or wait, and start the runner of the queue if it has died, until
         `close`, or until the application has ended without it, as after an error: its process waits for this thread.
         """
-        from ...reading.run_list import RunningRuns  # not needed for the first paint
+        from ...reading.proofs import ProofList  # not needed for the first paint
+        from ...reading.run_list import RunningRuns  # the same
 
-        running_runs = RunningRuns()
+        running_runs, proofs = RunningRuns(), ProofList()
         while self._app.is_running and not self._leaving.is_set():
-            self._app.call_later(self._take, now := running_runs.read())
+            measuring = [KINDS.get(entry.data.kind, "proof") for entry in proofs.read() if entry.is_active]
+            self._app.call_later(self._take, now := running_runs.read(), measuring)
             if now.queue.waiting:  # the runner may have been killed
                 from ....engine.queue import entries  # few have a queue
 
                 entries.ensure_runner()
             self._leaving.wait(LOOK_SECONDS)
 
-    def _take(self, now: Now) -> None:
+    def _take(self, now: Now, measuring: Sequence[str] = ()) -> None:
         self._app.running_count = len(now.running)
-        self._app.queue_words = now.queue.words(len(now.running))
+        self._app.queue_words = words_of(now, measuring)
         if self._title is not None and not self._leaving.is_set():
             self._title.show(title_of(now))
         for ended in now.ended:
@@ -104,6 +107,17 @@ class RunWatch:
 
     def _write(self, sequence: str) -> None:
         self._app.write_sequence(sequence)
+
+
+def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
+    """Return texts for the header, the longest first, empty for none: which measurements are under way, and how many
+    runs train and wait.
+    """
+    of_queue = now.queue.words(len(now.running))
+    if not measuring:
+        return of_queue
+    what = f"{', '.join(sorted(set(measuring)))} under way"
+    return (*(f"{what}, {text}" for text in of_queue), what, *of_queue)
 
 
 def title_of(now: Now) -> str:
