@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import learning
 from ..files.values import mapping, number, text, whole
+from ..options.own_code import SCRIPT
 from ..runs import Run, quick_json
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import (
@@ -208,6 +209,9 @@ class Collector:
     def measurements(self) -> Measurements:
         """Return the measurements up to now. If the run has ended, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
+        watched = self.started is not None and self.started.inapplicable.get("input.parallel_calls") == SCRIPT
+        is_known = wait is not None and not (python is None and watched)  # Monitor knows only the wait
+        compute = max(0.0, 1 - (wait or 0.0) - (python or 0.0)) if is_known else None
         speeds = self._speeds()
         return Measurements(
             options=self.options,
@@ -217,7 +221,7 @@ class Collector:
             **speeds,
             input_wait=wait,
             python_share=python,
-            compute_share=None if wait is None or python is None else max(0.0, 1 - wait - python),
+            compute_share=compute,
             transfer=self._recent("transfer"),
             pauses=self._pause_share(),
             pauses_counted=self._pauses.most_often,
