@@ -34,7 +34,7 @@ def begun(training: Training, resume_at: int | None = None) -> int:
     """Begin the training, which ends at once. Returns the steps that are left out."""
     loop: Any = training.loop
 
-    def begin(warmup: int, on_gpu: bool, totals: Any) -> Any:
+    def begin(warmup: int, *_: Any) -> Any:
         raise Begun(warmup)
 
     real, loop.built.report.speed.begin = loop.built.report.speed.begin, begin
@@ -101,8 +101,8 @@ def stopping(build: Build, monkeypatch: pytest.MonkeyPatch) -> Any:
 class Ran:
     """A test function that does nothing."""
 
-    def __call__(self, iterator: Any, count: Any) -> dict[str, Any]:
-        return {}
+    def __call__(self, iterator: Any, count: Any) -> tuple[dict[str, Any], int]:
+        return {}, 0
 
     def get_concrete_function(self, *_: Any) -> Any: ...
 

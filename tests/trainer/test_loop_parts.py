@@ -191,9 +191,9 @@ def test_an_evaluation_of_the_run_takes_its_batches_together_and_one_of_a_callba
     now = [0.0]
 
     class Function:
-        def __call__(self, iterator: Any, count: Any) -> dict[str, Any]:
+        def __call__(self, iterator: Any, count: Any) -> tuple[dict[str, Any], int]:
             counts.append(int(count))
-            return {}
+            return {}, 0
 
         def get_concrete_function(self, *_: Any) -> None:
             raise AssertionError
