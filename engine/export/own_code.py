@@ -73,7 +73,11 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         counted = "int(train.cardinality())" if form.counted else f'batches_in(train, made.get("samples"), {needed})'
         if not form.counted:
             script.blocks(extract("trainer/exported.py", "batches_in"))
-        script.text(f"per_pass = {counted}\ntrain = train.repeat()")
+        script.text(f"per_pass = {counted}")
+        if not _epoch_is_pass(options):
+            script.text("train = train.repeat()")
+        elif not form.counted:
+            script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
         _elements(script, "train", form.train, form.given, needed)
         drop = f"drop_remainder={options.input.drop_remainder}"
@@ -85,7 +89,20 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         script.text('train = weigh(train, made["class_weight"])')
     functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
     script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=WHOLE_TRAINING))
-    script.text("train = ahead(one_batch(train))" if options.input.one_batch else "train = ahead(train)")
+    batches = "one_batch(train)" if options.input.one_batch else "train"
+    on_demand = ", True" if form.train == "batched" and _on_demand(options) else ""
+    script.text(f"train = ahead({batches}{on_demand})")
+
+
+def _epoch_is_pass(options: Options) -> bool:
+    """Return True if Keras' fit gets one pass over a Dataset that your code has batched, and begins each anew."""
+    given = options.input
+    return options.train.steps_per_epoch is None and given.across_epochs is not True and not given.one_batch
+
+
+def _on_demand(options: Options) -> bool:
+    """Return True if each batch of such a Dataset is made at its step, as Keras' fit does."""
+    return options.input.across_epochs is not True and options.input.prefetch == "auto"
 
 
 def _validation_data(script: Script, options: Options, form: Form, file: str) -> None:
@@ -235,6 +252,7 @@ def _split(script: Script) -> None:
 def _handed_over(script: Script, options: Options) -> None:
     mirrored = options.strategy.kind == "mirrored"
     needed = options.train.steps_per_epoch is None
+    script.text("on_demand = False  # each batch is made at its step, as Keras' fit does")
     script.text(f"if {PYDATASET}:\n    per_pass = len(train)")
     if mirrored:
         script.add("    train = Copied(train)", "strategy.kind")
@@ -247,16 +265,19 @@ def _handed_over(script: Script, options: Options) -> None:
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
     script.text("    train = stream(elements, per_pass)")
     script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
-    script.text("    train = train.repeat()")
+    one_pass = "train.apply(tf.data.experimental.assert_cardinality(per_pass))"
+    script.text(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}")
+    script.text(f"    on_demand = {_on_demand(options)}")
     script.text(f"if not {PYDATASET}:")
     script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')
     script.text('        train = weigh(train, made["class_weight"])')
-    script.text("    train = ahead(one_batch(train))")
+    script.text("    train = ahead(one_batch(train), on_demand)")
     script.text("if validation is not None and not isinstance(validation, keras.utils.PyDataset):")
     script.text("    validation = validating(validation)")
     if mirrored:
         script.text("elif validation is not None:")
         script.add("    validation = Copied(validation)", "strategy.kind")
+    script.text("is_one_pass = isinstance(train, tf.data.Dataset) and int(train.cardinality()) >= 0")
     if needed:
         script.text("if not 0 < per_pass < 2**50:")
         script.text('    sys.exit("train has no samples, too few for a batch, or no end: see train.steps_per_epoch")')
@@ -339,7 +360,10 @@ def _context(script: Script, options: Options) -> None:
     script.text("    global_batch_size=global_batch,\n    replicas=replicas,")
     script.add(f"    steps_per_epoch={options.train.steps_per_epoch},", "train.steps_per_epoch")
     script.text("    epochs=EPOCHS,\n    seed=SEED,")
-    script.add(f"    precision={literal(options.precision.policy)},", "precision.policy")
+    policy = options.precision.policy
+    script.add(
+        f"    precision={literal(policy) if policy != 'float32' else 'keras.config.floatx()'},", "precision.policy"
+    )
     script.add(f"    map_parallel_calls={number},", "input.parallel_calls")
     script.add(f"    args={literal(options.workload.args)},", "workload.args")
     script.text(")")
@@ -417,7 +441,10 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
 
 
 def _fit(script: Script, options: Options, form: Form | None) -> None:
-    script.text("model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch=steps_per_epoch,")
+    steps = "None if is_one_pass else steps_per_epoch"
+    if form is not None:
+        steps = "None" if form.train == "batched" and _epoch_is_pass(options) else "steps_per_epoch"
+    script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch={steps},")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
     if form is not None and form.kinds <= {"arrays", "mapped", "batched"}:
         for name in ("initial_epoch", "validation_freq"):

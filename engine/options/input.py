@@ -76,6 +76,18 @@ class Input(Group):
         own="prefetch",
         other_names="prefetch_factor prefetch_size buffer prefetch_buffer",
     )
+    across_epochs: Literal["auto"] | bool = option(
+        "auto",
+        "batches of the next epoch are made before it begins; auto: unless data of your code may depend on the "
+        "training (they read a variable, or Python code makes them)",
+        call="an iterator for each epoch",
+        helps="an epoch begins without a wait for its first batch",
+        hurts="true: what a callback sets at the begin of an epoch reaches the data too late, other than in Keras' fit",
+        own="across",
+        learning="data that depend on the training may get older values",
+        not_exported="a script reads as Keras' fit does",
+        other_names="read_ahead persistent_workers epoch_boundary curriculum stale",
+    )
     prefetch_to_device: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=4)] = option(
         "auto",
         "batches copied in advance into the memory of each GPU: off (each step waits for the copy of its batch), auto "

@@ -10,8 +10,8 @@ from typing import Literal
 from ..frozen import dataclass
 
 Own = Literal[
-    "applies", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "unread",
-    "replaced",
+    "applies", "across", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images", "uncompiled",
+    "unread", "replaced",
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
@@ -19,9 +19,12 @@ UNREAD = "your code reads its data itself"
 BATCHED = "your code has batched the data"
 SCRIPT = "the script runs its own fit"
 OWN_BATCHES = "a PyDataset makes its own batches"
+ONE_ITERATOR = "one iterator reads the data of all epochs"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
-    "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
+    "across": "to data that can be made for one epoch: not with `input.cache`, nor to a tf.data.Dataset of which an "
+    "epoch is no whole pass, which is read in one go as in Keras' fit",
+    "prefetch": "to data that cannot depend on the training; a prefetch of your own in a tf.data.Dataset stays",
     "device": "to dense tensors of numbers",
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
     "order": "to a tf.data.Dataset with `map`; of arrays, and of a PyDataset's batches, any number shuffles all",
@@ -41,7 +44,8 @@ class Handed:
     `data` is the kind of its training data. `own_optimizer`: the code has chosen the optimizer. `images`: x is one
     batch of float32 images. `validation`: the code returns validation data. `workers` is the number of threads that may
     load batches of a PyDataset at once. `prefetches`: the data set has a prefetch of its own. `hosted`: a part of a
-    batch cannot be copied to a GPU ahead of its step.
+    batch cannot be copied to a GPU ahead of its step. `held_back` is the reason why batches are not made ahead of their
+    epoch; empty if they are. `begins_anew`: each epoch can have an iterator of its own.
     """
 
     data: Data
@@ -51,6 +55,8 @@ class Handed:
     workers: int = 1  # threads that may load batches of a PyDataset at once
     prefetches: bool = False  # a Dataset has a prefetch although none is set
     hosted: bool = False  # part of a batch cannot be copied to a GPU ahead of its step
+    held_back: str = ""
+    begins_anew: bool = True
 
 
 def remedy(key: str, why: str) -> str:
@@ -77,6 +83,10 @@ def obstacle(own: str, handed: Handed) -> str:
         return batched
     if own == "workers" and handed.data == "pydataset" and handed.workers == 1:
         return "the PyDataset loads one batch at a time; give it workers if threads may load several at once"
+    if own == "across" and not handed.begins_anew:
+        return ONE_ITERATOR
+    if own == "prefetch" and handed.held_back:
+        return f"batches are made when Keras' fit would make them: {handed.held_back}"
     if own == "prefetch" and handed.prefetches:
         return "your Dataset has a prefetch of its own, which stays"
     if own == "device" and handed.hosted:

@@ -19,6 +19,7 @@ from .cluster import tensorflow_cluster
 from .cluster.tensorflow_cluster import Joined
 from .common import versions
 from .common.stopping import StopSwitch
+from .common.versions import DTYPE_POLICY, set_global_attribute
 from .data import pipeline as pipelines
 from .data.batches import Share
 from .fit import micro_batches
@@ -74,7 +75,10 @@ def build(
 
     Raises TrainerError.
     """
-    keras.mixed_precision.set_global_policy(options.precision.policy)
+    if options.workload.entry is None or options.precision.policy != "float32":
+        keras.mixed_precision.set_global_policy(options.precision.policy)
+    else:
+        set_global_attribute(DTYPE_POLICY, None)  # that of keras.config.floatx(), which the user's code may set
     distribution = device_setup.build_strategy(options, devices)
     if options.workload.entry is not None:
         return _own(options, devices, report, stop, distribution, joined)

@@ -306,7 +306,7 @@ def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     assert training.events("warning") == [], "nothing goes on that has not begun"
     training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
-    assert "if your code shuffles, their order is different" in told["resumed_batches"]
+    assert "if Python code in it draws random numbers, it draws others" in told["resumed_batches"]
 
 
 # ---- callbacks ----------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ def test_what_is_not_resumed_is_said_if_a_checkpoint_is_written_or_read(monkeypa
     shuffle = "data_state: the shuffle of your tf.data.Dataset has another order in a resumed run"
     batches = (
         "resumed_batches: your code batches its data: after resuming, the batches already seen in this pass are "
-        "skipped; if your code shuffles, their order is different"
+        "skipped; if Python code in it draws random numbers, it draws others"
     )
     assert said(None, "off", batched(), shuffled) == []
     assert said(None, "epoch", batched(), shuffled) == [shuffle, anew, state]

@@ -28,7 +28,7 @@ _HOLDERS = (
     keras.callbacks.Callback,
     tf.Module,
 )
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _LEAVES = (str, bytes, int, float, np.ndarray, np.generic, tf.Tensor, types.ModuleType, type(None))
 MOST_ITEMS = 10_000  # a container with more entries is data
 
@@ -67,7 +67,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
-        if isinstance(value, _GENERATORS):
+        if isinstance(value, GENERATORS):
             parts.generators.append(value)
         elif isinstance(value, keras.Variable):
             if whole:

@@ -545,7 +545,7 @@ def _was_saved(group: str, held: Counter[str]) -> bool:
 
 def read_random_states(generators: list[Any]) -> list[Any]:
     """Return the states of Python's and NumPy's global generators, then of `generators`, as values for JSON."""
-    return [random.getstate(), _as_plain(np.random.get_state(legacy=False)), *map(_generator_state, generators)]
+    return [random.getstate(), _as_plain(np.random.get_state(legacy=False)), *map(generator_state, generators)]
 
 
 def write_random_states(generators: list[Any], states: list[Any]) -> None:
@@ -555,15 +555,20 @@ def write_random_states(generators: list[Any], states: list[Any]) -> None:
     random.setstate(_as_tuples(states[0]))
     np.random.set_state(states[1])
     for generator, state in zip(generators, states[2:], strict=True):
-        if isinstance(generator, random.Random):
-            generator.setstate(_as_tuples(state))
-        elif isinstance(generator, np.random.RandomState):
-            generator.set_state(state)
-        else:
-            generator.bit_generator.state = state
+        set_generator_state(generator, state)
 
 
-def _generator_state(generator: Any) -> Any:
+def set_generator_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(_as_tuples(state))
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
+
+
+def generator_state(generator: Any) -> Any:
+    """Return the state of a random generator of Python or NumPy as a value for JSON."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):

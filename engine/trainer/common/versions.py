@@ -43,6 +43,9 @@ try:
     # AutoGraph's rules for what it converts, and the module that writes what it has converted.
     from tensorflow.python.autograph.core import config as autograph_config
     from tensorflow.python.autograph.pyct import loader as autograph_loader
+
+    # Which operations have a state outside of their inputs.
+    from tensorflow.python.framework import op_def_registry
 except ImportError as fault:
     newest = "TensorFlow {}.{} and Keras {}.{}".format(
         *supported_versions.NEWEST_TENSORFLOW, *supported_versions.NEWEST_KERAS
@@ -54,6 +57,7 @@ except ImportError as fault:
     ) from fault
 
 __all__ = [
+    "DTYPE_POLICY",
     "GLOBAL_SEED_GENERATOR",
     "autograph_config",
     "autograph_loader",
@@ -62,6 +66,7 @@ __all__ = [
     "get_global_attribute",
     "get_keras_mask",
     "global_seed_generator",
+    "is_stateful",
     "memory_limits",
     "of_packages",
     "set_first_values",
@@ -72,6 +77,8 @@ __all__ = [
 # A constant of keras.src.random.seed_generator since Keras 3.13; up to 3.12 the same word stands in its functions
 # (importing it from Keras 3.12 fails).
 GLOBAL_SEED_GENERATOR = "global_seed_generator"
+# The name of the global policy in keras/src/dtype_policies/dtype_policy.py. None: that of floatx.
+DTYPE_POLICY = "dtype_policy"
 
 # Up to Keras 3.10 on_train_batch_end gets the first step of an execution, since 3.11 the last
 # (keras/src/trainers/epoch_iterator.py yields begin_step and end_step).
@@ -86,6 +93,12 @@ def of_packages() -> dict[str, str]:
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
     }
+
+
+def is_stateful(operation: str) -> bool:
+    """Return True if operations of this type have a state outside of their inputs, or if the type is not known."""
+    definition = op_def_registry.get(operation)
+    return definition is None or bool(definition.is_stateful)
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:

@@ -104,6 +104,21 @@ class Batches(Protocol):
         """The factor that scales bytes to floats on the device. None if the model takes its inputs unchanged."""
         ...
 
+    @property
+    def batch_spec(self) -> Any:
+        """The type of an element of `stream`."""
+        ...
+
+    @property
+    def apart(self) -> bool:
+        """True if `stream` ends with the epoch, so that each epoch has an iterator of its own."""
+        ...
+
+    @property
+    def on_demand(self) -> bool:
+        """True if each batch is made when its step needs it."""
+        ...
+
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
 
     def validation(self) -> tf.data.Dataset: ...

@@ -15,13 +15,20 @@ from ...options import Input, Options
 from ...telemetry import resource_limits
 
 
-def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them. With `trains` and input.one_batch, the first batch is
-    repeated.
+def finish(
+    batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False, on_demand: bool = False
+) -> tf.data.Dataset:
+    """Split the batches over the replicas and prefetch them, unless they are made `on_demand`. With `trains` and
+    input.one_batch, the first batch is repeated.
     """
     if replicas > 1:
         batches = split(batches, replicas)
-    return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options))
+    return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options, on_demand))
+
+
+def none_of(spec: Any) -> tf.data.Dataset:
+    """Return a data set of this type without an element."""
+    return tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -52,8 +59,11 @@ def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.d
     return batches
 
 
-def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
-    """Prefetch the batches as the options of the input say, in a fixed order or not, with private or shared threads."""
+def ahead(batches: tf.data.Dataset, options: Options, on_demand: bool = False) -> tf.data.Dataset:
+    """Prefetch the batches as the options of the input say, in a fixed order or not, with private or shared threads.
+
+    Those that are made `on_demand` are not prefetched here: what TensorFlow or the user prefetches stays.
+    """
     given = options.input
     settings = tf.data.Options()
     # A user's data set may say itself that its order may vary.
@@ -67,6 +77,8 @@ def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
     # A fused map and batch keeps the order, and prepares batches in a thread of its own: up to nine were seen.
     if given.parallel_calls == "off" or given.prefetch == "off" or not given.deterministic_order:
         settings.experimental_optimization.map_and_batch_fusion = False
+    if on_demand:
+        return batches.with_options(settings)
     if given.prefetch == "off":
         settings.experimental_optimization.inject_prefetch = False
         return batches.with_options(settings)

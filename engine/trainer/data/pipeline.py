@@ -13,6 +13,7 @@ import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -126,11 +127,26 @@ class Pipeline:
         """
         self.source.find_fault()
 
+    on_demand = False
+
+    @property
+    def batch_spec(self) -> Any:
+        return self.stream().element_spec
+
+    @property
+    def apart(self) -> bool:
+        given = self.options.input
+        return given.across_epochs is False and given.cache == "off" and not given.one_batch
+
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        """Return endless training batches from the step `first_step` (from 0) on, split over the replicas and
-        prefetched.
+        """Return training batches from the step `first_step` (from 0) on, split over the replicas and prefetched:
+        without an end, or to the end of the epoch if epochs are `apart`.
         """
-        return finish(self.global_batches(first_step), self.options, self.replicas_here, trains=True)
+        batches = self.global_batches(first_step)
+        if self.apart:
+            epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
+            batches = batches.take(epoch - first_step % epoch)
+        return finish(batches, self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         """Return the endless training batches from `first_step` on, before `stream` splits them over the replicas and

@@ -117,10 +117,10 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
             "the losses of several outputs with masks or mean_with_sample_weight cannot be computed in parts: set "
             "train.micro_batches=1"
         )
-    mask = None if masks[0] is None or not reductions(model) else tf.cast(masks[0], tf.float32)
+    mask = None if masks[0] is None or not reductions(model) else tf.cast(masks[0], keras.config.floatx())
     if not by_weight or sample_weight is None:
         return sample_count(x) if mask is None else tf.reduce_sum(mask)
-    weights = tf.cast(sample_weight, tf.float32)
+    weights = tf.cast(sample_weight, keras.config.floatx())
     if mask is None:
         return tf.reduce_sum(weights)
     missing = len(mask.shape) - len(weights.shape)
@@ -152,7 +152,7 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
     """
     dense = tf.convert_to_tensor(gradient)
     if dense.dtype in (tf.float16, tf.bfloat16):
-        dense = tf.cast(dense, tf.float32)
+        dense = tf.cast(dense, keras.config.floatx())
     return dense * tf.cast(weight, dense.dtype)
 
 
@@ -170,7 +170,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
     def of(first: Any, count: Any) -> Any:
         taken = tf.nest.map_structure(lambda tensor: rows_of(tensor, first, count), data)
-        return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
+        return traced(taken, tf.cast(count, keras.config.floatx()) / tf.cast(rows, keras.config.floatx()))
 
     def added(state: Any, first: Any, count: Any) -> Any:
         """Return `state` (sums and logs) with the part of `count` rows from `first` added.

@@ -51,10 +51,15 @@ def refuse_limits() -> None:
 class FitData:
     """Moves the training and validation batches of a fit to the devices, and knows the iterator that runs the training
     pipeline.
+
+    `on_demand` is that of the pipeline (data/batches.py).
     """
 
-    def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
+    def __init__(
+        self, options: Options, strategy: tf.distribute.Strategy, devices: Devices, on_demand: bool = False
+    ) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
+        self._on_demand = on_demand
         self._devices, self._input = devices, options.input
         self._of_several = options.strategy.kind == MULTI_WORKER
         self.spec: Any = None  # the types of a batch for one device
@@ -94,6 +99,8 @@ class FitData:
         return of_fit if self._ours is None else self._ours
 
     def _ahead(self, batches: tf.data.Dataset) -> int:
+        if self._on_demand:
+            return 0
         return batches_ahead(self._input, self._devices.kind, batches.element_spec)
 
     def _on_devices(self, batches: tf.data.Dataset, ahead: int) -> Any:

@@ -197,8 +197,13 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
 def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
     if isinstance(value, tf.distribute.DistributedValues):
         parts = strategy.experimental_local_results(value)
-        return tf.reduce_mean(tf.stack([tf.cast(part, tf.float32) for part in parts]), axis=0)
-    return tf.cast(value, tf.float32)
+        return tf.reduce_mean(tf.stack([_float(part) for part in parts]), axis=0)
+    return _float(value)
+
+
+def _float(value: Any) -> Any:
+    tensor = tf.convert_to_tensor(value)
+    return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:

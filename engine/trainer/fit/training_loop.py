@@ -23,6 +23,7 @@ from ..common.epoch_callbacks import floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..data.batches import full_batch
+from ..data.finishing import none_of
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
 from ..measure.first_times import FirstTimes
@@ -60,7 +61,7 @@ class TrainingLoop:
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
         self.heartbeat = report.heartbeat
-        self.data = FitData(options, model.distribute_strategy, built.devices)
+        self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
         self._model_fit = ModelFit(model, built.own, self.data, report)
         self._on_gpu = built.devices.kind == "GPU"
         self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
@@ -157,9 +158,9 @@ class TrainingLoop:
             self._finish(callbacks, due)
         self._pause_if_due()  # it was killed after the checkpoint of that epoch
         while self.step < self.steps and not model.stop_training:
-            # The rest of a resumed epoch is a fit of its own.
+            # The rest of a resumed epoch is a fit of its own, and so is each epoch whose batches are made apart.
             epoch, done = divmod(self.step, self.steps_per_epoch)
-            beyond = epoch + 1 if done else epochs
+            beyond = epoch + 1 if done or self.built.pipeline.apart else epochs
             before = self.step
             with more_to_come(model) if beyond < epochs else contextlib.nullcontext():
                 self._fit(callbacks, epoch, beyond, self.steps_per_epoch - done)
@@ -186,14 +187,16 @@ class TrainingLoop:
     def _trace_without_a_step(self) -> Any:
         """Return the traced step, for batches that are not used."""
         count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
-        batches = iter(self.data.training(self.built.pipeline.stream(0)))
+        batches = iter(self.data.training(none_of(self.built.pipeline.batch_spec)))
         return self.executions.trace(batches, count)
 
     def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
-        validation_batches = pipeline.validation_batches
+        validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
+        if own is not None and steps and first < beyond:
+            own.pipeline.fit_begins(self.step)
         self._model_fit(
-            pipeline.stream(self.step),
+            batches,
             pipeline.validation() if validation_batches else None,
             callbacks,
             initial_epoch=first,
@@ -426,6 +429,9 @@ class TrainingLoop:
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
             self.built.model.stop_training, self.agreement.wishes.end = False, True
+        if self.built.own is not None and self.step % self.steps_per_epoch == 0 and not self.built.model.stop_training:
+            with self.heartbeat:
+                self.built.own.pipeline.epoch_trained()
         if self.step % self.steps_per_epoch and self._saver.take_due():
             self.save()
 

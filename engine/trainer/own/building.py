@@ -42,8 +42,8 @@ from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
 
 RESUMED_BATCHES = (
-    "your code batches its data: after resuming, the batches already seen in this pass are skipped; if your code "
-    "shuffles, their order is different"
+    "your code batches its data: after resuming, the batches already seen in this pass are skipped; if Python code "
+    "in it draws random numbers, it draws others"
 )
 RESHUFFLED = "the shuffle of your tf.data.Dataset has another order in a resumed run"
 SHUFFLED_BY_OPTION = (
@@ -87,7 +87,7 @@ def context_of(options: Options, replicas: int) -> Context:
         steps_per_epoch=options.train.steps_per_epoch,
         epochs=options.train.epochs,
         seed=options.train.seed,
-        precision=options.precision.policy,
+        precision=keras.config.floatx() if options.precision.policy == "float32" else options.precision.policy,
         map_parallel_calls=parallel[calls] if isinstance(calls, str) else calls,
         args=dict(options.workload.args),
     )
@@ -164,13 +164,13 @@ class Own:
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
-            self._warn_of_state(report, resumed_at is not None)
+            self._warn_of_state(report)
         if resumed_at is not None and isinstance(self.pipeline.train, Batched):
             report.warn("resumed_batches", RESUMED_BATCHES)
 
-    def _warn_of_state(self, report: RunReport, resumed: bool) -> None:
+    def _warn_of_state(self, report: RunReport) -> None:
         data = self.pipeline.train
-        if reshuffles(self.given_train) and not (resumed and isinstance(data, Batched)):  # else resumed_batches says it
+        if reshuffles(self.given_train) and not isinstance(data, Batched):
             report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
         if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
@@ -245,10 +245,11 @@ def build(
     with _scope(distribution), settings, code.blamed():
         parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
         seed_torch(options.train.seed)  # if the function has imported torch
+        _check_floatx(options)
         own_compile = bool(parts.model.compiled)
         own_optimizer = own_compile or parts.optimizer is not None
         pipeline = opened(options, replicas, parts, code.file, report, share)
-        handed = _handed(parts, options, pipeline.train, own_optimizer)
+        handed = _handed(parts, options, pipeline, own_optimizer)
         check_batches(parts.model, pipeline.train)
         warn_of_overridden(parts.model, options, report)
         compiler = compile_model(parts, options, pipeline)
@@ -290,11 +291,21 @@ def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
     return {key: why for key, why in reasons.items() if why and key not in followed}
 
 
-def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
+def _check_floatx(options: Options) -> None:
+    floatx, policy = keras.config.floatx(), options.precision.policy
+    if floatx != "float32" and policy != "float32":
+        raise UserError(
+            f"your code sets floatx to {floatx}, and the preset precision.policy to {policy}",
+            "leave out one of them: precision.policy=float32 follows keras.config.set_floatx",
+        )
+
+
+def _handed(parts: Returned, options: Options, pipeline: OwnPipeline, own_optimizer: bool) -> Handed:
     """Return the properties of this training that decide which options apply.
 
     `own_optimizer`: the user's code has chosen the optimizer.
     """
+    stream = pipeline.train
     return Handed(
         data=stream.kind,
         own_optimizer=own_optimizer,
@@ -303,6 +314,8 @@ def _handed(parts: Returned, options: Options, stream: Stream, own_optimizer: bo
         workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
         hosted=not fits_devices(stream.spec),
         prefetches=options.input.prefetch == "off" and prefetches(parts.train),
+        held_back=pipeline.held_back,
+        begins_anew=stream.begins_anew,
     )
 
 

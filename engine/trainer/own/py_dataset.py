@@ -6,9 +6,11 @@ loaded twice, and none in parallel unless the PyDataset allows it.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import math
 import threading
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +21,15 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...options.own_code import Data
+from ..checkpoint.object_graph import GENERATORS
+from ..checkpoint.packed import Arrays, NotPackable, pieces, read
+from ..checkpoint.training_state import generator_state, set_generator_state
 from ..data.stages import Stage
+from .dependence import BY_PYTHON, Nature
 from .streams import as_array, as_tuples
 from .user_code import UserError
 
+MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
 
 
@@ -31,14 +38,48 @@ class Loader:
 
     `batches` is the number of batches in a pass. `alone`: only one batch is loaded at a time. `evaluates`: it is
     notified of the first pass alone, so that what it keeps, and thereby its batches, are the same in each evaluation.
+    `ahead`: passes are loaded ahead of the training, so that a pass ends when its last batch is loaded. Otherwise
+    `trained` ends it, and what the PyDataset keeps is that of the step.
     """
 
-    def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool, evaluates: bool = False) -> None:
-        self._data, self._batches, self._alone = data, batches, alone
+    def __init__(
+        self, data: keras.utils.PyDataset, batches: int, alone: bool, evaluates: bool = False, ahead: bool = True
+    ) -> None:
+        self._data, self._batches, self._alone, self._ahead = data, batches, alone, ahead
         self._last = 0 if evaluates else math.inf  # the last pass of which it is notified
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
+        self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
+
+    def trained(self) -> None:
+        """End the pass, if its batches are trained."""
+        with self._lock:
+            if not self._left and not self._ahead:
+                self._end()
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the attributes of the PyDataset that have changed since it was made, as a value for JSON. None if they
+        cannot be saved, or are not those of the present step: then its passes are begun again.
+        """
+        arrays = Arrays()
+        with self._lock:
+            changed = {name: value for name, value in vars(self._data).items() if self._made.get(name) != _mark(value)}
+            draws = {name: generator_state(value) for name, value in changed.items() if isinstance(value, GENERATORS)}
+            try:
+                packed = {name: arrays.pack(value, name) for name, value in changed.items() if name not in draws}
+            except NotPackable:
+                return None
+            kept = base64.b64encode(b"".join(pieces([packed], arrays))).decode()
+            return None if self._ahead else {"passes": [self._begun, self._ended], "draws": draws, "kept": kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` has returned."""
+        (packed,), arrays = read(base64.b64decode(state["kept"]))
+        vars(self._data).update({name: arrays.unpack(value) for name, value in packed.items()})
+        for name, drawn in state["draws"].items():
+            set_generator_state(vars(self._data)[name], drawn)
+        self._begun, self._ended = state["passes"]
 
     def begin(self, number: int, skipped: int) -> int:
         """Notify the PyDataset of the start of pass `number` (from 0), and before that of earlier passes of which it
@@ -59,7 +100,7 @@ class Loader:
             batch = as_array_list(self._data[number])
         with self._lock:
             self._left -= 1
-            if self._left == 0:
+            if self._left == 0 and self._ahead:
                 self._end()
         return batch
 
@@ -67,6 +108,19 @@ class Loader:
         if self._ended < min(self._begun, self._last):
             self._ended += 1
             self._data.on_epoch_end()
+
+
+def _mark(value: Any) -> Any:
+    """Return a value that differs if `value` has changed, for arrays of up to MOST_BYTES by what is in them."""
+    if isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES and value.dtype.kind != "O":
+        return value.shape, value.dtype.str, zlib.crc32(np.ascontiguousarray(value).tobytes())
+    if isinstance(value, list | tuple):
+        return type(value), [_mark(item) for item in value]
+    if isinstance(value, dict):
+        return {repr(key): _mark(item) for key, item in value.items()}
+    if isinstance(value, GENERATORS):
+        return generator_state(value)
+    return value if isinstance(value, str | int | float | bool | None) else id(value)
 
 
 @dataclass(frozen=True)
@@ -86,6 +140,8 @@ class Indexed:
     loader: Loader
     kind: Data = "pydataset"
     smaller_last_batch: bool = True  # unknown
+    nature: Nature = BY_PYTHON
+    begins_anew: bool = True
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         """Return the batches from step `first_step` on. If it lies within an epoch they end with the epoch, as in
@@ -105,6 +161,9 @@ class Indexed:
         epoch = plan.steps_per_epoch(self.options.train, self.batches)
         done = first_step % epoch
         return stream.take(epoch - done) if done else stream
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        return self.global_batches(first_step).take(steps)
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
         """Return the batches with these numbers, all of one pass. The next pass begins only when all batches of this
@@ -158,7 +217,8 @@ def indexed(
         )
     first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
     size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
-    loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1, evaluates=evaluates)
+    alone, ahead = loads_at_once(data, options) == 1, options.input.across_epochs is True
+    loader = Loader(data, int(batches), alone, evaluates, ahead)
     spec = opened_as(tf.nest.map_structure(_spec, *first), model)
     return Indexed(data, options, int(batches), samples, size, spec, loader)
 

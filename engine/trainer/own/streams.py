@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,6 +22,8 @@ from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
 from ..data.source import Part, Source
 from ..data.stages import Stage
+from .counting import reshuffles
+from .dependence import Nature, nature_of
 from .user_code import UserError
 
 ENDLESS = 2**62  # stands for the samples of a pass of unknown length
@@ -34,6 +37,9 @@ class Stream(Protocol):
 
     @property
     def kind(self) -> Data: ...
+
+    @property
+    def nature(self) -> Nature: ...
 
     @property
     def samples(self) -> int | None: ...
@@ -50,7 +56,18 @@ class Stream(Protocol):
     @property
     def smaller_last_batch(self) -> bool: ...
 
-    def global_batches(self, first_step: int) -> tf.data.Dataset: ...
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """Return the batches without an end, from step `first_step` on."""
+        ...
+
+    @property
+    def begins_anew(self) -> bool:
+        """True if each epoch can have an iterator of its own, by `of_epoch`."""
+        ...
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        """Return the next `steps` batches alone, with which the epoch of step `first_step` ends."""
+        ...
 
     def stages(self) -> tuple[Stage, ...]: ...
 
@@ -77,6 +94,19 @@ class Samples(Pipeline):
     @property
     def batch_size(self) -> int:
         return self.global_batch_size
+
+    @functools.cached_property
+    def nature(self) -> Nature:
+        """What the samples follow. Arrays that no function of the user changes follow nothing."""
+        plain = self.kind == "arrays" and self.source.load is None and self.source.vary is None
+        return Nature() if plain else nature_of(super().global_batches(0))
+
+    @property
+    def begins_anew(self) -> bool:
+        return self.samples is not None and self.options.input.cache == "off"
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        return self.global_batches(first_step).take(steps)
 
     @functools.cached_property
     def spec(self) -> Any:
@@ -131,28 +161,77 @@ class Samples(Pipeline):
 
 @dataclass(frozen=True)
 class Batched:
-    """A data set that the user's code has batched. A resumed pass skips the batches that were trained on before."""
+    """A data set that the user's code has batched. It has the orders of Keras' fit, also in a resumed run.
+
+    Keras' fit begins each pass with a new iterator, and a shuffle draws its order when an iterator is made. If an epoch
+    is one pass (`epoch_is_pass`) of a length that TensorFlow knows, Keras makes one more at the end of each epoch, and
+    under a strategy one before the first. A resumed pass skips the batches that were trained on before.
+    """
 
     data: tf.data.Dataset
     samples: int | None
     batches: int | None
     batch_size: int
     replicas: int
+    epoch_is_pass: bool = False
     kind: Data = "batched"
     smaller_last_batch: bool = True  # unknown
+    _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
 
     @property
     def spec(self) -> Any:
         return self.data.element_spec
 
+    @functools.cached_property
+    def nature(self) -> Nature:
+        return nature_of(self.data)
+
+    @functools.cached_property
+    def _one_pass(self) -> tf.data.Dataset:
+        if self.replicas == 1:
+            return self.data
+        return self.data.filter(lambda *batch: tf.shape(tf.nest.flatten(batch)[0])[0] >= self.replicas)
+
+    def _iterators(self, passes: int) -> int:
+        """Return the number of iterators that Keras' fit begins before it draws from that of the next pass."""
+        if not self.epoch_is_pass or int(self.data.cardinality()) < 0:
+            return passes
+        return 2 * passes + int(self.replicas > 1)
+
+    def _from(self, skipped: int, unused: int) -> tf.data.Dataset:
+        """Return the rest of a pass without its first `skipped` batches, after `unused` iterators have been begun."""
+        data = self._one_pass.skip(skipped) if skipped else self._one_pass
+        if not reshuffles(self.data):
+            return data
+        # It begins its inputs, and ends before it draws from one.
+        none = tf.data.Dataset.choose_from_datasets([self._one_pass], tf.data.Dataset.range(0))
+        return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
+
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        data = self.data
-        if self.replicas > 1:
-            data = data.filter(lambda *batch: tf.shape(tf.nest.flatten(batch)[0])[0] >= self.replicas)
+        """Return the batches from step `first_step` on. If it lies within an epoch that is a pass they end with the
+        epoch.
+        """
         if self.batches is None:
-            return data.repeat().skip(first_step)
-        skipped = first_step % self.batches
-        return data.skip(skipped).concatenate(data.repeat()) if skipped else data.repeat()
+            return self._one_pass.repeat().skip(first_step)
+        passes, skipped = divmod(first_step, self.batches)
+        if skipped and self.epoch_is_pass:
+            return self.of_epoch(first_step, self.batches - skipped)
+        first = self._from(skipped, self._iterators(passes) - self._begun[0])
+        return first.concatenate(self._from(0, self._iterators(1) - self._iterators(0) - 1).repeat())
+
+    @property
+    def begins_anew(self) -> bool:
+        return self.batches is not None and self.epoch_is_pass
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:  # noqa: ARG002 - a pass ends by itself
+        assert self.batches is not None
+        passes, skipped = divmod(first_step, self.batches)
+        return self._from(skipped, self._iterators(passes) - self._begun[0])
+
+    def epoch_comes(self, first_step: int) -> None:
+        """To be called when the batches of an epoch from step `first_step` on have been made, and will be drawn."""
+        if self.batches is not None:
+            self._begun[0] = self._iterators(first_step // self.batches) + 1
 
     def stages(self) -> tuple[Stage, ...]:
         return ()
@@ -238,7 +317,7 @@ def as_array(value: Any) -> np.ndarray:
 
 def as_tuples(nest: Any) -> Any:
     """Return the nest with lists replaced by tuples, as Keras takes it, and without None at the end. Arrays of 64-bit
-    floats become 32-bit floats.
+    floats become those of keras.config.floatx().
     """
     if isinstance(nest, dict):
         return {key: as_tuples(item) for key, item in nest.items()}
@@ -248,7 +327,7 @@ def as_tuples(nest: Any) -> Any:
             items = items[:-1]
         return items
     if isinstance(nest, np.ndarray) and nest.dtype == np.float64:
-        return nest.astype("float32")  # as Keras converts arrays
+        return nest.astype(tf.as_dtype(keras.config.floatx()).as_numpy_dtype, copy=False)  # as Keras converts arrays
     return nest
 
 

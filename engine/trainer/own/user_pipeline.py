@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ... import plan
 from ...options import Options
 from ...plan import batches_per_pass
 from ..data.batches import BY_ELEMENT, BY_ROW, Share
@@ -30,7 +31,7 @@ from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.recognised import passes_of
 from .iterables.stream import Iterated, data_set_of, iterated
 from .model_checks import can_evaluate
-from .py_dataset import indexed
+from .py_dataset import Indexed, indexed
 from .returned import Returned
 from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserCode, UserError
@@ -116,12 +117,26 @@ class OwnPipeline:
         """Return the place in the training data after `step` steps, as a value for JSON. None if it follows from the
         step.
         """
+        if isinstance(self.train, Indexed):
+            return self.train.loader.state()
         return self.train.positions.state(step) if isinstance(self.train, Iterated) else None
 
     def go_to(self, place: Any) -> None:
         """Continue the training data from a place that `place` has returned."""
-        if isinstance(self.train, Iterated) and place is not None:
+        if isinstance(self.train, Indexed) and place is not None:
+            self.train.loader.restore(place)
+        elif isinstance(self.train, Iterated) and place is not None:
             self.train.positions.restore(place)
+
+    def fit_begins(self, first_step: int) -> None:
+        """To be called before a fit that draws from `stream(first_step)`."""
+        if isinstance(self.train, Batched):
+            self.train.epoch_comes(first_step)
+
+    def epoch_trained(self) -> None:
+        """To be called after the last step of an epoch, before its evaluation."""
+        if isinstance(self.train, Indexed):
+            self.train.loader.trained()
 
     def close(self) -> None:
         """End the processes that load the data, after the training."""
@@ -129,17 +144,65 @@ class OwnPipeline:
             if isinstance(stream, Iterated):
                 stream.positions.close()
 
+    def _depends(self, stream: Stream) -> str:
+        across = self.options.input.across_epochs
+        if across == "auto":
+            return stream.nature.depends
+        return "" if across else "input.across_epochs is false"
+
+    @functools.cached_property
+    def held_back(self) -> str:
+        """The reason why the batches of an epoch are made only when it begins. Empty if they are made ahead of it."""
+        return "" if self.options.input.one_batch else self._depends(self.train)
+
+    @functools.cached_property
+    def apart(self) -> bool:
+        """True if each epoch has an iterator of its own, as in Keras' fit, also because of draws of tf.random, which
+        begin again with each iterator.
+        """
+        given = self.options.input
+        draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
+        return (bool(self.held_back) or (draws and not given.one_batch)) and self.train.begins_anew
+
+    @property
+    def batch_spec(self) -> Any:
+        return self._finished(self._weighed(self.train.global_batches(0)), self.train, "").element_spec
+
+    @property
+    def on_demand(self) -> bool:
+        return bool(self.held_back) and isinstance(self.train, Batched)
+
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        batches = self._weighed(self.train.global_batches(first_step))
-        return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
+        if self.apart:
+            epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
+            batches = self.train.of_epoch(first_step, epoch - first_step % epoch)
+        else:
+            batches = self.train.global_batches(first_step)
+        return self._finished(self._weighed(batches), self.train, self.held_back, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """Return endless validation batches, the same in each evaluation. There must be validation data."""
+        """Return validation batches, the same in each evaluation: without an end, or those of one evaluation, which
+        begins with an iterator of its own, if they may depend on the training. There must be validation data.
+        """
         assert self.held_out is not None
-        batches = self.held_out.global_batches(0)
-        if self.validation_batches != self.held_out.batches:
-            batches = batches.take(self.validation_batches).repeat()
-        return finish(self._shared(batches, self.held_out), self.options, self.replicas_here)
+        stream, count = self.held_out, self.validation_batches
+        depends = self._depends(stream)
+        batches = stream.global_batches(0)
+        if depends or (isinstance(stream, Batched) and stream.nature.draws):
+            batches = batches.take(count).apply(tf.data.experimental.assert_cardinality(count))
+        elif count != stream.batches:
+            batches = batches.take(count).repeat()
+        return self._finished(batches, stream, depends)
+
+    def _finished(self, batches: tf.data.Dataset, stream: Stream, held_back: str, trains: bool = False) -> Any:
+        """Return the batches of this worker, split over its replicas, and made ahead of their steps unless they are
+        `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset.
+        """
+        options = self.options
+        if held_back:
+            options = replace(options, input=replace(options.input, prefetch="auto"))
+        on_demand = bool(held_back) and isinstance(stream, Batched)
+        return finish(self._shared(batches, stream), options, self.replicas_here, trains, on_demand)
 
     def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
         """Return the rows of the batches that this worker trains on. A stream of samples already has only this worker's
@@ -266,7 +329,8 @@ def _stream(
         )
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
-    return Batched(data, given, batches, size, replicas)
+    asked = options.train.steps_per_epoch if trains else returned.fit.validation_steps
+    return Batched(data, given, batches, size, replicas, epoch_is_pass=asked is None)
 
 
 def _are_arrays(data: Any) -> bool:

@@ -46,7 +46,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
         "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
         "replicas": int(model.distribute_strategy.num_replicas_in_sync),
         "inject_prefetch": settings.experimental_optimization.inject_prefetch is not False,
-        "device_batches": batches_ahead(options.input, devices.kind, stream.element_spec),
+        "device_batches": 0 if pipeline.on_demand else batches_ahead(options.input, devices.kind, stream.element_spec),
         "deterministic_order": settings.deterministic,
         "private_threads": settings.threading.private_threadpool_size,
         "inter_op_threads": threading.get_inter_op_parallelism_threads(),
@@ -70,6 +70,8 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices) -> l
     if devices.kind == "GPU" and actual["weights_on_cpu"]:
         differing.append(("device.visible", "variables of the model are on the CPU"))
     dtype = options.precision.policy.removeprefix("mixed_")
+    if options.workload.entry is not None and dtype == "float32":
+        dtype = keras.config.floatx()
     if dtype not in actual["compute_dtypes"]:
         differing.append(("precision.policy", f"no layer computes in {dtype}"))
     if devices.kind == "GPU" and options.precision.tf32 and tf32_overridden():

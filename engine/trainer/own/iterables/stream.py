@@ -20,6 +20,7 @@ from ....plan import batches_per_pass
 from ...data.stages import Stage
 from ...measure.run_report import RunReport
 from .. import counting
+from ..dependence import BY_PYTHON, Nature
 from ..py_dataset import opened_as
 from ..user_code import UserError
 from .batch_types import LOOKED_AT, as_batch, copied, dtype_of, type_of
@@ -44,15 +45,23 @@ class Iterated:
     spec: Any
     kind: Data = "batched"
     smaller_last_batch: bool = True  # unknown
+    nature: Nature = BY_PYTHON
+    begins_anew: bool = True
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         """Return the batches from step `first_step` on. If it lies within an epoch they end with the epoch, so that the
         next batch is that of the next epoch.
         """
-        made = tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
+        made = self._made(first_step)
         epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
         done = first_step % epoch
         return made.take(epoch - done) if done else made
+
+    def _made(self, first_step: int) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        return self._made(first_step).take(steps)
 
     def stages(self) -> tuple[Stage, ...]:
         return ()
