@@ -88,6 +88,12 @@ FAILURES = (
         "correct the flags, or: unset {variable}",
         quoted=False,
     ),
+    _failure(
+        "cache_lock",
+        r"cache lockfile already exists \('(?P<file>[^']+)'\)",
+        "another run fills the cache of a Dataset of your code, or one that was killed has left its lock",
+        "if no other run uses it: rm {file}",
+    ),
     _failure(THREADS, r"can't start new thread|pthread_create(\(\))? failed", "no more threads can be started", ""),
     _failure(
         "gpu_ecc",

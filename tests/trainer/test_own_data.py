@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.runs import title
+from gputui.engine.trainer.common.stopping import StopRequested
 from gputui.engine.trainer.own.user_code import UserCode
 from gputui.engine.trainer.own.user_pipeline import user_functions
 
@@ -158,6 +159,24 @@ def test_a_resumed_pydataset_gives_the_very_batches_of_the_whole_run(
             assert [note for note in notes if isinstance(note, int)] == expected[8:]
         for ours, theirs in zip(resumed.loop.built.model.weights, whole.loop.built.model.weights, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def test_a_stop_leaves_no_lock_of_a_cache_in_a_file(own: Write, tmp_path: Path, monkeypatch: Any) -> None:
+    made = "tf.data.Dataset.from_tensor_slices((x, y)).cache('cached').batch(10)"
+    training = own(source(f"return model(), {made}"), *SHORT)
+    execute = training.loop._execute
+
+    def stopped(iterator: Any) -> Any:
+        if training.loop.step:
+            assert [*tmp_path.glob("cached*.lockfile")]
+            training.loop.built.stop.request("stopped")
+        return execute(iterator)
+
+    monkeypatch.setattr(training.loop.built.model, "train_function", stopped)
+    with pytest.raises(StopRequested):
+        training.loop.run(None)
+    training.loop.leave()
+    assert not [*tmp_path.glob("cached*")]
 
 
 PADDED = """

@@ -31,6 +31,13 @@ def none_of(spec: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
 
 
+def end(iterator: Any) -> None:
+    """End the pipeline of the iterator, so that it gives up its threads and files. It has no further element."""
+    with tf.device("/CPU:0"):
+        none = tf.data.experimental.to_variant(none_of(iterator.element_spec))
+        tf.raw_ops.MakeIterator(dataset=none, iterator=iterator._iterator_resource)
+
+
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Give tf.data the CPU and memory limits of the container. Otherwise it takes those of the whole machine.
 

@@ -48,6 +48,7 @@ class Evaluation:
         self._trace = function.get_concrete_function
         self._run_one = train_function.testing_one(model, micro_batches)
         self._left = 0  # steps of the run's own evaluation
+        self.running: Any = None  # its iterator
         self.epoch_metrics: dict[str, float] | None = (
             None  # figures of the epoch that is evaluated, until they are reported
         )
@@ -72,6 +73,7 @@ class Evaluation:
         It is of the run's own evaluation, or of one that a user's callback has started. Raises StopRequested if a stop
         was requested.
         """
+        self.running = iterator if self._left else None
         self._check_stop(self._left > 0)
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
 

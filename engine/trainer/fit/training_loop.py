@@ -87,6 +87,7 @@ class TrainingLoop:
         self.writes_checkpoints = options.run.checkpoint != "off"
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None
+        self._running: Any = None  # the iterator of the training pipeline
         self._epoch_end = EpochEnd(built, self.data)
 
     # ---- the training as a whole --------------------------------------------------------------
@@ -218,12 +219,15 @@ class TrainingLoop:
             self.save()
         elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
             self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
+        if self.built.own is not None:
+            self.built.own.end_iterators((self._running, self._evaluation.running))
 
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
         """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
         began = self._now()
+        self._running = self.data.pipeline_iterator(iterator)
         if not self._may_execute:
             self._leave_if_it_is_time(began)
         self._may_execute = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from ...runs import Run, code_copy, code_files
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import State
 from ..data.batches import Share
-from ..data.finishing import fits_devices
+from ..data.finishing import end, fits_devices
 from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
-from .counting import reshuffles
+from .counting import caches_in_file, reshuffles
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
 from .iterables.torch_loader import seed_torch
@@ -111,6 +111,13 @@ class Own:
     given_train: Any  # the training data as the user's code has returned it
     distribution: tf.distribute.Strategy | None = None
     returned: Returned | None = None
+
+    def end_iterators(self, iterators: Iterable[Any]) -> None:
+        """End the iterators if they fill a file of Dataset.cache, whose lock they hold."""
+        if caches_in_file(self.given_train) or (self.returned and caches_in_file(self.returned.validation)):
+            for iterator in iterators:
+                if hasattr(iterator, "_iterator_resource"):
+                    end(iterator)
 
     @functools.cached_property
     def overrides_fit(self) -> bool:

@@ -128,6 +128,17 @@ def reshuffles(data: Any) -> bool:
         return False
 
 
+def caches_in_file(data: Any) -> bool:
+    """Return True if the data is a data set that fills a file by Dataset.cache. Its iterator must be ended, as it holds
+    a lock.
+    """
+    try:
+        parts = _stages(data) if isinstance(data, tf.data.Dataset) else []
+        return any(len(part._filename.numpy()) > 0 for part in parts if type(part).__name__ == "CacheDataset")
+    except Exception:  # noqa: BLE001 - private names of TensorFlow
+        return False
+
+
 def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
     """Return the data set, and all data sets that it reads from."""
     return [data, *(stage for source in data._inputs() for stage in _stages(source))]

@@ -36,6 +36,8 @@ from .returned import Returned
 from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserCode, UserError
 
+BEGINS = "it begins again within an epoch, as with .repeat(); Keras' fit ends that epoch early"
+
 
 @dataclass(frozen=True)
 class OwnPipeline:
@@ -330,6 +332,10 @@ def _stream(
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
     asked = options.train.steps_per_epoch if trains else returned.fit.validation_steps
+    if trains and batches and asked and batches % asked and asked * options.train.epochs > batches:
+        report.warn(
+            "begins_again", f"train has {batches} batches, which {asked} steps per epoch do not divide: {BEGINS}"
+        )
     return Batched(data, given, batches, size, replicas, epoch_is_pass=asked is None)
 
 
