@@ -22,7 +22,7 @@ OWN_BATCHES = "a PyDataset makes its own batches"
 ONE_ITERATOR = "one iterator reads the data of all epochs"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
-    "across": "to data that can be made for one epoch: not with `input.cache`, nor to a tf.data.Dataset of which an "
+    "across": "to data that can be made for one epoch: not with a cache, nor to a tf.data.Dataset of which an "
     "epoch is no whole pass, which is read in one go as in Keras' fit",
     "prefetch": "to data that cannot depend on the training; a prefetch of your own in a tf.data.Dataset stays",
     "device": "to dense tensors of numbers",

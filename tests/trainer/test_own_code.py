@@ -260,7 +260,8 @@ return {'model': model(), 'train': dataset(), 'map': load}
     import builtins
 
     for cache, calls in (("off", 200), ("memory", 100)):
-        pipe = own(source(body), *SHORT, f"cache={cache}", "prefetch=off", "parallel_calls=off").loop.built.pipeline
+        settings = (f"cache={cache}", "prefetch=off", "parallel_calls=off", "across_epochs=true")
+        pipe = own(source(body), *SHORT, *settings).loop.built.pipeline
         for _ in pipe.stream().take(20):
             pass
         assert len(builtins.loaded) == calls  # type: ignore[attr-defined]
@@ -294,7 +295,9 @@ def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: st
     pipe = own(source(f"return {DATA[name]}"), *SHORT, "shuffle=40", "cache=memory").loop.built.pipeline
     whole = [batch[0].numpy() for batch in pipe.stream().take(25)]
     for at in (3, 10, 14):
-        for ours, expected in zip(pipe.stream(at).take(25 - at), whole[at:], strict=True):
+        beyond = -(-at // 10) * 10 if name == "batched" else 25  # the rest of an epoch is a fit of its own
+        beyond = 25 if beyond == at else beyond
+        for ours, expected in zip(pipe.stream(at).take(beyond - at), whole[at:beyond], strict=True):
             np.testing.assert_array_equal(ours[0].numpy(), expected)
 
 
