@@ -257,7 +257,7 @@ def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> No
     assert any(found(out).file("checkpoints").iterdir())
     assert starved.returncode == 3
     assert "out of memory at batch size 1024" in starved.stdout
-    assert "input.batch_size=512" in starved.stdout
+    assert "input.batch_size=512" in starved.stderr
     assert found(starved.stdout).state == "oom"
     summary = found(starved.stdout).result or {}
     assert 300 * 2**20 < summary["peak_process_bytes"] < summary["peak_address_space_bytes"] <= 9 * 10**9
