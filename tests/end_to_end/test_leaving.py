@@ -209,7 +209,7 @@ def test_too_little_address_space_and_a_wrong_flag_of_the_environment_are_named(
     done = gputui("--preset", "quickstart", env=os.environ | {"TF_XLA_FLAGS": "--tf_no_such_flag=1"})
     assert done.returncode == 1
     assert "TF_XLA_FLAGS in the environment has flags that TensorFlow does not know: --tf_no_such_flag=1" in done.stdout
-    assert "unset TF_XLA_FLAGS" in done.stdout
+    assert "unset TF_XLA_FLAGS" in done.stderr
 
 
 THEIR_HANDLERS = """

@@ -69,7 +69,7 @@ def test_all_figures_of_a_healthy_gpu(nvml: FakeNvml) -> None:
     assert gpu["pcie_rx_bytes_per_second"] == 210 * MIB
     assert gpu["nvlink"] == {"links": 18, "rx_bytes_per_second": 600 * MIB, "tx_bytes_per_second": 610 * MIB}
     assert gpu["processes"][0] | {"name": ""} == {
-        "pid": os.getpid(), "memory_used_bytes": GIB, "name": "", "own": True, "user": getpass.getuser()
+        "pid": os.getpid(), "memory_used_bytes": GIB, "type": "C", "name": "", "own": True, "user": getpass.getuser()
     }  # fmt: skip
     assert "dram_active" not in gpu  # the stand-in has no such metric
     assert gpu["reasons"] == {"dram_active": "unsupported"}
@@ -152,7 +152,7 @@ def test_a_name_that_is_no_utf8(nvml: FakeNvml) -> None:
 def test_processes_of_another_namespace_belong_to_nobody_here(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "procs=4194304")
     assert gpu["processes"] == [
-        {"pid": 4194304, "memory_used_bytes": GIB, "name": None, "own": None, "user": None,
+        {"pid": 4194304, "memory_used_bytes": GIB, "type": "C", "name": None, "own": None, "user": None,
          "hidden": "not visible from here"}
     ]  # fmt: skip
 

@@ -126,7 +126,7 @@ class LineView:
         summary = event.summary
         error = summary.get("error")
         if error:
-            complain(error_text(error))
+            complain(error_text(error), limit=len(error_text(error)))
         self._say_workers()
         self.out.print(summary_table(summary, self._devices))
         for sentence in best_epoch.sentences(summary):
@@ -135,8 +135,9 @@ class LineView:
             self.line(clean(summary["learning"]))
         early = is_early(event.outcome, self._step, self._steps) and not best_epoch.stopped_early(summary)
         at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
-        why = f": {str(error.get('message')).splitlines()[0]}" if error else ""
-        self.line(f"{ENDED.get(event.outcome, event.outcome)}{why}{at}; everything is in {self.run.path}")
+        ended, why = ENDED.get(event.outcome, event.outcome), clean((error or {}).get("message", "")).partition("\n")[0]
+        ended = why if why.startswith(ended) else f"{ended}: {why}" if why else ended
+        self.line(f"{ended}{at}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.name} continues from the last checkpoint")
