@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -57,12 +58,16 @@ class RunWatch:
 
         running_runs, proofs = RunningRuns(), ProofList()
         while self._app.is_running and not self._leaving.is_set():
-            measuring = [KINDS.get(entry.data.kind, "proof") for entry in proofs.read() if entry.is_active]
+            measuring: list[str] = []
+            with contextlib.suppress(OSError):  # the home cannot be read, which the lists say
+                measuring = [KINDS.get(entry.data.kind, "proof") for entry in proofs.read() if entry.is_active]
             self._app.call_later(self._take, now := running_runs.read(), measuring)
             if now.queue.waiting:  # the runner may have been killed
                 from ....engine.queue import entries  # few have a queue
+                from ....engine.runs import RunError  # the same
 
-                entries.ensure_runner()
+                with contextlib.suppress(OSError, RunError):  # commands of the queue say why it cannot be started
+                    entries.ensure_runner()
             self._leaving.wait(LOOK_SECONDS)
 
     def _take(self, now: Now, measuring: Sequence[str] = ()) -> None:
