@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets, runs
+from ..files import reading
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
@@ -20,7 +21,7 @@ from ..options import Options, options_json
 from ..presets import Preset, PresetError
 from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
 from ..runs.event_reading import read_events
-from ..runs.events import TELEMETRY_FILE, OptionChanged
+from ..runs.events import EVENT_FILES, TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
 from ..runs.liveness import Liveness
 from ..runs.run import WAITING
@@ -100,17 +101,30 @@ def _with_copy(options: Options) -> Options:
 def preset_to_resume(run: Run) -> Preset:
     """Return the preset of a run that is not alive.
 
-    Raises RunError if the run cannot be resumed because it has not begun, has completed or has no intact checkpoint.
-    Raises PresetError if its preset cannot be read.
+    Raises RunError if the run cannot be resumed because it has not begun, has completed, has no intact checkpoint, or
+    because one of its files is a folder. Raises PresetError if its preset cannot be read.
     """
     state = run.state_without_queue(Liveness())
     if state not in RESUMABLE:
         why = "has completed" if state == "ok" else f"is {run.state}; stop it before resuming it"
         raise RunError(f"{run.name} cannot be resumed: it {why}")
     preset = presets.resolve(str(run.file("preset.yaml")))
+    _require_files(run)
     if not _has_whole_checkpoint(run):
         raise RunError(without_checkpoint(run))
     return preset
+
+
+def _require_files(run: Run) -> None:
+    """Raise RunError if a file that the resumed run goes on to write is a folder, or cannot be read."""
+    for name in (*EVENT_FILES, "status.json", "engine.log"):
+        try:
+            reading.open_regular(run.file(name)).close()
+        except FileNotFoundError:
+            continue
+        except OSError as fault:
+            what = f"{run.name} cannot be resumed: {name} cannot be read: {reading.why(fault)}"
+            raise RunError(f"{what}\nmove {run.file(name)} away, and resume it again") from None
 
 
 def without_checkpoint(run: Run) -> str:

@@ -237,6 +237,18 @@ def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> 
         assert run.state == "stopped"
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "telemetry.jsonl", "status.json", "engine.log"])
+def test_a_run_with_a_folder_in_place_of_its_file_is_not_resumed(name: str) -> None:
+    run = left(place=Place.here(), phase="ended")
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    run.file(name).unlink(missing_ok=True)
+    run.file(name).mkdir()
+    refused = gputui("resume", run.id, "--detach")
+    assert refused.returncode == 2
+    assert f"{run.name} cannot be resumed: {name} cannot be read: is a folder, not a file\n" in refused.stderr
+    assert run.file("result.json").exists()
+
+
 def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
