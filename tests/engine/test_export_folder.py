@@ -22,7 +22,7 @@ from gputui.engine.presets import Preset
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The script itself is tested elsewhere, and takes most of the time."""
-    monkeypatch.setattr(export_folder, "to_script", lambda preset, base: f"# {preset.name} in {base.name}\n")
+    monkeypatch.setattr(export_folder, "to_script", lambda preset, base, *_: f"# {preset.name} in {base.name}\n")
 
 
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:

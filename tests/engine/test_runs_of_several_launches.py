@@ -172,6 +172,7 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
         ],
         xla_answer={"t": 1.7, "type": "xla_answer", "run": run.id} | asdict(without_xla),
         code_changes=(),
+        not_restored=[],
     )  # fmt: skip
     assert asdict(summary) == asdict(expected)
 

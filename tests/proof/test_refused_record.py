@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from tests.support.small_disk import no_writing
 SIXTEEN = "steps_per_execution=16"
 
 
-def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbelow", lambda below: 0)
+
     def figures(options: Options, before: int) -> Planted:
         if before == 1:
             in_the_way.mkdir()  # where the draft of proof.json is written
@@ -35,7 +40,7 @@ def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(tmp_path: Path)
         threading.Timer(0.1, in_the_way.rmdir).start()
 
     made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
-    in_the_way = tmp_path / "proof" / f".proof.json.{os.getpid()}"
+    in_the_way = tmp_path / "proof" / f".proof.json.{os.getpid()}000000000"
     assert process._make(made.record, work, Stop()) == 0
     assert made.written["state"] == "done"
     assert len(made.written["comparisons"][0]["trials"]) == 6

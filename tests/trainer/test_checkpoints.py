@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -237,8 +238,9 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, build: Build, m
             return real(*given, **more)
 
         monkeypatch.setattr(module, function, spy)
+    monkeypatch.setattr(secrets, "randbelow", lambda below: 0)
     again.loop.built.checkpoints.save(13)
-    draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}"
+    draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}000000000"
     assert told[:7] == [
         f"fsync {DATA}",
         f"fsync {INDEX}",
@@ -251,11 +253,11 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, build: Build, m
     assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
     told.clear()
     again.loop.built.report.finish("ok", 0)
-    result = f".result.json.{os.getpid()}"
+    result = f".result.json.{os.getpid()}000000000"
     assert told == [f"fsync {result}", f"replace {result}", f"fsync {again.run.path.name}"]
     told.clear()
     made = runs.create("tiny", "schema_version: 1\n")
-    preset = f".preset.yaml.{os.getpid()}"
+    preset = f".preset.yaml.{os.getpid()}000000000"
     assert told[:2] == [f"fsync {preset}", f"replace {preset}"]
     assert [each.split(".")[0] for each in told[2:4]] == ["fsync ", "rename "]
     assert told[4:] == ["fsync runs"]

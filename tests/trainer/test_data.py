@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -385,9 +384,10 @@ def test_tfrecord_keeps_the_first_records_for_validation(tmp_path: Path) -> None
     assert list(batches(pipe.validation(), 1)[0][1]) == [0, 1, 2]
     assert list(batches(pipe.stream(), 1)[0][1]) == [3, 4, 5, 6, 7, 8, 9]
     code = to_script(presets.defaults([place, "shape=[1]", "tfrecord_encoding=float_list", "validation_split=0.3"]))
-    data: dict[str, Any] = {"tf": tf, "glob": glob, "math": math, "Any": Any, "CLASSES": 10, "SHAPE": (1,)}
-    data |= {"DATA": f"{tmp_path}/*.tfrecord", "VALIDATION_SPLIT": 0.3}
-    exec(code[code.index("# ---- data") : code.index("def batches_per_pass")], data)
+    data: dict[str, Any] = {}
+    exec(code[: code.index("if __name__")], data)
+    data |= {"DATA": f"{tmp_path}/*.tfrecord", "VALIDATION_SPLIT": 0.3, "CLASSES": 10, "SHAPE": (1,)}
+    exec(textwrap.dedent(code[code.index("    records = ") : code.index("    per_pass = ")]), data)
     labels = [[int(data["load"](record)[1]) for record in data[part]] for part in ("validation", "train")]
     assert labels == [[0, 1, 2], [3, 4, 5, 6, 7, 8, 9]], "so does the exported script"
 

@@ -138,7 +138,9 @@ def test_a_disk_that_refuses_costs_this_model_and_any_other_fault_is_raised(
     assert [item["file"] for item in best.files] == [f"best/{name}" for name in reversed(kept)]
     message = f"{why}: the model of epoch 2 is not kept"  # and of the next ones nothing more
     hint = "the training goes on"
-    assert built.events("warning") == [{"kind": "keep_best", "message": message, "option": "", "hint": hint}]
+    assert built.events("warning") == [
+        {"kind": "keep_best", "message": message, "option": "", "hint": hint, "variables": []}
+    ]
     saves.append(ValueError("theirs"))
     with pytest.raises(ValueError, match="theirs"):
         best.on_epoch_end(4, {"cost": 3.0})

@@ -47,7 +47,7 @@ def test_a_training_that_a_callback_has_ended_is_told_from_one_that_is_complete(
     assert ("done early, by a callback" in shown) == early
 
 
-def test_the_last_lines_say_why_a_run_has_ended(tmp_path: Path) -> None:
+def test_the_last_lines_say_why_a_run_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def last_lines(outcome: events.Outcome, **summary: Any) -> list[str]:
         out = StringIO()
         view = LineView(Run(tmp_path), Console(file=out, width=200))
@@ -60,7 +60,8 @@ def test_the_last_lines_say_why_a_run_has_ended(tmp_path: Path) -> None:
 
     where = f"everything is in {tmp_path}"
     fault = {"kind": "data", "message": "no such folder: /data", "hint": "look at workload.data"}
-    assert last_lines("error", error=fault) == [fault["message"], fault["hint"], f"failed; {where}"]
+    assert last_lines("error", error=fault) == [f"failed: {fault['message']}; {where}"]
+    assert capsys.readouterr().err == f"{fault['message']}\n{fault['hint']}\n"
     best = [{"option": "train.early_stop", "epoch": 7, "figure": "val_loss", "value": 0.25}]
     assert last_lines("ok", ended_by="early_stop", epochs=12, best=best) == [
         "stopped early after epoch 12: val_loss has not improved for 5 epochs; best 0.25 in epoch 7", f"done; {where}",

@@ -89,6 +89,7 @@ async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, star
         await settled(pilot)
         await pilot.press("f4")
         await wait_for(pilot, "3 of 3 runs")
+        await pilot.press("down")  # the run that trains is on top
         await asked(pilot, "R")
         await pilot.press("c")
         assert busy.id in await asked(pilot, "r")
