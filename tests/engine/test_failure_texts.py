@@ -7,7 +7,7 @@ from gputui.engine.process import known_failures
 from gputui.engine.process.known_failures import FAILURES, RESUMED
 
 TEXTS = {
-    ("cache_lock", "error"): ("There is a concurrent caching iterator: cache lockfile already exists ('/a/train_0.lockfile').",),
+    ("cache_lock", "error"): ("concurrent caching: cache lockfile already exists ('/a/train_0.lockfile').",),
     ("environment", "error"): (
         "Unknown flag in XLA_FLAGS: --a=1", "Unknown flags in TF_XLA_FLAGS: --a=1 --b",
     ),

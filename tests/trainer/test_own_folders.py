@@ -67,10 +67,7 @@ def losses_of_keras(model: str, made: str) -> list[float]:
     names: dict[str, Any] = {}
     keras.utils.set_random_seed(7)
     exec(PROGRAM.replace("RETURNED", "None") + f"\nmodel, data = {model}, {made}", names)
-    data = names["data"]  # without repeat, Keras draws the order of an additional pass after each epoch
-    history = names["model"].fit(
-        data.repeat(), epochs=3, steps_per_epoch=int(data.cardinality()), shuffle=False, verbose=0
-    )
+    history = names["model"].fit(names["data"], epochs=3, shuffle=False, verbose=0)
     return list(history.history["loss"])
 
 
