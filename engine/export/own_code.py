@@ -75,7 +75,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
             script.blocks(extract("trainer/exported.py", "batches_in"))
         script.text(f"per_pass = {counted}")
         if not _epoch_is_pass(options):
-            script.text("train = train.repeat()")
+            script.add("train = train.repeat()", *_read_ahead(options))
         elif not form.counted:
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
@@ -98,6 +98,10 @@ def _epoch_is_pass(options: Options) -> bool:
     """Return True if Keras' fit gets one pass over a Dataset that your code has batched, and begins each anew."""
     given = options.input
     return options.train.steps_per_epoch is None and given.across_epochs is not True and not given.one_batch
+
+
+def _read_ahead(options: Options) -> list[str]:
+    return ["input.across_epochs"] if options.input.across_epochs is True else []
 
 
 def _on_demand(options: Options) -> bool:
@@ -266,7 +270,7 @@ def _handed_over(script: Script, options: Options) -> None:
     script.text("    train = stream(elements, per_pass)")
     script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
     one_pass = "train.apply(tf.data.experimental.assert_cardinality(per_pass))"
-    script.text(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}")
+    script.add(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}", *_read_ahead(options))
     script.text(f"    on_demand = {_on_demand(options)}")
     script.text(f"if not {PYDATASET}:")
     script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')

@@ -56,6 +56,7 @@ CHANGES = {
     "input.augment": "heavy",
     "input.cache": "/tmp/cache",
     "input.prefetch": "off",
+    "input.across_epochs": "true",
     "input.prefetch_to_device": "3",
     "input.cast": "device",
     "input.parallel_calls": "off",
@@ -155,7 +156,7 @@ SPECIAL = {  # what only some data and models take
 NOT_IN_A_SCRIPT = {
     "input.across_epochs",
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
-    "device.numa", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
+    "device.numa", "input.across_epochs", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
     "run.code", "run.tries", "run.give_way", "run.per_gpu", "run.keep_best_count", "run.follow",
     "notify.command", "notify.url", "notify.format", "notify.when",
 }  # fmt: skip
