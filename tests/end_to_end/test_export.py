@@ -83,7 +83,6 @@ CHANGES = {
     "train.seed": "5",
     "train.plateau_figure": "loss",
     "train.plateau_patience": "3",
-    "input.across_epochs": "false",
     "train.plateau_min_rate": "0.01",
     "train.early_stop": "val_loss",
     "train.early_stop_patience": "3",
@@ -154,7 +153,6 @@ SPECIAL = {  # what only some data and models take
 }
 # What plain Keras cannot do; every other option is named at a line that obeys it.
 NOT_IN_A_SCRIPT = {
-    "input.across_epochs",
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
     "device.numa", "input.across_epochs", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
     "run.code", "run.tries", "run.give_way", "run.per_gpu", "run.keep_best_count", "run.follow",
