@@ -333,7 +333,13 @@ def test_an_option_without_effect_is_advice_on_the_own_code() -> None:
     used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "off"}
     found = diagnose(measured(used, **waits(0.6), inapplicable=why))
     reason = "in your code (your code makes the dataset): nothing is prepared while the model computes"
-    remedy = {"step": "input", "changes": {}, "reason": reason, "expected_gain": None, "changes_learning": False}
+    remedy: dict[str, Any] = {
+        "step": "input",
+        "changes": {},
+        "reason": reason,
+        "expected_gain": None,
+        "changes_learning": False,
+    }
     assert remedy | {"code": ()} in found.remedies
 
 
