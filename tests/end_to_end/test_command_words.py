@@ -247,7 +247,7 @@ def test_what_a_measurement_costs_is_said_before_it_starts(monkeypatch: pytest.M
 
 
 def test_without_proofs_the_commands_that_make_them_are_named(capsys: Printed, home: Path) -> None:
-    made = "No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.\n"
+    made = "no proofs so far; gputui ab, diagnose --apply, tune, fit-batch, scaling and sweep make them\n"
     assert printed(capsys, "proof") == (0, made, "")
     assert printed(capsys, "proof", "--json") == (0, "", "")
     assert printed(capsys, "runs") == (0, "No runs so far; gputui --preset quickstart makes the first.\n", "")

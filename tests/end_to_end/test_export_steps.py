@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ def wanted(case: Case) -> Options:
 def begun(wanted: Options) -> tuple[dict[str, Any], dict[str, str]]:
     """The constants that the script of these options has defined at its start, and its sections."""
     code = to_script(presets.Preset("grid", wanted, ""))
-    parts = re.split(r"^# ---- (\w+)[^\n]*$", code, flags=re.M)
+    functions, body = code.split('if __name__ == "__main__":\n')
+    parts = re.split(r"^# ---- (\w+)[^\n]*$", functions + textwrap.dedent(body), flags=re.M)
     names: dict[str, Any] = {}
     exec(compile(parts[0], "constants", "exec"), names)
     return names, dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -133,6 +133,7 @@ def test_what_comes_next_after_a_search_depends_on_what_was_saved(
     monkeypatch.setattr(
         "gputui.tui.commands.proof.search_tables.show_next", lambda data, saved: print(f"next, {saved}")
     )
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_answer", lambda data: print("the answer"))
     monkeypatch.setattr("gputui.tui.commands.proof.improved_preset.save", lambda proof, path: saved.append(str(path)))
     search = replace(asked(), kind="tune")
     for is_better, output, last, files in (
@@ -145,7 +146,8 @@ def test_what_comes_next_after_a_search_depends_on_what_was_saved(
         )
         saved.clear()
         proof.run_proof(search, as_json=False, anyway=True, output=output)
-        assert (said(capsys)[0][2:], saved) == (last, files)
+        told = said(capsys)[0][1:]
+        assert (told, saved) == (["", "the answer", *last, "", "the result, followed: True"], files)
         proof.run_proof(search, as_json=True, anyway=True, output=output)
         assert "next" not in "".join(said(capsys)[0])
 
@@ -193,6 +195,7 @@ def test_a_measurement_that_is_resumed_is_followed_as_a_new_one(
     monkeypatch.setattr(
         "gputui.tui.commands.proof.search_tables.show_next", lambda data, saved: print(f"next, {saved}")
     )
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_answer", lambda data: print("the answer"))
     written = made(home, kind)
 
     def start() -> Any:
@@ -204,8 +207,8 @@ def test_a_measurement_that_is_resumed_is_followed_as_a_new_one(
         return proof.go_on(written, start, asked, **(usual | given))
 
     go_on()
-    following = ["next, False"] if kind == "tune" else []
-    assert said(capsys) == ([f"{noun} {written.id} goes on", "the result, followed: True", *following], [])
+    before = ["", "the answer", "next, False", ""] if kind == "tune" else []
+    assert said(capsys) == ([f"{noun} {written.id} goes on", *before, "the result, followed: True"], [])
     assert done == ["Ctrl-C and SIGUSR1 are the measurement's", "started"]
     done.clear()
     go_on(wait=True)

@@ -307,10 +307,14 @@ def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: F
 def test_init_never_overwrites(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
     done = gputui("init", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train.py is yours, and is not changed" in done.stdout
+    (tmp_path / "preset.yaml").write_text("mine, too")
+    done = gputui("init", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "train.py exists, and is not overwritten; name another folder: gputui init DIR\n"
+    assert done.stderr == "preset.yaml exists, and is not overwritten; name another folder: gputui init DIR\n"
     assert (tmp_path / "train.py").read_text() == "mine"
-    assert not (tmp_path / "preset.yaml").exists()
+    assert (tmp_path / "preset.yaml").read_text() == "mine, too"
 
 
 # ---- Monitor ----------------------------------------------------------------------------------------

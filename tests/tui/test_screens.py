@@ -159,8 +159,8 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
         await wait_for(pilot, "▌F4 Runs▐")
         for name in ("result.json", "status.json"):  # each of them whole, as it is read all the time
             over.file(name).replace(going_on.file(name))
-        shown = await wait_for(pilot, "first: out of memory")
-        assert "▶" not in shown
+        await wait_for(pilot, "first: out of memory")
+        await wait_for(pilot, lambda: "▶" not in text_of(app))
         assert told(pilot).count("out of memory") == 1
         app.open_run(going_on)
         await wait_for(pilot, "✗ out of memory")
