@@ -151,7 +151,8 @@ AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whos
     [
         ([(X, Y), {"a": X}], "the first two batches of train have different structures", AS_BATCHES),
         ([(X, np.float32(3))], "the elements of train are single values, not batches", AS_BATCHES),
-        ([(None, X)], "a batch of train contains None", AS_BATCHES),
+        ([(None, X)], "a batch of train contains None, which is no array",
+         "leave out what is None: build the model without this input"),
         ([X, Y], "batches of train have the shapes (6, 2) and (6,)", "give all the same number of axes"),
         ([np.array(["2026-01-02"], "datetime64[D]")], "a batch of train contains an array of the type datetime64[D]",
          "convert it to numbers or texts of equal shape"),

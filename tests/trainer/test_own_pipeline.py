@@ -115,8 +115,9 @@ def test_images_of_an_evaluation_are_not_augmented(tmp_path: Path, report: Any) 
 
 def test_an_evaluation_takes_the_same_batches_each_time(tmp_path: Path, report: Any) -> None:
     validation = numbers(10).batch(4)
-    for steps, batches in ((None, 3), (2, 2)):
-        made = opened(tmp_path, report, validation=validation, fit=FitArguments(validation_steps=steps))
+    unknown = validation.filter(lambda *_: True)
+    for data, steps, batches in ((validation, None, 3), (validation, 2, 2), (unknown, 2, 2), (unknown, 5, 3)):
+        made = opened(tmp_path, report, validation=data, fit=FitArguments(validation_steps=steps))
         assert made.validation_batches == batches
         whole = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
         assert labels(made.validation(), 2 * batches) == whole[:batches] * 2
@@ -146,13 +147,41 @@ def test_batches_of_unknown_number_follow_from_the_samples_or_are_counted(
 
 
 def test_the_steps_of_an_epoch_stand_for_batches_of_unknown_number(tmp_path: Path, report: Any) -> None:
-    data = numbers(18).filter(lambda *_: True).batch(4)
+    data = numbers(18).filter(lambda *_: True).batch(4).repeat()
     made = opened(tmp_path, report, "steps_per_epoch=9", train=data)
     assert (made.batches_per_pass, made.train_samples, report.phases) == (9, None, [])
     assert made.place(3) is None
     made.find_fault()
     made.go_to(None)
     made.close()
+
+
+class Indexed(keras.utils.PyDataset):  # type: ignore[misc]
+    def __init__(self, optional: bool = False) -> None:
+        super().__init__()
+        self.optional = optional
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> Any:
+        return {"a": X[:4], "b": None} if self.optional else X[:4], Y[:4]
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown", "indexed"])
+def test_data_that_end_within_an_epoch_are_refused_with_what_to_write(kind: str, tmp_path: Path, report: Any) -> None:
+    """Keras' fit ends such an epoch early, and begins the next one with a new iterator."""
+    known = numbers(18).batch(4)
+    data: Any = {"known": known, "unknown": known.filter(lambda *_: True), "indexed": Indexed()}[kind]
+    for steps in (2, 7):
+        with pytest.raises(UserError, match="end an epoch early") as raised:
+            opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data)
+        if isinstance(data, tf.data.Dataset):
+            assert ".repeat()" in raised.value.hint
+            assert opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data.repeat())
+    if kind != "unknown":
+        assert opened(tmp_path, report, "steps_per_epoch=2", "epochs=2", train=data).batches_per_pass == 5
+        assert opened(tmp_path, report, "steps_per_epoch=1", "epochs=9", train=data).batches_per_pass == 5
 
 
 SPEC = tf.TensorSpec((None, 4, 2)), tf.TensorSpec((None,), tf.int64)
@@ -239,6 +268,8 @@ def test_data_that_make_no_batch_are_refused(tmp_path: Path, report: Any) -> Non
             f"the elements of {role} are single values, not batches",
             BATCH_IT,
         )
+    for optional in (numbers().batch(4).map(lambda x, y: ((x, None), y)), Indexed(optional=True)):
+        assert "contains None" in of(train=optional)[0]
     empty = numbers().filter(lambda *_: False).batch(4)
     assert of(train=empty, samples=3) == ("train has no batches", "check where it reads from")
     assert of(validation=numbers(3).batch(4, drop_remainder=True)) == (

@@ -121,6 +121,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
              f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}"),
     "list": (lambda model: (model, (X, [1, 2])), "y of train contains an int, not an array", f"give {DATA}"),
     "x-none": (lambda model: (model, (None, Y)), f"x of train contains {NOTHING}, not an array", f"give {DATA}"),
+    "optional": (lambda model: (model, ({"a": X, "b": None}, Y)), "x of train contains None, which is no array",
+                 "leave out what is None: build the model without this input"),
     "number": (lambda model: (model, (X, np.float32(3))), "y of train contains a single number",
                "its first axis must be the samples"),
     "objects": (lambda model: (model, (X, Y), (X.astype(object), Y)), "x of validation is an array of objects",

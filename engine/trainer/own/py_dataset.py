@@ -27,7 +27,7 @@ from ..checkpoint.training_state import generator_state, set_generator_state
 from ..data.stages import Stage
 from .dependence import BY_PYTHON, Nature
 from .streams import as_array, as_tuples
-from .user_code import UserError
+from .user_code import UserError, contains_none
 
 MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
@@ -237,6 +237,8 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
     """Return the type of these arrays, with any number of samples, and any size for axes in which the arrays differ.
     Raises UserError.
     """
+    if any(array is None for array in arrays):
+        raise contains_none("a batch of the PyDataset")
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(

@@ -16,7 +16,7 @@ from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.recognised import passes_of
 from .streams import of_numpy
-from .user_code import UserError
+from .user_code import UserError, contains_none
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
 DATA = "(x, y) arrays, x alone, a tf.data.Dataset, a keras.utils.PyDataset, or a generator or loader of batches"
@@ -161,6 +161,8 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
         for array in tf.nest.flatten(part):
             if array is None and name != "x":
                 continue
+            if array is None and part is not None:
+                raise contains_none(f"x of {key}")
             if hasattr(array, "tocoo"):
                 message = f"{name} of {key} is a sparse matrix of SciPy, which cannot be read by sample"
                 raise UserError(message, "give .toarray(), or a function that yields batches of its rows")

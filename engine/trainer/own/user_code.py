@@ -55,6 +55,12 @@ class UserError(TrainerError):
         super().__init__("user_code", message, hint)
 
 
+def contains_none(data: str) -> UserError:
+    """Return the error for batches in which a part is None, as Keras' fit takes them for an optional input."""
+    hint = "leave out what is None: build the model without this input"
+    return UserError(f"{data} contains None, which is no array", hint)
+
+
 class UserCode:
     """The user's function for the entry, and the folder and files of its code.
 

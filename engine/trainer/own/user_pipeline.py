@@ -28,15 +28,16 @@ from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted, inspected
 from .fit_arguments import NO_ARGUMENTS, FitArguments
+from .iterables.kinds import ENDLESS
 from .iterables.recognised import passes_of
 from .iterables.stream import Iterated, data_set_of, iterated
 from .model_checks import can_evaluate
 from .py_dataset import Indexed, indexed
 from .returned import Returned
 from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
-from .user_code import UserCode, UserError
+from .user_code import UserCode, UserError, contains_none
 
-BEGINS = "it begins again within an epoch, as with .repeat(); Keras' fit ends that epoch early"
+ENDS_EARLY = "Keras' fit would end an epoch early"
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ def opened(
         data, kept_back = _split(data, options)
     length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
     train = _stream(data, returned, "train", options, replicas, stamp, length, share, report)
+    _check_epochs(data, train, options)
     if train.batches is not None and train.batches < 1:
         raise UserError(
             f"{train.samples} samples do not fill one global batch of {train.batch_size}",
@@ -254,7 +256,10 @@ def opened(
         )
     held_out = None
     if kept_back is not None:
-        length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
+        steps = returned.fit.validation_steps
+        if steps is not None and isinstance(kept_back, tf.data.Dataset) and not returned.mapped:
+            kept_back, steps = kept_back.take(steps), None  # it may have fewer
+        length = _length(kept_back, returned.validation_samples, steps, "validation", report)
         held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share, report)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batches", "check where it reads from, and its batch size")
@@ -275,6 +280,25 @@ def _check_start(options: Options, fit: FitArguments) -> None:
             f"initial_epoch is {fit.initial_epoch} and train.epochs {options.train.epochs}: nothing is left to train",
             "epochs are counted from the first one, as in fit: raise train.epochs",
         )
+
+
+def _check_epochs(data: Any, train: Stream, options: Options) -> None:
+    """Raise UserError if batches may end within an epoch of train.steps_per_epoch steps."""
+    asked, batches = options.train.steps_per_epoch, train.batches
+    if asked is None or isinstance(train, Samples):
+        return
+    hint = f"set train.steps_per_epoch to a divisor of {batches}, or to null"
+    if isinstance(data, tf.data.Dataset):
+        batches, hint = int(data.cardinality()), f"end the Dataset with .repeat(), or {hint}"
+    elif isinstance(train, Iterated):
+        batches = train.positions.passes.batches
+    if batches == tf.data.UNKNOWN_CARDINALITY:
+        raise UserError(
+            f"it is unknown whether train has an end within an epoch of {asked} steps, where {ENDS_EARLY}",
+            "end the Dataset with .repeat()",
+        )
+    if batches and 0 < batches < ENDLESS and batches % asked and asked * options.train.epochs > batches:
+        raise UserError(f"train has {batches} batches, which {asked} steps per epoch do not divide: {ENDS_EARLY}", hint)
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
@@ -313,6 +337,10 @@ def _stream(
         fixed = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
         options = replace(options, input=fixed)
     vary = returned.augment if trains else None
+    if isinstance(data, tf.data.Dataset) and any(
+        not hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)
+    ):
+        raise contains_none(f"the Dataset of {role}")
     if _are_arrays(data):
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
@@ -332,10 +360,6 @@ def _stream(
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
     asked = options.train.steps_per_epoch if trains else returned.fit.validation_steps
-    if trains and batches and asked and batches % asked and asked * options.train.epochs > batches:
-        report.warn(
-            "begins_again", f"train has {batches} batches, which {asked} steps per epoch do not divide: {BEGINS}"
-        )
     return Batched(data, given, batches, size, replicas, epoch_is_pass=asked is None)
 
 

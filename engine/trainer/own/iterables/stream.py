@@ -22,7 +22,7 @@ from ...measure.run_report import RunReport
 from .. import counting
 from ..dependence import BY_PYTHON, Nature
 from ..py_dataset import opened_as
-from ..user_code import UserError
+from ..user_code import UserError, contains_none
 from .batch_types import LOOKED_AT, as_batch, copied, dtype_of, type_of
 from .kinds import ENDLESS, Passes, Repeated
 from .positions import Positions
@@ -158,8 +158,8 @@ def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
 
 
 def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
-    if leaves[0] is None:
-        raise UserError(f"a batch of {role} contains None", AS_BATCHES)
+    if any(leaf is None for leaf in leaves):
+        raise contains_none(f"a batch of {role}")
     shapes = [tuple(leaf.shape) for leaf in leaves]
     if batched and not shapes[0]:
         raise UserError(f"the elements of {role} are single values, not batches", AS_BATCHES)
