@@ -437,7 +437,7 @@ def test_wrong_returns_are_refused_in_words_that_say_what_to_return(name: str, o
 def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:
     endless, unknown = "dataset().repeat()", "dataset().filter(lambda a, b: True)"
     mapped = "return {{'model': model(), 'train': {}, 'map': None}}"
-    batched = "return model(), {}.batch(10)"
+    batched = "return model(), {}.batch(10).repeat()"
     for form, data in ((mapped, endless), (batched, unknown)):
         assert own(source(form.format(data)), *SHORT, "steps_per_epoch=30").train().loop.step == 30
     for form, data in ((mapped, unknown), (batched, endless)):  # as many batches come
