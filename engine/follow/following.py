@@ -5,7 +5,6 @@ While the target fails or does not answer, the follower waits and tries again; t
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -33,11 +32,10 @@ GIVE_UP_SECONDS = 600.0  # of failures after the end of the run
 class Following:
     """Follows the run in `folder` for the target `name`, from `place` on.
 
-    `say` is called with lines for the log. The folder may be renamed meanwhile.
+    `say` is called with lines for the log.
     """
 
     def __init__(self, folder: Path, name: str, target: Target, place: Place, say: Callable[[str], None]) -> None:
-        self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         self._folder, self._name, self._target, self._place, self._say = folder, name, target, place, say
         self._calls = BackgroundCalls()
         self._is_open, self._has = False, 0  # the target; the number of the first point that it does not have
@@ -49,9 +47,8 @@ class Following:
         after the end, or if the run has been deleted.
         """
         while True:
-            try:
-                run = Run(self._present_folder())
-            except FileNotFoundError:
+            run = Run(self._folder)
+            if not self._folder.is_dir():
                 self._say("the run has been deleted")
                 return "given_up"
             has_ended = _has_ended(run)
@@ -164,15 +161,6 @@ class Following:
 
     def _save(self, run: Run) -> None:
         self._place.save(file_of(run.path, self._name))
-
-    def _present_folder(self) -> Path:
-        """Return the present path of the run folder. Raises FileNotFoundError if it has been deleted."""
-        try:
-            now = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
-        except OSError:  # not Linux
-            now = self._folder
-        os.stat(now)
-        return now
 
 
 def _has_ended(run: Run) -> bool:

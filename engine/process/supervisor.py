@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -83,7 +82,6 @@ class Supervisor:
         self.held = self.reported_suspended = False
         self.lost_gpus: list[str] = []
         self.limit_reached = ""
-        self.folder = _Folder(run.path)
         self.memory_answers = 0
         self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
@@ -128,7 +126,6 @@ class Supervisor:
         of_runs.send(self.run, self.events.emit)
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
-        self.folder.close()
         return 0
 
     def _attend(self) -> None:
@@ -247,7 +244,6 @@ class Supervisor:
             is_current = activity.phase == self.phase and self._stops == self.stops_written
             if not is_current or time.monotonic() >= next_heartbeat:
                 self.phase = activity.phase
-                self._follow_folder()
                 self._write_status()
                 self._report(self.followers.check())
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
@@ -260,12 +256,6 @@ class Supervisor:
                 continue
         self.phase = activity.last_phase()
         self.held = self.trainer.poll() is None
-
-    def _follow_folder(self) -> None:
-        if now := self.folder.renamed_to():
-            message = f"the run folder was renamed to {now}: the training goes on there"
-            hint = f"until it ends {self.run.path} leads there"
-            self.events.emit(events.Warn(kind="renamed", message=message, hint=hint))
 
     @property
     def _gpus(self) -> Sequence[str]:
@@ -449,44 +439,6 @@ class Supervisor:
             status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat
             write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
-
-
-class _Folder:
-    """Keeps the old path of a run folder valid if the folder is renamed during the run: it becomes a link to the new
-    path.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._is_linked = False
-
-    def renamed_to(self) -> str:
-        """Return the new path if the folder was renamed since the last call, and make the link.
-
-        Empty if it was not renamed, was deleted, or if the link cannot be made.
-        """
-        if os.path.exists(self._path):
-            return ""
-        try:
-            now = os.readlink(f"/proc/self/fd/{self._descriptor}")
-            if not os.path.samestat(os.stat(now), os.fstat(self._descriptor)):
-                return ""
-            self._unlink()
-            os.symlink(now, self._path)
-            self._is_linked = True
-        except OSError:
-            return ""
-        return now
-
-    def close(self) -> None:
-        self._unlink()
-        os.close(self._descriptor)
-
-    def _unlink(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._is_linked and self._path.is_symlink():  # and not a link that the user made
-                self._path.unlink()
 
 
 def _is_over(since: float | None, seconds: float) -> bool:

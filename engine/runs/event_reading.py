@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,10 +78,6 @@ class Tail:
     @property
     def damages(self) -> list[Damage]:
         return [self.damage]
-
-    def move(self, folder: Path) -> None:
-        """Continue reading in `folder`, the new path of the renamed run folder."""
-        self._file.path = self.damage.path = folder / self._file.path.name
 
     def read(self) -> list[Event]:
         offset = self._file.offset
@@ -179,8 +174,7 @@ class Follower:
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
-        self.run = run  # at its new path if its folder is renamed
-        self._folder = _Folder(run.path)
+        self.run = run
         self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
         self._reported: set[Damage] = set()
         self._silence = Silence(run.path)
@@ -193,7 +187,6 @@ class Follower:
 
         Sets `ended` if the last event ends the run.
         """
-        self._follow_folder()
         state = self.run.liveness
         alive = state.engine or state.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
@@ -208,21 +201,12 @@ class Follower:
         trains = state.trainer or state.starting or bool(state.host)
         if alive and (silent := self._silence.check(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
-        if not alive and not fresh and self.run.state not in ("starting", WAITING) and not self._follow_folder():
+        if not alive and not fresh and self.run.state not in ("starting", WAITING):
             self.ended = True
             last = self._finished or self._lost()
             self.outcome = last.outcome
             news.append(last)
         return news
-
-    def _follow_folder(self) -> bool:
-        """Return True if the run's folder was renamed since the last call. The files are then read at the new path."""
-        if (now := self._folder.renamed_to()) is None:
-            return False
-        self.run = Run(now)
-        for tail in self._tails:
-            tail.move(now)
-        return True
 
     def _new_damage(self) -> list[Event]:
         """Return a warning for each damaged file that has not been reported yet."""
@@ -243,45 +227,6 @@ class Follower:
         last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
         assert isinstance(last, Finished)
         return last
-
-
-class _Folder:
-    """Finds the new path of a run folder that is renamed while it is followed.
-
-    It keeps no file descriptor open, as a screen may follow many runs.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._status = None if path.is_symlink() else _status(path)  # a link that the user made is not followed
-
-    def renamed_to(self) -> Path | None:
-        """Return the new path if the folder was renamed since the last call. None if it was not, or is not found.
-
-        The new path is searched in the same parent folder and at the target of a link at the old path.
-        """
-        if self._status is None or self._is_at(self._path):
-            return None
-        try:
-            neighbours = sorted(self._path.parent.iterdir())
-        except OSError:
-            neighbours = []
-        for path in (Path(os.path.realpath(self._path)), *neighbours):
-            if self._is_at(path):
-                self._path = path
-                return path
-        return None
-
-    def _is_at(self, path: Path) -> bool:
-        status = _status(path)
-        return status is not None and self._status is not None and os.path.samestat(status, self._status)
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:

@@ -139,7 +139,8 @@ def survey() -> Survey:
     readable, closed = [], {}
     try:
         with os.scandir(runs_folder()) as entries:
-            folders = [entry.path for entry in entries if not _is_left_out(entry)]
+            # A folder is hidden while it is created, and in the trash.
+            folders = [entry.path for entry in entries if not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return Survey([], {})
     except OSError as fault:
@@ -154,19 +155,6 @@ def survey() -> Survey:
         else:
             readable.append((created, folder))
     return Survey([Run(Path(folder)) for _, folder in sorted(readable, reverse=True)], closed)
-
-
-def _is_left_out(entry: os.DirEntry[str]) -> bool:
-    """Return True for a hidden folder, and for a link that a renamed run has left at its old name.
-
-    Folders are hidden while they are created, and in the trash.
-    """
-    if entry.name.startswith("."):
-        return True
-    if not entry.is_symlink():
-        return False
-    folder, target = os.path.dirname(entry.path), os.path.realpath(entry.path)
-    return os.path.dirname(target) == os.path.realpath(folder)
 
 
 def all_runs() -> list[Run]:

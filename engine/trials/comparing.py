@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ..options import OPTIONS, Options
 from ..presets import Preset
-from ..runs import Run
-from ..runs.event_reading import read_events
+from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import EVENTS_FILE, Progress
 from . import proof_sentences
 from .record import Comparison, Learning
@@ -172,9 +171,9 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
     return _SAYS_SO if says_so else ""
 
 
-def losses(run: Run) -> list[tuple[float, float]]:
+def losses(written: RunEvents) -> list[tuple[float, float]]:
     """Return the loss curve of a run: pairs of (samples seen, running loss). Empty if no loss was reported."""
-    reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
+    reports = written.of(Progress)
     return [(float(event.samples), event.loss) for event in reports if event.samples and event.loss is not None]
 
 
@@ -195,7 +194,7 @@ def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
     `words` is the note on the change, and `folder` has the trials' run folders. The loss of each trial is stored in its
     row. The result has only the note if a trial has no losses.
     """
-    curves = {trial.run: losses(Run(folder / trial.run)) for trial in trials}
+    curves = {trial.run: losses(read_events(folder / trial.run, [EVENTS_FILE])) for trial in trials}
     if not curves or not all(curves.values()):
         return Learning(note=words)
     samples = min(curve[-1][0] for curve in curves.values())

@@ -19,15 +19,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from .. import checks, plan
 from ..job.machine_gpus import Machine
 from ..presets import Preset
 from ..proof.request import Request
-from ..runs import Run
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, EpochEnd, Event, Progress, Started
+from ..runs.event_reading import RunEvents, read_events
+from ..runs.events import EVENTS_FILE, EpochEnd, Progress, Started
 from ..trials import comparing, proof_sentences
 from ..trials.comparing import CHANCES, FINAL
 from ..trials.rate_record import RateTest
@@ -125,7 +124,6 @@ def growth(before: Preset, after: Preset, machine: Machine) -> float:
     return new / old
 
 
-Kind = TypeVar("Kind", bound=Event)
 PAIRS = 2  # at most, with different seeds: the result of one pair may be chance
 LEAST_OF_FALL, MOST_OF_FALL = 0.01, 0.1
 FALL_IS_OVER = 0.5  # share of a part of a pass; only the losses after it count
@@ -169,7 +167,7 @@ class Losses:
     def _started(self) -> Started:
         """Return the event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
-        return events_of(self._trials.run_of(first), Started)[-1]
+        return read_events(self._trials.run_of(first).path, [EVENTS_FILE]).of(Started)[-1]
 
     # ---- training -----------------------------------------------------------------------------------
 
@@ -236,8 +234,8 @@ class Losses:
         worse.
         """
         good = [trial for trial in made.trials if counts(trial)]
-        runs = {trial.run: self._trials.run_of(trial) for trial in good}
-        ends = {run: events_of(folder, EpochEnd) for run, folder in runs.items()}
+        written = {trial.run: read_events(self._trials.run_of(trial).path, [EVENTS_FILE]) for trial in good}
+        ends = {run: events.of(EpochEnd) for run, events in written.items()}
         passes = min(len(losses) for losses in ends.values())
         if passes == 0:
             made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
@@ -247,9 +245,9 @@ class Losses:
         first = {run: losses[:passes] for run, losses in ends.items()}
         made.of = "validation" if all("val_loss" in losses[-1].metrics for losses in first.values()) else "training"
         for trial in good:
-            trial.loss_at_samples = loss_of(runs[trial.run], first[trial.run][-1], made)
+            trial.loss_at_samples = loss_of(written[trial.run], first[trial.run][-1], made)
         made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
-        self._apply_rule(made, [_fall(runs[trial.run], trial) for trial in good if trial.side == "a"])
+        self._apply_rule(made, [_fall(written[trial.run], trial) for trial in good if trial.side == "a"])
 
     def _apply_rule(self, made: LossCheck, falls: Sequence[float | None]) -> None:
         if made.loss_a is None:
@@ -288,12 +286,7 @@ def counts(trial: Trial) -> bool:
     return trial.outcome in ("ok", "timeout")
 
 
-def events_of(run: Run, kind: type[Kind]) -> list[Kind]:
-    """Return the trainer's events of this kind, in the order of time."""
-    return [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, kind)]
-
-
-def loss_of(run: Run, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
+def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
     """Return the loss of a run at `end`, the end of its last epoch that counts, of the kind and the length in `made`.
 
     None if it is not finite or was not reported.
@@ -303,7 +296,7 @@ def loss_of(run: Run, end: EpochEnd, made: LossCheck | RateTest) -> float | None
     whole = end.metrics.get("loss")
     if made.passes is not None or whole is None:
         return whole
-    return _of_second_half(comparing.losses(run), whole, made.samples or 0)
+    return _of_second_half(comparing.losses(written), whole, made.samples or 0)
 
 
 def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
@@ -317,9 +310,9 @@ def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples:
     return whole if until is None else (whole - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
 
 
-def _fall(run: Run, trial: Trial) -> float | None:
+def _fall(written: RunEvents, trial: Trial) -> float | None:
     """Return the loss at the first report minus the loss at the end. Return None if one of them is not known."""
-    first = next((event.loss for event in events_of(run, Progress) if event.loss is not None), None)
+    first = next((event.loss for event in written.of(Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 

@@ -27,7 +27,7 @@ from gputui.engine.system.identity import Place, Process
 from gputui.engine.system.locks import ENGINE_LOCK
 
 from tests.support.deleting import deleted
-from tests.support.front_door import gputui, happened, until
+from tests.support.front_door import gputui, until
 from tests.support.standing_in import engines_of, kept, stand_in, training
 
 __all__ = ["stand_in"]
@@ -271,21 +271,6 @@ def test_a_preset_that_lacks_an_option_of_today_resumes(stand_in: None) -> None:
     assert "checkpoint: 20" in run.file("preset.yaml").read_text()
     stopped(run)
     assert run.state == "stopped"
-
-
-def test_a_run_whose_folder_is_renamed_goes_on_there(stand_in: None) -> None:
-    run = training()
-    moved = Run(run.path.with_name(f"{run.id}-moved"))
-    run.path.rename(moved.path)
-    (warning,) = until(lambda: happened(moved, "warning"))
-    assert warning["message"] == f"the run folder was renamed to {moved.path}: the training goes on there"
-    assert run.path.is_symlink()
-    beat = moved.status["heartbeat"]
-    until(lambda: moved.status["heartbeat"] > beat)
-    assert moved.state == "running"
-    runs.request_stop(moved)
-    until(lambda: moved.state == "stopped" and not run.path.is_symlink())
-    assert moved.result == {"outcome": "stopped"}
 
 
 def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:

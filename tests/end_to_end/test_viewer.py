@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.runs import Run
-from gputui.tui.reading.run.reader import RunReader
 
 from tests.support.front_door import COMMAND, gputui, opened, until
 from tests.support.standing_in import stand_in
@@ -71,23 +70,6 @@ def test_ctrl_c_as_the_run_starts_or_trains_stops_it(wait_seconds: float | None)
         assert found in (("stopped", 130), ("crashed", 1)), out + err
     assert "Traceback" not in err
     assert run.id in out
-
-
-def test_viewers_of_a_run_whose_folder_is_renamed_see_its_end() -> None:
-    viewer = opened(*RUN)
-    run = training()
-    reader = RunReader(run)
-    reader.poll()
-    moved = Run(run.path.rename(run.path.with_name(f"{run.id}-moved")))
-    reader.poll()
-    assert (reader.ended, reader.run) == (False, moved)
-    until(run.path.is_symlink)  # the engine leads there until it ends
-    runs.request_stop(moved)
-    out, err = viewer.communicate(timeout=60)
-    assert (viewer.returncode, err) == (130, "")
-    assert f"stopped; everything is in {moved.path}" in out
-    until(lambda: (reader.poll(), reader.ended)[1])
-    assert reader.picture.snapshot.outcome == "stopped"
 
 
 def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:

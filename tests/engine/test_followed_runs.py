@@ -144,32 +144,6 @@ def test_a_damaged_file_and_a_silent_disk_are_told_once(followed: Followed, monk
     assert warning.message == waits, "of another machine nobody knows its trainer"
 
 
-def test_a_renamed_run_is_followed_to_its_end(followed: Followed) -> None:
-    followed.phase(EVENTS_FILE, 1.0, "training")
-    assert followed.poll() == ["training"]
-    moved = followed.run.path.with_name("zz-renamed")
-    followed.run.path.rename(moved)
-    followed.folder = moved
-    followed.phase(EVENTS_FILE, 2.0, "saving")
-    assert (followed.poll(), followed.follower.run.path) == (["saving"], moved)
-    again = moved.with_name("aa-renamed")
-    moved.rename(again)
-    moved.symlink_to(again)
-    followed.folder = again
-    assert (followed.poll(), followed.follower.run.path) == ([], again), "where the link leads"
-    moved.unlink()
-    third = again.with_name("mm-renamed")
-    again.rename(third)
-    followed.folder = third
-    assert (followed.poll(), followed.follower.run.path) == ([], third)
-    later = Follower(followed.follower.run, from_now=True)
-    followed.phase(EVENTS_FILE, 3.0, "training")
-    assert [vars(event)["phase"] for event in later.poll()] == ["training"], "not what was there before"
-    followed.now = Liveness()
-    followed.finished(4.0, "ok")
-    assert (followed.poll(), followed.poll(), followed.follower.outcome) == (["training"], ["finished"], "ok")
-
-
 def test_all_events_are_yielded_until_the_end(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -60,8 +59,6 @@ def engine(tmp_path: Path) -> Iterator[Supervisor]:
     made = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
     yield made
     made.events.close()
-    with contextlib.suppress(OSError):  # it has ended
-        made.folder.close()
     os.close(reader)
     os.close(lifeline)
 

@@ -160,20 +160,17 @@ def test_the_damage_of_a_file_names_its_first_line_and_counts_the_others(tmp_pat
     assert (len(tail.read()), str(tail.damage)) == (1, ""), "it can be read again"
 
 
-def test_a_tail_reads_each_line_once_also_in_a_renamed_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    path = tmp_path / "a/events.jsonl"
+def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
     line = '{"t":%d.0,"type":"phase","run":"x","phase":"training","detail":""}\n'
     path.write_text(line % 1)
     tail, later = Tail(path), Tail(path, from_now=True)
     with path.open("a") as stream:
         stream.write(line % 2 + '{"t":3')
     assert [[event.t for event in each.read()] for each in (tail, later, tail)] == [[1, 2], [2], []]
-    (tmp_path / "a").rename(tmp_path / "b")
-    tail.move(tmp_path / "b")
-    with (tmp_path / "b/events.jsonl").open("a") as stream:
+    with path.open("a") as stream:
         stream.write((line % 3)[6:] + "broken\n")
-    assert ([event.t for event in tail.read()], later.read()) == ([3.0], [])
+    assert [[event.t for event in each.read()] for each in (tail, later)] == [[3.0], [3.0]]
     assert str(tail.damage) == "line 4 of events.jsonl is damaged, left out"
     assert tail.damages == [tail.damage]
 

@@ -22,7 +22,7 @@ from gputui.engine.process import engine_failure, live_diagnosis, spawn, supervi
 from gputui.engine.process.ending import Evidence, classify, kernel_oom_kills
 from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.process.spawn import Trainer
-from gputui.engine.process.supervisor import Supervisor, _Folder
+from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import (
@@ -103,7 +103,6 @@ class Watched:
 
     def close(self) -> None:
         self.engine.events.close()
-        self.engine.folder.close()
         self._reader.close()
         os.close(self.engine.lifeline)
 
@@ -276,29 +275,6 @@ def test_memory_that_has_run_out_is_answered_as_the_options_say(watched: Any, mo
         assert item.engine._answer() is None
         setattr(item.engine, name, type(value)())
     assert asked == ["memory", "xla"]
-
-
-def test_a_folder_that_is_renamed_is_linked_until_the_end_and_a_link_of_the_users_stays(tmp_path: Path) -> None:
-    first, second, third = (tmp_path / name for name in "abc")
-    first.mkdir()
-    folder = _Folder(first)
-    assert folder.renamed_to() == ""
-    first.rename(second)
-    assert folder.renamed_to() == str(second)
-    assert (folder.renamed_to(), first.readlink()) == ("", second)
-    second.rename(third)
-    assert folder.renamed_to() == str(third)
-    assert first.readlink() == third
-    folder.close()
-    assert not first.is_symlink()
-    first.symlink_to(third)
-    theirs = _Folder(first)
-    theirs.close()
-    assert first.is_symlink()
-    gone = _Folder(third)
-    third.rmdir()
-    assert gone.renamed_to() == "", "it was deleted"
-    gone.close()
 
 
 def test_the_patience_with_a_disk_ends(watched: Any) -> None:

@@ -261,12 +261,11 @@ def test_the_evidence_of_an_end_is_whole(made: Engine, monkeypatch: pytest.Monke
     assert (held.returncode, held.held_pid, held.own) == (0, os.getpid(), True)
 
 
-def test_while_a_trainer_runs_its_status_folder_and_followers_are_looked_at_each_second(
+def test_while_a_trainer_runs_its_status_and_followers_are_looked_at_each_second(
     made: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, now, did = made.engine, [100.0], list[tuple[float, str]]()
     ticks: list[Iterator[int]] = [iter(range(1, 26))]
-    renamed = iter(["", "/new", ""])
     waits = iter([[], [Warn(kind="follow", message="mlflow waits")], []])
     activity: Any = SimpleNamespace(phase="importing", update=lambda: None, last_phase=lambda: "saving")
 
@@ -293,7 +292,6 @@ def test_while_a_trainer_runs_its_status_folder_and_followers_are_looked_at_each
     monkeypatch.setattr(supervisor, "Activity", lambda run, pid, beat: (run, pid, beat) and activity)
     monkeypatch.setattr(engine, "_enforce", lambda _activity: None)
     monkeypatch.setattr(descendants, "collect_dead", lambda pid: made.did.append(f"collects {pid == os.getpid()}"))
-    monkeypatch.setattr(engine, "folder", SimpleNamespace(renamed_to=lambda: next(renamed, ""), close=lambda: None))
     monkeypatch.setattr(engine, "followers", SimpleNamespace(check=lambda: next(waits, []), pids=[]))
     write_status = engine._write_status
 
@@ -310,11 +308,7 @@ def test_while_a_trainer_runs_its_status_folder_and_followers_are_looked_at_each
     assert (engine.phase, engine.held) == ("saving", False)
     assert engine.run.status["heartbeat"] == 5.0
     told = [event for event in made.told() if isinstance(event, Warn)]
-    assert [(event.kind, event.message, event.hint) for event in told] == [
-        ("renamed", "the run folder was renamed to /new: the training goes on there",
-         f"until it ends {engine.run.path} leads there"),
-        ("follow", "mlflow waits", ""),
-    ]  # fmt: skip
+    assert [(event.kind, event.message, event.hint) for event in told] == [("follow", "mlflow waits", "")]
     process.returncode, engine.killed_at, ticks[0] = None, now[0] - 29.95, iter(range(30, 99))
     engine._watch()
     assert (engine.held, now[0] - 100.0) == (True, 3.375), "30 s after it was killed the kernel holds it"

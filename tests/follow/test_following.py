@@ -19,7 +19,7 @@ from gputui.engine.follow.place import Place, file_of, read_place
 from gputui.engine.follow.points import Point
 from gputui.engine.follow.target import about_run, without_login
 from gputui.engine.follow.to_tensorboard import TensorBoard
-from gputui.engine.runs import Run, history
+from gputui.engine.runs import history
 from gputui.engine.runs.event_reading import read_events
 
 from tests.support.followed import Kept, Written, follow
@@ -193,32 +193,17 @@ def test_it_gives_up_some_time_after_the_end_and_goes_on_later(
     assert len(target.kept) == 3
 
 
-def test_a_renamed_run_is_followed_and_a_deleted_one_is_left(written: Written) -> None:
+def test_a_deleted_run_is_left(written: Written) -> None:
     written.train([1, 2])
     written.finish("ok", 2)
 
-    moved = Run(written.run.path.with_name("renamed"))
-
-    class Moving(Kept):
-        def open(self, *arguments: Any) -> int | None:
-            if written.run.path.exists():
-                written.run.path.rename(moved.path)
-            return super().open(*arguments)
-
-    assert follow(written.run, target := Moving([], counts=True)) == "done"
-    assert len(target.kept) == 3
-    assert read_place(file_of(moved.path, "tensorboard")) is not None
-
-    written.run = moved
-    written.train([3])
-
     class Deleting(Kept):
         def open(self, *arguments: Any) -> int | None:
-            shutil.rmtree(moved.path)
+            shutil.rmtree(written.run.path)
             return super().open(*arguments)
 
     lines: list[str] = []
-    assert follow(moved, Deleting([], counts=True), say=lines.append) == "given_up"
+    assert follow(written.run, Deleting([], counts=True), say=lines.append) == "given_up"
     assert lines[-1] == "the run has been deleted"
 
 

@@ -22,6 +22,7 @@ from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import folder, process, proof_start, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run, create_at
+from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.system.identity import Process
 from gputui.engine.trials import comparing, record, trial_preset, trial_runner
@@ -159,7 +160,7 @@ def test_the_losses_of_a_run_are_over_the_samples_of_its_latest_start(tmp_path: 
         writer.emit(replace(progress(step, loss, Planted()), samples=step * batch))
         writer.emit(replace(progress(step + 1, loss, Planted()), samples=(step + 1) * batch, loss=None))
     writer.close()
-    assert comparing.losses(Run(tmp_path / "r")) == [(64.0, 2.0), (96.0, 1.0)]
+    assert comparing.losses(read_events(tmp_path / "r")) == [(64.0, 2.0), (96.0, 1.0)]
 
 
 def test_both_sides_are_compared_by_their_medians_after_the_samples_that_all_have_seen(tmp_path: Path) -> None:

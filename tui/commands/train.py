@@ -240,10 +240,10 @@ def _follow(
     try:
         _show(run, follower, as_json, findings, presses)
     except OutputFault as fault:
-        return _unheard(follower.run, fault)
+        return _unheard(run, fault)
     process.wait()
-    _wait_for_followers(follower.run)
-    return _exit_code(follower.run, follower.outcome)
+    _wait_for_followers(run)
+    return _exit_code(run, follower.outcome)
 
 
 def _wait_for_followers(run: Run) -> None:
@@ -277,7 +277,6 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
     try:
         while not follower.ended:
             for event in follower.poll():
-                view.run = follower.run
                 view.show(event)
             if presses.count > shown_stops:
                 shown_stops += 1

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from ...presets import Preset
 from ...proof import duration
 from ...proof.request import Request
-from ...runs.events import EpochEnd, Progress, Started
+from ...runs.event_reading import RunEvents, read_events
+from ...runs.events import EVENTS_FILE, EpochEnd, Progress, Started
 from ...trials import rate_sentences, significance
 from ...trials.comparing import CHANCES, FINAL, BaselineFailed
 from ...trials.rate_record import KEY, RateSettings, RateTest
@@ -24,7 +25,7 @@ from ...trials.trial import Trial
 from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import TrialRunner
 from ..candidates.search_trials import OutOfTime, Trials
-from ..losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, events_of, loss_of
+from ..losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, loss_of
 from .suggestion import rate_at, suggest
 
 RAMP, DIVERGED = "r", "nan"  # the side of the trial with the ramp; the kind of error of weights that are not finite
@@ -90,14 +91,14 @@ class RangeTest:
             },
         )
         trial = self._trained(preset, RAMP, 1, (1, self._steps), RAMP_SHARE * self._limit, test.ramp)
-        run = self._trials.run_of(trial)
-        started = next(iter(events_of(run, Started)[-1:]), None)
+        written = self._events_of(trial)
+        started = written.last(Started)
         if started is None or not (counts(trial) or self._diverged(trial)):
             raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
         self._record.versions = dict(started.versions)
         if why := started.inapplicable.get(KEY):
             raise BaselineFailed(rate_sentences.inapplicable(why))
-        self._read_curve(events_of(run, Progress))
+        self._read_curve(written.of(Progress))
         if not test.rates and self._diverged(trial):
             raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
         if not test.rates:
@@ -117,6 +118,9 @@ class RangeTest:
         if any(loss is not None for loss in losses):
             test.rates, test.losses = rates, losses
 
+    def _events_of(self, trial: Trial) -> RunEvents:
+        return read_events(self._trials.run_of(trial).path, [EVENTS_FILE])
+
     def _diverged(self, trial: Trial) -> bool:
         error = (self._trials.run_of(trial).result or {}).get("error") or {}
         return trial.outcome == "error" and error.get("kind") == DIVERGED
@@ -127,7 +131,7 @@ class RangeTest:
         """Train pairs with both rates, and decide. Raises Stopped."""
         test = self._test
         data = Data.of(self._preset, started)
-        reports = events_of(self._trials.run_of(test.ramp[-1]), Progress)
+        reports = self._events_of(test.ramp[-1]).of(Progress)
         steps = max(1, reports[-1].step - reports[0].step)
         per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
         start = duration.OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
@@ -184,7 +188,8 @@ class RangeTest:
     def _judge(self) -> None:
         """Read the losses after the number of passes that all trainings have finished, and decide."""
         test = self._test
-        ends = {trial.run: events_of(self._trials.run_of(trial), EpochEnd) for trial in test.trials if counts(trial)}
+        written = {trial.run: self._events_of(trial) for trial in test.trials if counts(trial)}
+        ends = {run: events.of(EpochEnd) for run, events in written.items()}
         passes = min(map(len, ends.values()), default=0)
         if ends and not passes:
             test.decision, test.why = "not judged", "a training came to its time limit before its first pass had ended"
@@ -195,7 +200,7 @@ class RangeTest:
         test.of = "validation" if all("val_loss" in epochs[-1].metrics for epochs in first.values()) else "training"
         for trial in test.trials:
             if trial.run in first:
-                trial.loss_at_samples = loss_of(self._trials.run_of(trial), first[trial.run][-1], test)
+                trial.loss_at_samples = loss_of(written[trial.run], first[trial.run][-1], test)
         losses = {(trial.side, trial.repeat): trial.loss_at_samples for trial in test.trials}
         pairs = [(losses["a", repeat], losses["b", repeat]) for repeat in range(2, self._repeats + 2)]
         decide(test, pairs)

@@ -91,10 +91,6 @@ class MergedTail(Tail):
         self._running: Iterator[Event] = iter(())
         self.behind = False  # the files hold more than the last reading gave
 
-    def move(self, folder: Path) -> None:
-        for file in self._files:
-            file.move(folder)
-
     @property
     def damages(self) -> list[Damage]:
         return [file.damage for file in self._files]
@@ -215,7 +211,6 @@ class RunReader:
         if self.ended and not self._is_active():
             return False
         fresh = (self._replay or self._follower).poll()
-        self.run = self._follower.run
         self._store.feed(fresh)
         self._onward.take(fresh)
         self._log.poll()
