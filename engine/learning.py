@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .files.values import number
+from .plan import CLASSES
 from .units import amount
 
-CLASSES = {"digits": 10, "mnist": 10, "fashion_mnist": 10, "cifar10": 10}
 FAR_ABOVE_START, FAR_ABOVE_GUESSING = 100.0, 10.0  # so many times the loss is that of a training that has diverged
 LEAST_EPOCHS, LEAST_STEPS = 3, 100  # before it is said that nothing is learnt
 NEAR_CHANCE = 1.05

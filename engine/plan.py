@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .options import Options, Strategy, Train, Workload
 
-# Samples of the named data before the validation split.
+# Samples of the named data before the validation split. The classes of synthetic data are an option.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
+CLASSES = {name: 10 for name in SAMPLES if name != "synthetic"}
 MULTI_WORKER: Final = "multi_worker"  # the strategy.kind of a training on several machines
 SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)
 WARMUP_STEPS = 20
