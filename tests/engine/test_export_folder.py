@@ -19,12 +19,6 @@ from gputui.engine.interpreter import installed, interpreter
 from gputui.engine.presets import Preset
 
 
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script itself is tested elsewhere, and takes most of the time."""
-    monkeypatch.setattr(export_folder, "to_script", lambda preset, base, *_: f"# {preset.name} in {base.name}\n")
-
-
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:
     return Preset(name, presets.defaults(settings).options, description)
 

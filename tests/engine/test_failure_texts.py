@@ -7,7 +7,11 @@ from gputui.engine.process import known_failures
 from gputui.engine.process.known_failures import FAILURES, RESUMED
 
 TEXTS = {
-    ("cache_lock", "error"): ("concurrent caching: cache lockfile already exists ('/a/train_0.lockfile').",),
+    ("cache_lock", "error"): (
+        "There appears to be a concurrent caching iterator running - cache lockfile already exists "
+        "('/a/train_0.lockfile'). If you are sure no other running TF computations are using this cache prefix, "
+        "delete the lockfile and re-initialize the iterator. Lockfile contents: Created at: 1795938329",
+    ),
     ("environment", "error"): (
         "Unknown flag in XLA_FLAGS: --a=1", "Unknown flags in TF_XLA_FLAGS: --a=1 --b",
     ),

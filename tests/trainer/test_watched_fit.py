@@ -22,6 +22,7 @@ from gputui.engine.trainer.common import versions
 from gputui.engine.trainer.measure import first_times, progress_reports
 from gputui.engine.trainer.monitor import callback, description, watched_fit
 from gputui.engine.trainer.monitor.callback import Monitor
+from gputui.engine.trainer.monitor.fit_life import Fit
 from gputui.engine.trainer.monitor.watched_fit import Position, WatchedFit
 from gputui.engine.trainer.setup.devices import Devices
 
@@ -65,19 +66,11 @@ class Model:
         return {"loss": float(self.mean.result())}
 
 
-class Fits:
-    """Stands for the frame of a fit whose data set TensorFlow keeps no times of."""
+class Fits(Fit):
+    """A fit whose frame is not found, with TensorFlow's iterator over its data."""
 
-    iterator = None
-
-    def samples_per_step(self) -> None: ...
-
-    def gaps(self) -> list[float]:
-        return []
-
-    def epoch_begins(self) -> None: ...
-
-    def epoch_ends(self) -> None: ...
+    def epoch_begins(self) -> None:
+        self.iterator = iter(tf.data.Dataset.range(64).batch(8))
 
 
 class Lives:
