@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # Those that wait for the stand-in for GPUs to be compiled come after the one that compiles it and after others that
 # take long.
 SECONDS = {
-    "test_fit_batch.py": 108, "test_ab.py": 97, "test_run_life.py": 85, "test_multi_worker.py": 75,
+    "end_to_end/test_fit_batch.py": 108, "test_ab.py": 97, "test_run_life.py": 85, "test_multi_worker.py": 75,
     "test_matrix.py": 65, "test_export.py": 63, "test_gpu_devices.py": 57, "test_gpu_input.py": 56,
     "test_tui_live.py": 50, "test_doctor.py": 46, "test_damaged_runs.py": 75, "test_export_own.py": 42,
     "test_micro_batches.py": 39, "test_leaving.py": 38, "test_programs.py": 37, "test_tui_bursts.py": 34,
@@ -79,8 +79,8 @@ SECONDS = {
     "test_tui_proof.py": 23, "test_trainer_effects.py": 22, "test_tui_form.py": 22, "test_own_code.py": 21,
     "test_many_machines.py": 25, "test_disk.py": 20, "test_terminal.py": 19, "test_tui_tune.py": 18,
     "test_cases.py": 18, "test_multi_worker_matrix.py": 17, "test_own_runs.py": 16, "test_scaling.py": 16,
-    "test_step_times.py": 16, "test_own_fit.py": 15, "test_gpu_report.py": 120,
-    "test_prepare.py": 30,
+    "test_step_times.py": 16, "test_own_fit.py": 15, "end_to_end/test_gpu_report.py": 120,
+    "end_to_end/test_prepare.py": 30,
 }  # fmt: skip
 
 
@@ -110,7 +110,12 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take longest first: among several workers a long file that begins last would run by itself."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -SECONDS.get(item.path.name, 10 * slow[item.path]))
+
+    def seconds(path: Path) -> int:
+        in_folder = SECONDS.get(f"{path.parent.name}/{path.name}", 10 * slow[path])  # others have the same name
+        return SECONDS.get(path.name, in_folder)
+
+    items.sort(key=lambda item: -seconds(item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -86,10 +86,6 @@ def outside_trainer() -> list[Path]:
     return [path for path in files(*PACKAGES) if trainer not in path.parents]
 
 
-def test_the_engine_never_imports_the_screen() -> None:
-    assert offences(files("engine"), {"tui", "gputui.tui", "textual", "rich", "click"}) == []
-
-
 def test_only_the_trainer_imports_tensorflow_keras_and_numpy() -> None:
     assert offences(outside_trainer(), HEAVY) == []
 

@@ -33,7 +33,7 @@ JUDGING = ("warning", "success", "error", "moderate", "heavy")
 # What tells of this machine: its processes, memory, packages, or the folder of the test. tests/tui has others for them.
 OF_THIS_MACHINE = {"gpus", "processes", "doctor", "presets", "save", "settings"}
 KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS, LAST_CHANGE_SECONDS = 60.0, 10.0
 STILL_SECONDS = 0.4
 RULE = "=" * 20
 
@@ -56,10 +56,15 @@ def shown(pilot: Pilot[Any]) -> str:
 
 
 async def arrive(pilot: Pilot[Any], expected: str) -> str:
-    """What the screen shows: as soon as it is what is expected, else after a while."""
-    until = time.monotonic() + (PATIENCE_SECONDS if expected else 0)
-    while (text := shown(pilot)) != expected and time.monotonic() < until:
+    """What the screen shows: as soon as it is what is expected, else if it has not changed for a while."""
+    began = since = time.monotonic()
+    text = shown(pilot)
+    while (
+        expected and text != expected and time.monotonic() < min(since + LAST_CHANGE_SECONDS, began + PATIENCE_SECONDS)
+    ):
         await asyncio.sleep(0.05)
+        if (now := shown(pilot)) != text:
+            text, since = now, time.monotonic()
     return text
 
 
