@@ -13,7 +13,7 @@ from ..profile import reports
 from ..text_table import Table, escaped
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
 from ..trials.record import Comparison, Record
-from ..trials.significance import LEAST_GAIN, SPREADS, spreads
+from ..trials.significance import LEAST_GAIN, spreads
 from ..trials.sweep_record import PROOF
 from ..trials.trial import Trial
 from ..units import amount, counted, seconds, share, size, times
@@ -101,7 +101,7 @@ def _method(data: Record) -> str:
         return (
             f"a ramp of the learning rate ({rate_sentences.SOURCE}), then {pairs} of trainings with the preset's rate "
             "and with the suggestion, each pair with a new seed and on the same number of samples; the ratio of the "
-            f"losses counts beyond {share(LEAST_GAIN)} and {_spreads(data.repeats)} its spread"
+            f"losses counts beyond {share(LEAST_GAIN)} and {spreads(data.repeats):.2f} spreads of the pairs"
         )
     if data.sweep is not None:
         return "; ".join(filter(None, (sweep_sentences.ABOUT, sweep_sentences.saved(data.sweep))))
@@ -109,18 +109,8 @@ def _method(data: Record) -> str:
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (
         f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
-        f"counts beyond {share(LEAST_GAIN)} and {_spreads(data.repeats)} their spread"
+        f"counts beyond {share(LEAST_GAIN)} and {spreads(data.repeats):.2f} spreads of the pairs"
     )
-
-
-def _spreads(repeats: int) -> str:
-    """Return in words the number of spreads that a gain of `repeats` pairs must exceed: `twice`, or less with more than
-    three pairs.
-
-    The rule is in trials/significance.py.
-    """
-    count = spreads(repeats)
-    return "twice" if count == SPREADS else f"{count:.2f} times"
 
 
 def _question(data: Record) -> str:

@@ -1,27 +1,22 @@
 """The rule by which a change is called faster: gains of pairs of trials, their spread, and what may be chance.
 
-At least three interleaved repeats are measured, and a change is kept only if its median gain exceeds both 2 % and twice
-the spread of the repeats. A pair is one trial of each side, one directly after the other, so that a machine that gets
-slower or warmer over the minutes hits both alike. A gain below 2 % is not worth an option, however certain it is.
+A pair is one trial of each side, one directly after the other, so that a machine that gets slower or warmer over the
+minutes hits both alike. A gain below 2 % is not worth an option, however certain it is.
 
-Noise multiplies a speed, so gains are compared as natural logarithms of the ratio of the two speeds: the spread is the
-sample standard deviation of the pairs' logarithms. Below 10 % these are the gains themselves, to within half of a
-percent; ratios of 4, 7 and 10 are far apart as gains, and yet each of them is a certain gain.
+Noise multiplies a speed, so gains are compared as natural logarithms of the ratio of the two speeds. The spread is the
+sample standard deviation of the pairs' logarithms; below 10 % these are the gains themselves, to within half of a
+percent.
 
-More pairs make the median surer, not their spread smaller: its own error falls with the root of their number. Twice the
-spread is therefore what three pairs need, and n pairs need sqrt(3 / n) of that: 2 * spread * sqrt(3 / n). With normal
-noise, three pairs of a change that does nothing pass for a gain in 4 of 100 cases by the spread alone, five pairs in 2
-and ten in less than 1 of 100. Solved for n, a gain with the logarithm g takes 3 * (2 * spread / g)² = 12 * (spread /
-g)² pairs to be told from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2),
-N = (z1 + z2)² * (sigma / delta)², with z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook
-what is.
+The median of n pairs of two equal trainings is called a gain in at most 1 of 100 cases, whatever n is. It must exceed
+t * sqrt(pi / (2 n + pi)) spreads; t is the 99 % quantile of Student's t distribution with n - 1 degrees of freedom. A
+mean would need t / sqrt(n). A median varies more: pi / 2 times the variance of the mean if n is large, and nearly that
+of the mean if n is 3; pi n / (2 n + pi) times covers every n (tests/proof/test_rule.py draws the cases). For even n, of
+which the middle value nearer to 0 is taken, about half of the risk is left. Three pairs need 4.1 spreads, five 1.8 and
+ten 1.0.
 
-Two pairs are enough if they agree by far: the logarithm of the gain exceeds 20 times the spread, and the spread counts
-as at least 4 %. For two pairs of a change that does nothing, the mean logarithm divided by spread / sqrt(2) follows
-Student's t distribution with one degree of freedom, whose upper tail is arctan(1 / t) / pi. The 20 spreads are t = 28:
-1.1 of 100 cases, and with the 4 %, which ask for 2.2 times the speed, far fewer. A search that looks after two pairs,
-after three, and after as many more as the spread asks for claims a gain that is not there in fewer than 5 of 100 cases
-(tests/proof/test_rule.py draws them).
+Two pairs need 21 spreads, and their spread counts as at least 4 %, as two values often agree by chance: only more than
+2.3 times the speed is proved. A search that looks after two pairs, after three, and after as many more as the spread
+asks for claims a gain that is not there in at most 2.5 of 100 cases.
 """
 
 from __future__ import annotations
@@ -34,10 +29,13 @@ from .. import units
 from . import LEAST_REPEATS
 
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
-SPREADS = 2.0
+RISK = 0.01  # of calling the median of pairs of two equal sides a gain
+NORMAL = statistics.NormalDist().inv_cdf(1 - RISK)
+# Quantiles of Student's t for 1 to 4 degrees of freedom and RISK (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
+QUANTILES = (31.821, 6.965, 4.541, 3.747)
 WORSE = 0.05  # a loss that is higher by this share counts as worse
 FEW = 2  # pairs are enough if they agree by far
-FAR, LEAST_SPREAD = 20.0, 0.04  # spreads that agree by far; the smallest spread (shared two-core machine)
+LEAST_SPREAD = 0.04  # the smallest that two pairs are taken to have (shared two-core machine)
 MOST_SPREAD = 50.0  # of the logarithm of a gain, far beyond all that can be measured
 MOST_MORE_PAIRS = 30  # if more are needed, a quieter machine or longer trials are proposed
 
@@ -73,12 +71,30 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 
 def spreads(count: int) -> float:
-    """Return the number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs were
-    measured.
+    """Return the number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs (at
+    least 2) were measured.
 
-    A spread is the standard deviation of log(1 + gain) of the pairs. Three pairs need 2 spreads, more pairs need fewer.
+    A spread is the standard deviation of log(1 + gain) of the pairs.
     """
-    return SPREADS * math.sqrt(LEAST_REPEATS / count)
+    return _quantile(count - 1) * math.sqrt(math.pi / (2 * count + math.pi))
+
+
+def _quantile(degrees: int) -> float:
+    """Return Student's t with `degrees` degrees of freedom that is exceeded with the probability RISK.
+
+    From 5 on by the expansion 26.7.5 of Abramowitz and Stegun, Handbook of Mathematical Functions, to within 0.002.
+    """
+    if degrees <= len(QUANTILES):
+        return QUANTILES[degrees - 1]
+    z = NORMAL
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / math.pow(degrees, power) for power, term in enumerate(terms))
 
 
 def detectable_gain(spread: float, count: int) -> float:
@@ -87,17 +103,22 @@ def detectable_gain(spread: float, count: int) -> float:
 
     `spread` is the standard deviation of log(1 + gain) of the pairs.
     """
-    return math.expm1(spreads(count) * spread)
+    return math.expm1(_detectable_logarithm(spread, count))
+
+
+def _detectable_logarithm(spread: float, count: int) -> float:
+    return spreads(count) * (max(spread, LEAST_SPREAD) if count == FEW else spread)
 
 
 def around(median: float, spread: float | None, count: int | None = None) -> tuple[float, float]:
     """Return the lowest and the highest gain that the measurement of the gain `median` leaves possible, as shares.
 
     `spread` is the standard deviation of log(1 + gain) of `count` pairs, or the standard error of the gain if `count`
-    is None. The gain of at least LEAST_REPEATS pairs may be chance if zero is between the two. Without a spread, both
-    are the gain itself.
+    is None. The gain may be chance if zero is between the two. Without a spread, both are the gain itself.
     """
-    error = (spread or 0.0) * (1.0 if count is None else spreads(max(1, count)))
+    error = spread or 0.0
+    if spread is not None and count is not None:
+        error = _detectable_logarithm(spread, max(FEW, count))
     low, high = ((1 + median) * math.exp(sign * min(error, MOST_SPREAD)) - 1 for sign in (-1, 1))
     return low, high
 
@@ -110,18 +131,22 @@ def pairs_needed(median: float, spread: float) -> int:
     LEAST_GAIN is used.
     """
     logarithm = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
-    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / logarithm) ** 2) + 1)
+    # The normal quantile is below each of Student's, so that this is no more than the count that is looked for.
+    count = max(LEAST_REPEATS, math.floor(math.pi / 2 * ((NORMAL * spread / logarithm) ** 2 - 1)))
+    while spreads(count) * spread >= logarithm:
+        count += 1
+    return count
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
     """Return True if there are exactly two gains, `values`, that agree so well that no third pair is needed.
 
-    They do if log(1 + gain) of their median exceeds FAR times their spread, which counts as at least LEAST_SPREAD.
+    They do if log(1 + gain) of their median exceeds what two pairs can distinguish from chance.
     """
     median, spread = gain_and_spread(values)
     if len(values) != FEW or median is None or spread is None:
         return False
-    return abs(math.log1p(median)) > FAR * max(spread, LEAST_SPREAD)
+    return abs(math.log1p(median)) > _detectable_logarithm(spread, FEW)
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:

@@ -322,7 +322,7 @@ def test_a_diagnosis_says_its_own_method_and_what_to_try(tmp_path: Path) -> None
     told = proved(tmp_path, of_preset(), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8, 0.16))
     text = as_markdown(typed(Record, told.written))
     assert "1 pair of trials, with its input and on one repeated batch" in text
-    assert "twice the spread" not in text
+    assert "spreads of the pairs" not in text
     assert "| `cache=memory` | each epoch reads" in text
     assert "Also found: python overhead." in text
     above = head(told.written)

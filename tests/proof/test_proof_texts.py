@@ -75,9 +75,9 @@ def test_the_efficiency_is_said_of_comparisons_that_have_ended(decision: str) ->
         ((0.1,), ("undecided", "only 1 pair was measured, but 3 are needed")),
         ((0.1, 0.1), ("undecided", "only 2 pairs were measured, but 3 are needed")),
         ((0.1, 0.2, 0.0), ("undecided", "+10.0 % may be chance: 3 pairs with a spread of 9.1 % detect only more than "
-         "20.0 %; about 8 more pairs would be needed (--repeats 11)")),
+         "45.1 %; about 7 more pairs would be needed (--repeats 10)")),
         ((0.02, 0.6, -0.4), ("undecided", "+2.0 % may be chance: 3 pairs with a spread of 49.1 % detect only more than "
-         "167 %; use a quieter machine or longer trials (--seconds on the command line)")),
+         "642 %; use a quieter machine or longer trials (--seconds on the command line)")),
     ],
 )  # fmt: skip
 def test_the_verdict_on_pairs_with_its_reason(gains: tuple[float, ...], verdict: tuple[str, str]) -> None:
@@ -90,9 +90,7 @@ def test_what_a_measured_gain_leaves_possible() -> None:
     assert (1 + low) * (1 + high) == pytest.approx(1.0)
     assert high == pytest.approx(significance.detectable_gain(0.05, 3))
     assert significance.around(1.0, 0.1, None)[1] == pytest.approx(2 * 2.718281828**0.1 - 1)
-    assert significance.around(0.0, 0.1, 12)[1] == pytest.approx(significance.around(0.0, 0.1, None)[1])
     assert significance.around(0.0, 1e9, 3)[1] < float("inf")
-    assert [significance.spreads(count) for count in (3, 12)] == pytest.approx([2.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -422,11 +420,11 @@ def test_a_range_test_without_a_suggestion() -> None:
         ([0.25], "undecided", ""),
         ([0.25, 0.25, 0.25], "better", " on average, lower in 3 of 3 pairs, median -20.0 % (spread 0.0 %)"),
         ([0.25, -0.2, 0.0], "undecided", " on average, lower in 1 of 3 pairs, median +0.0 % (spread 22.3 %); only more "
-         "than 56.2 % is beyond chance"),
+         "than 149 % is beyond chance"),
         ([0.1, 0.2, 0.05], "undecided", " on average, lower in 3 of 3 pairs, median -9.1 % (spread 6.8 %); only more "
-         "than 12.7 % is beyond chance; --repeats 7 would tell"),
+         "than 24.2 % is beyond chance; --repeats 7 would tell"),
         ([-0.1, -0.2, -0.05], "undecided", " on average, lower in 0 of 3 pairs, median +11.1 % (spread 8.8 %); only "
-         "more than 19.2 % is beyond chance; --repeats 9 would tell"),
+         "more than 43.2 % is beyond chance; --repeats 9 would tell"),
     ],
 )  # fmt: skip
 def test_the_losses_of_the_pairs_of_a_range_test(gains: list[float], decision: str, text: str) -> None:

@@ -366,14 +366,6 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
     )
 
 
-def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
-    assert significance.spreads(3) == 2
-    assert significance.spreads(12) == 1
-    assert significance.detectable_gain(0.1, 12) == pytest.approx(0.105171)
-    assert significance.pairs_needed(0.105, 0.1) == 13
-    assert significance.pairs_needed(0.001, 0.02) == 13, "as for a gain of 2 %"
-
-
 def test_what_a_training_has_started_is_its_own_and_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes of a user's data, and what those start."""
     with monkeypatch.context() as planted:

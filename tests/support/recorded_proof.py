@@ -206,9 +206,9 @@ PROOF: dict[str, Any] = {
             "verdict_before": "compute_bound",
             "trials": XLA,
             "gain": -0.098,
-            "spread": 0.051,
+            "spread": 0.021,
             "decision": "rejected",
-            "why": "-9.8 %, spread of the repeats 5.1 %",
+            "why": "-9.8 %, spread of the repeats 2.1 %",
             "learning": None,
         },
         {

@@ -67,7 +67,7 @@ def test_head_and_trials_fit(width: int, glyphs: Any) -> None:
 def test_gain_and_spread_as_text() -> None:
     kept, slower, failed, _ = typed(Record, PROOF).comparisons
     assert proof_comparisons.measured(kept, RICH) == "+257 % ±  3.7 %"
-    assert proof_comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
+    assert proof_comparisons.measured(slower, PLAIN) == "-9.8 % +-  2.1 %"
     assert proof_comparisons.measured(failed, RICH) == "-"
     assert [proof_comparisons.most(one) for one in (kept, slower)] == ["+290 %", "-"]
     tried = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("a", None), outcome="oom")

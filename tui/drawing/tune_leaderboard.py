@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...engine import figures
-from ...engine.trials import LEAST_REPEATS, proof_sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import Record
 from ...engine.trials.search_record import Candidate
 from ...engine.trials.trial import Trial
@@ -83,7 +83,7 @@ def interval(candidate: Ranked) -> Interval | None:
     """
     if candidate.stage != PAIRS:
         return possible(candidate.gain, candidate.spread)
-    return possible(candidate.since_start, candidate.spread, max(LEAST_REPEATS, len(candidate.good)))
+    return possible(candidate.since_start, candidate.spread, len(candidate.good))
 
 
 def cells(
