@@ -156,6 +156,18 @@ def test_the_steps_of_an_epoch_stand_for_batches_of_unknown_number(tmp_path: Pat
     made.close()
 
 
+@pytest.mark.parametrize("iterates", [False, True])
+def test_a_last_batch_of_fewer_samples_than_replicas_is_trained_and_evaluated(
+    iterates: bool, tmp_path: Path, report: Any
+) -> None:
+    batched = numbers(9).batch(4)
+    data = (lambda: batched.as_numpy_iterator()) if iterates else batched
+    made = opened(tmp_path, report, replicas=2, train=data, validation=data)
+    assert (made.batches_per_pass, made.validation_batches) == (3, 3)
+    for batches in (made.stream(), made.validation()):
+        assert labels(batches, 6) == [[0, 1], [2, 3], [4, 5], [6, 7], [], [8]]
+
+
 class Indexed(keras.utils.PyDataset):  # type: ignore[misc]
     def __init__(self, optional: bool = False) -> None:
         super().__init__()

@@ -166,11 +166,14 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
     traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
     rows = sample_count(data)
     size = -(-rows // parts)
+    if not isinstance(rows, int):
+        size = tf.maximum(size, 1)  # a replica may get no sample of a small last batch
     whole = rows // size
 
     def of(first: Any, count: Any) -> Any:
         taken = tf.nest.map_structure(lambda tensor: rows_of(tensor, first, count), data)
-        return traced(taken, tf.cast(count, keras.config.floatx()) / tf.cast(rows, keras.config.floatx()))
+        shares = (tf.cast(number, keras.config.floatx()) for number in (count, rows))
+        return traced(taken, tf.math.divide_no_nan(*shares))
 
     def added(state: Any, first: Any, count: Any) -> Any:
         """Return `state` (sums and logs) with the part of `count` rows from `first` added.
@@ -183,7 +186,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         sums, logs = of(first, count)
         return [total + part_sum for total, part_sum in zip(state[0], sums, strict=True)], logs
 
-    start = of(0, size)
+    start = of(0, size if isinstance(rows, int) else tf.minimum(size, rows))
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * len(tensor.shape)), start[1])
     fixed = [tensor.shape for tensor in start[0]]
     _, state = tf.while_loop(

@@ -186,12 +186,6 @@ class Batched:
     def nature(self) -> Nature:
         return nature_of(self.data)
 
-    @functools.cached_property
-    def _one_pass(self) -> tf.data.Dataset:
-        if self.replicas == 1:
-            return self.data
-        return self.data.filter(lambda *batch: tf.shape(tf.nest.flatten(batch)[0])[0] >= self.replicas)
-
     def _iterators(self, passes: int) -> int:
         """Return the number of iterators that Keras' fit begins before it draws from that of the next pass."""
         if not self.epoch_is_pass or int(self.data.cardinality()) < 0:
@@ -200,11 +194,11 @@ class Batched:
 
     def _from(self, skipped: int, unused: int) -> tf.data.Dataset:
         """Return the rest of a pass without its first `skipped` batches, after `unused` iterators have been begun."""
-        data = self._one_pass.skip(skipped) if skipped else self._one_pass
+        data = self.data.skip(skipped) if skipped else self.data
         if not reshuffles(self.data):
             return data
         # It begins its inputs, and ends before it draws from one.
-        none = tf.data.Dataset.choose_from_datasets([self._one_pass], tf.data.Dataset.range(0))
+        none = tf.data.Dataset.choose_from_datasets([self.data], tf.data.Dataset.range(0))
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
@@ -212,7 +206,7 @@ class Batched:
         epoch.
         """
         if self.batches is None:
-            return self._one_pass.repeat().skip(first_step)
+            return self.data.repeat().skip(first_step)
         passes, skipped = divmod(first_step, self.batches)
         if skipped and self.epoch_is_pass:
             return self.of_epoch(first_step, self.batches - skipped)

@@ -21,8 +21,8 @@ _MOST_KEPT = 1024  # states; beyond that, every second one is dropped
 class Positions:
     """The batches of `passes`, pass after pass. `role` is `train` or `validation`.
 
-    `as_tensors` makes a batch for TensorFlow of one of the user's, and returns None for one that is left out. `steps`
-    is the name of the setting for the number of batches, for messages.
+    `as_tensors` makes a batch for TensorFlow of one of the user's. `steps` is the name of the setting for the number of
+    batches, for messages.
     """
 
     def __init__(self, passes: Passes, role: str, as_tensors: Callable[[Any], Any], steps: str) -> None:
@@ -107,19 +107,17 @@ class Positions:
             batch = next(self._iterator, _END)
             if batch is not _END:
                 tensors = self._as_tensors(batch)
-                if tensors is not None:
-                    break
-            elif self.passes.once:
+                break
+            if self.passes.once:
                 raise UserError(
                     f"{self._role} ended after {self._drawn} batches, and more are needed: {self.passes.name} has only "
                     "one pass",
                     f"let it yield without an end, return the function that makes it, or lower {self._steps}",
                 )
-            elif not self._of_pass:
+            if not self._of_pass:
                 raise UserError(f"a pass over {self._role} has no batches", "check where it reads from")
-            else:
-                self._begin()
-                self._keep()
+            self._begin()
+            self._keep()
         self._drawn += 1
         self._of_pass += 1
         self._keep()

@@ -97,7 +97,7 @@ def iterated(
     arrays = [as_batch(batch) for batch in first]
     spec = opened_as(spec_of(arrays, role), model)
     size = _rows(arrays[0])
-    as_tensors = functools.partial(_checked, spec=spec, role=role, least=replicas, copies=replicas > 1)
+    as_tensors = functools.partial(_checked, spec=spec, role=role, copies=replicas > 1)
     positions = Positions(passes, role, as_tensors, setting)
     batches = _batches(positions, samples, size, steps, role, report)
     return Iterated(positions, options, samples, batches, size, spec)
@@ -179,9 +179,8 @@ def _rows(batch: Any) -> int:
     return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
 
 
-def _checked(value: Any, spec: Any, role: str, least: int, copies: bool) -> Any:
-    """Return a batch for TensorFlow, after comparing it with the type `spec`. None if it has fewer samples than
-    `least`, so that not each replica would have one.
+def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
+    """Return a batch for TensorFlow, after comparing it with the type `spec`.
 
     `copies`: arrays are copied, because over several replicas TensorFlow may write into those that it is given.
     """
@@ -196,8 +195,6 @@ def _checked(value: Any, spec: Any, role: str, least: int, copies: bool) -> Any:
             f"a batch of {role} is {_shown(batch)}, and the first ones were {_shown(spec)}",
             "give all batches the same types and shapes; an axis whose size differs must differ between the first two",
         )
-    if _rows(batch) < least:
-        return None
     return tf.nest.map_structure(copied, batch) if copies else batch
 
 
