@@ -27,6 +27,7 @@ from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
+from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.nvml import queries
 from gputui.tui.base import keys, settings
 from gputui.tui.screens import catalogue
@@ -396,6 +397,11 @@ def grammar() -> str:
     return table(["where", "verbs and their keys"], [[place, "; ".join(verbs)] for place, verbs in places.items()])
 
 
+def chips_with_peak() -> str:
+    """Return the chips whose peak is known, as a list in one line."""
+    return ", ".join(chips.CHIPS)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "screens": keys_of_screens,
     "keys": grammar,
@@ -415,6 +421,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),
     "files": every_file,
+    "peaks": chips_with_peak,
 }
 
 

@@ -117,6 +117,5 @@ def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     hidden = [address for address in bus if address not in shown]
     which = f" ({', '.join(hidden)})" if len(hidden) == len(bus) - seen.count else ""
     what = f"the driver shows {seen.count} of the {len(bus)} GPUs in this machine{which}"
-    yield Finding(
-        "warning", "driver", what, "dmesg | grep -i nvrm shows why; a loose power cable is one possible cause"
-    )
+    needs = gpu_faults.needs_of_chips(hidden) or "; a loose power cable is one possible cause"
+    yield Finding("warning", "driver", what, f"dmesg | grep -i nvrm shows why{needs}")

@@ -43,12 +43,27 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
     the bus cannot be seen. `confined` is True in a container or a job, which may have been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
-        return _not_given(reason, len(bus or ()), confined)
-    remedy = "check whether nvidia-smi works"
+        return _not_given(reason, bus or (), confined)
+    known = next((words for at, words in _REMEDIES.items() if at == code), "check whether nvidia-smi works")
     if confined and code in _IN_A_CONTAINER:
         lost = f"{reason}: the container has lost its GPUs" if code == Code.UNKNOWN else reason
         return Fault("error", "driver", lost, _IN_A_CONTAINER[Code(code)])
-    return Fault("error", "driver", reason, next((words for at, words in _REMEDIES.items() if at == code), remedy))
+    remedy = known + (needs_of_chips(bus or ()) if code == Code.DRIVER_NOT_LOADED else "")
+    return Fault("error", "driver", reason, remedy)
+
+
+def needs_of_chips(addresses: Sequence[str]) -> str:
+    """Return which driver the GPUs at these bus addresses need, as a text that follows a remedy; empty if any will do.
+
+    A driver that does not know a chip is not loaded, or shows no GPU.
+    """
+    devices = chips.devices_at(addresses)
+    needs = ""
+    if any(device < chips.TURING_DEVICE for device in devices):
+        needs += "; Maxwell, Pascal and Volta need driver 580 or older"
+    if any(device >= chips.BLACKWELL_DEVICE for device in devices):
+        needs += "; Blackwell needs the open kernel modules (such as nvidia-driver-570-open)"
+    return needs
 
 
 def driver_fault(reason: str, code: int | None) -> Fault | None:
@@ -80,20 +95,19 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
     return Fault("error", "driver", what, "update the driver; TensorFlow cannot use the GPUs with this one")
 
 
-def _not_given(reason: str, count: int, confined: bool) -> Fault:
-    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of `count`
-    GPUs.
+def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Fault:
+    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of
+    those at the addresses `bus`.
 
     `reason` is NVML's, and `confined` is True in a container or a job.
     """
-    what, level = f"{count} NVIDIA GPU(s) in this machine, but {reason}", "warning"
+    what, level = f"{len(bus)} NVIDIA GPU(s) in this machine, but {reason}", "warning"
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
         remedy = "start the container with --gpus all, or ask for GPUs in the job"
     elif reason == NO_GPU:
         level = "error"
-        remedy = "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
-        remedy += "Pascal and Volta a driver up to 580"
+        remedy = f"dmesg | grep -i nvrm shows why{needs_of_chips(bus)}"
     return Fault(level, "GPU", what, remedy)
 
 

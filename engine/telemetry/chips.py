@@ -13,9 +13,10 @@ cards of the same names are slower, each by its power limit, and are left out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Peak:
 # A part of a chip is not the chip: MIG, and virtual GPUs by the names that NVIDIA's vGPU documentation lists, such as
 # GRID A100-10C, NVIDIA A40-48Q, NVIDIA A100-1-5CME.
 _PART = re.compile(r"\bMIG\b|^GRID\b|-\d+[ABCQ](ME|\d)?$")
-# The first pattern that is found in NVML's name decides.
+# NVML's name ends so: RTX 4090 D and RTX 4090 Laptop GPU are other chips.
 _GEFORCE_FLOAT32 = {
     "RTX 5090": 104.8, "RTX 5080": 56.3, "RTX 5070 Ti": 43.9, "RTX 5070": 30.9, "RTX 5060 Ti": 23.7, "RTX 5060": 19.2,
     "RTX 4090": 82.6, "RTX 4080 SUPER": 52.2, "RTX 4080": 48.7, "RTX 4070 Ti SUPER": 44.1, "RTX 4070 Ti": 40.1,
@@ -60,37 +61,40 @@ _GEFORCE_FLOAT32 = {
     "RTX 3090 Ti": 40.0, "RTX 3090": 35.6, "RTX 3080 Ti": 34.1, "RTX 3080": 29.8, "RTX 3070 Ti": 21.7,
     "RTX 3070": 20.3, "RTX 3060 Ti": 16.2, "RTX 3060": 12.7,
 }  # fmt: skip
-_CHIPS: tuple[tuple[str, Peak], ...] = (
-    (r"\bH200 NVL\b", Peak(60, 835.5, 417.5)),
-    (r"\bG?H200\b", Peak(67, 989.5, 494.5)),
-    (r"\bH100 PCIe\b", Peak(51, 756, 378)),
-    (r"\bH100 NVL\b", Peak(60, 835.5, 417.5)),
-    (r"\bH100 80GB HBM3\b", Peak(67, 989.5, 494.5)),
-    (r"\bH20\b", Peak(44, 148, 74)),  # zangshuxian.com/new/674733024499207168, after NVIDIA's data sheet
-    (r"\bB200\b", Peak(75, 2250, 1100)),
-    (r"\bGB200\b", Peak(80, 2500, 1250)),  # NVIDIA's Blackwell data sheet, "Individual Blackwell GPU", GB200 NVL72
-    (r"\bB300\b", Peak(75, 2250, 1125)),  # glennklockwood.com/garden/processors/B300, after HGX B300's data sheet
-    (r"\bGB300\b", Peak(80, 2500, 1250)),  # verda.com/blog/gb300-nvl72-architecture, per GPU without sparsity
-    (r"\bA[18]00\b", Peak(19.5, 312, 156)),  # A800: aiwiki.ai/wiki/nvidia_a800, an A100 with a slower NVLink
-    (r"\bA30\b", Peak(10.3, 165, 82)),
-    (r"\bA40\b", Peak(37.4, 149.7, 74.8)),
-    (r"\bA10\b", Peak(31.2, 125, 62.5)),
-    (r"\bL40S\b", Peak(91.6, 362, 183)),
-    (r"\bL40\b", Peak(90.5, 181, 90.5)),
-    (r"\bL4\b", Peak(30.3, 121, 60)),
-    (r"\bA10G\b", Peak(31.5, 70, 35)),
+# By a part of NVML's name that stands between word boundaries; the first that fits decides.
+CHIPS: Mapping[str, Peak] = {
+    "H200 NVL": Peak(60, 835.5, 417.5),
+    "H200": Peak(67, 989.5, 494.5),
+    "GH200": Peak(67, 989.5, 494.5),
+    "H100 PCIe": Peak(51, 756, 378),
+    "H100 NVL": Peak(60, 835.5, 417.5),
+    "H100 80GB HBM3": Peak(67, 989.5, 494.5),
+    "H20": Peak(44, 148, 74),  # zangshuxian.com/new/674733024499207168, after NVIDIA's data sheet
+    "B200": Peak(75, 2250, 1100),
+    "GB200": Peak(80, 2500, 1250),  # NVIDIA's Blackwell data sheet, "Individual Blackwell GPU", GB200 NVL72
+    "B300": Peak(75, 2250, 1125),  # glennklockwood.com/garden/processors/B300, after HGX B300's data sheet
+    "GB300": Peak(80, 2500, 1250),  # verda.com/blog/gb300-nvl72-architecture, per GPU without sparsity
+    "A100": Peak(19.5, 312, 156),
+    "A800": Peak(19.5, 312, 156),  # aiwiki.ai/wiki/nvidia_a800, an A100 with a slower NVLink
+    "A30": Peak(10.3, 165, 82),
+    "A40": Peak(37.4, 149.7, 74.8),
+    "A10": Peak(31.2, 125, 62.5),
+    "L40S": Peak(91.6, 362, 183),
+    "L40": Peak(90.5, 181, 90.5),
+    "L4": Peak(30.3, 121, 60),
+    "A10G": Peak(31.5, 70, 35),
     # hmc-tech.com/gpu, RTX PRO 6000 Blackwell; the Max-Q and the server edition have other clocks.
-    (r"\bRTX PRO 6000 Blackwell Workstation\b", Peak(126, 503.8, 251.9)),
-    (r"\bRTX 6000 Ada\b", Peak(91.1, 364.2, 182.1)),
-    (r"\bRTX A6000\b", Peak(38.7, 154.8, 77.4)),
-    (r"\bRTX A5000\b", Peak(27.8, 111.1, 55.6)),
-    (r"\bRTX A4000\b", Peak(19.2, 76.7, 38.3)),
-    *((rf"\b{name}$", Peak(rate, 2 * rate, rate)) for name, rate in _GEFORCE_FLOAT32.items()),
-    (r"\bV100S\b", Peak(16.4, 130, None, bfloat16=False)),
-    (r"\bV100-PCIE\b", Peak(14, 112, None, bfloat16=False)),
-    (r"\bV100\b", Peak(15.7, 125, None, bfloat16=False)),
-    (r"\bT4\b", Peak(8.1, 65, None, bfloat16=False)),
-)
+    "RTX PRO 6000 Blackwell Workstation": Peak(126, 503.8, 251.9),
+    "RTX 6000 Ada": Peak(91.1, 364.2, 182.1),
+    "RTX A6000": Peak(38.7, 154.8, 77.4),
+    "RTX A5000": Peak(27.8, 111.1, 55.6),
+    "RTX A4000": Peak(19.2, 76.7, 38.3),
+    **{name: Peak(rate, 2 * rate, rate) for name, rate in _GEFORCE_FLOAT32.items()},
+    "V100S": Peak(16.4, 130, None, bfloat16=False),
+    "V100-PCIE": Peak(14, 112, None, bfloat16=False),
+    "V100": Peak(15.7, 125, None, bfloat16=False),
+    "T4": Peak(8.1, 65, None, bfloat16=False),
+}
 
 
 def number_format(policy: str, tf32: bool) -> str:
@@ -110,13 +114,17 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
     """
     if name is None or _PART.search(name):
         return None
-    chip = next((peak for pattern, peak in _CHIPS if re.search(pattern, name)), None)
+    chip = next((peak for chip, peak in CHIPS.items() if _names(name, chip)), None)
     if chip is None:
         return None
     if number_format == "bfloat16" and not chip.bfloat16:
         return None
     plain = {"float32": chip.float32, "float16": chip.half, "bfloat16": chip.half}
     return TERA * plain.get(number_format, chip.tf32 or chip.float32)
+
+
+def _names(name: str, chip: str) -> bool:
+    return re.search(rf"\b{chip}" + ("$" if chip in _GEFORCE_FLOAT32 else r"\b"), name) is not None
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
@@ -165,6 +173,8 @@ def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[
 
 
 NVIDIA = "0x10de"
+# Its numbers of chips grow with the generations (the PCI ID Repository): the first of Turing and of Blackwell.
+TURING_DEVICE, BLACKWELL_DEVICE = 0x1E00, 0x2900
 DISPLAY = "0x03"  # the PCI class of graphics and compute chips; a card's audio and USB parts have others
 LENT = "vfio-pci"  # this driver reserves a device for a virtual machine
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
@@ -183,6 +193,16 @@ def gpus_on_bus() -> list[str] | None:
         return None
     addresses = [device.name for device in devices if _is_gpu(device)]
     return None if not addresses and has_device_nodes() else addresses
+
+
+def devices_at(addresses: Iterable[str]) -> list[int]:
+    """Return the PCI device ids of the GPUs at these addresses, without those that cannot be read."""
+    found = []
+    for address in addresses:
+        with contextlib.suppress(OSError, ValueError):
+            file = resource_limits.ROOT / "sys/bus/pci/devices" / address / "device"
+            found.append(int(file.read_text().strip(), 16))
+    return found
 
 
 def _is_gpu(device: Path) -> bool:

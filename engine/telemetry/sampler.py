@@ -66,7 +66,9 @@ class GpuReader(threading.Thread):
         `since` is a time of the monotonic clock, in seconds.
         """
         return [
-            f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
+            f"NVRM: Xid (GPU {error.gpu}): {error.number}"
+            + (f", {error.about}" if error.about else "")
+            + (f"; it needs {error.needs}" if error.needs else "")
             for reported, uuid, error in self._errors
             if reported >= since and uuid in gpus
         ]
@@ -180,6 +182,7 @@ class GpuReader(threading.Thread):
             which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.get('name') or 'unknown'})"
             message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
             hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
+            hint = f"the GPU needs {error.needs}" if error.needs else hint
             self._say_once(f"xid {error.gpu} {error.number}", Warn(kind="gpu_xid", message=message, hint=hint))
 
     def _say_once(self, key: str, event: Event) -> None:

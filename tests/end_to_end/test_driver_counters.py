@@ -61,10 +61,11 @@ def test_errors_that_the_driver_reports_are_told_once_and_a_box_without_events_l
     nvml: FakeNvml, tmp_path: Path
 ) -> None:
     log = tmp_path / "calls"
-    words = f"gpus=3 xid=74@1 xid=31@2 log={log}"
+    words = f"gpus=3 xid=74@1 recovery=1@1 xid=31@2 log={log}"
     found = watched(nvml, words, enough="'gpu_xid' in warned and len(gpus) > 3")
     (warning,) = [event for event in of_type(found, "warning") if event["kind"] == "gpu_xid"]
     assert "GPU 1 (NVIDIA H100 80GB HBM3): the NVIDIA driver has reported Xid 74, an NVLink" in warning["message"]
+    assert warning["hint"] == ("the GPU needs a reset: end its programs, then as root: nvidia-smi --gpu-reset -i 1")
     made = [(function, note) for function, _, note in calls(log)]
     assert [function for function, _ in made].count("EventSetCreate") == 1
     assert made.index(("EventSetFree", "")) < made.index(("Shutdown", ""))

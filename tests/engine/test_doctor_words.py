@@ -55,8 +55,7 @@ def gpus(count: int = 2, **more: Any) -> tuple[dict[str, Any], ...]:
         (NvmlAnswers(reason="late", late_seconds=17.0), BUS, False, Finding("warning", "driver", "late", QUICKER)),
         (NvmlAnswers(reason=NO_GPU), BUS, False,
          Finding("error", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
-                 "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
-                 "Pascal and Volta a driver up to 580")),
+                 "dmesg | grep -i nvrm shows why")),
         (NvmlAnswers(reason=NO_GPU), BUS, True,
          Finding("warning", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
                  "start the container with --gpus all, or ask for GPUs in the job")),

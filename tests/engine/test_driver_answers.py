@@ -115,8 +115,10 @@ def test_reported_errors_are_read_a_hundred_at_a_time_without_those_that_only_fo
 
     found = DriverErrors([(0, first), (1, second), (2, None)])
     assert registered == [first, second]
-    events += [event(second, 79), event(first, 45), event(first, 31, 1), event(object(), 48)]
+    events += [event(second, 79), event(first, 45), event(second, 154), event(first, 31, 1), event(object(), 48)]
     assert found.read() == [DriverError(1, 79), DriverError(None, 48)]
+    events += [event(first, 154)]
+    assert found.read() == [DriverError(0, 154)], "the error before it has been told already"
     events += [event(first, 79)] * 150
     assert (len(found.read()), len(found.read()), found.read()) == (100, 50, [])
     assert freed == []
@@ -378,7 +380,7 @@ def test_what_is_said_of_each_error_that_a_training_is_likely_to_meet() -> None:
         92: "many memory errors were corrected", 94: "a memory error that ended one program",
         95: "a memory error that ends all programs", 109: "a switch between programs took too long",
         140: "a memory error that ECC could not correct",
-        154: "what the GPU needs after the error before: a reset, a restart or a drain, which dmesg names",
+        154: "the GPU needs a reset, a restart or a drain after the error before",
         119: "the chip's system processor does not answer",
         120: "the chip's system processor has failed", 145: "an NVLink error", 149: "an NVLink error",
     }  # fmt: skip

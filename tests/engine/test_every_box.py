@@ -39,6 +39,7 @@ READY, CPU, NOT_READY, MAYBE = (
     "Not ready to train",
     "No GPU has answered",
 )
+FIRST_ON_BUS = "sys/bus/pci/devices/0000:01:00.0"
 IDLE_UVM = {"dev/nvidiactl": "", "dev/nvidia0": ""}
 NODES = IDLE_UVM | {"dev/nvidia-uvm": ""}
 WSL = {"dev/dxg": "", "usr/lib/wsl/lib/libd3d12.so": ""}
@@ -245,6 +246,14 @@ BOXES: dict[str, Met] = {
         replace(boxes.LAPTOP, nvml=f"{boxes.LAPTOP.nvml} graphics={NO_PROCESS}"),
         f"1.2 GiB of 8.0 GiB are already in use by process {NO_PROCESS}",
         "its display needs them", start="1.2 GiB of 8.0 GiB are already in use",
+    ),
+    "a V100 whose driver is too new to know it": refused(
+        replace(boxes.V100, nvml="init=9", cuda="NO_DEVICE", files={f"{FIRST_ON_BUS}/device": "0x1db1\n"}), "driver",
+        "Maxwell, Pascal and Volta need driver 580 or older", because="",
+    ),
+    "Blackwell of which the driver shows nothing": refused(
+        replace(boxes.RTX_5090, shown=0, cuda="NO_DEVICE", files={f"{FIRST_ON_BUS}/device": "0x2b85\n"}), "sees no GPU",
+        "Blackwell needs the open kernel modules", because="",
     ),
     "errors of the memory": warned(boxes.H100_WITH_ECC_ERRORS, "2 memory error(s) that could not be corrected"),
     # ---- the choice of GPUs

@@ -118,8 +118,7 @@ def test_a_driver_whose_library_alone_is_missing_is_told_with_where_it_is(
         ("none", 9, True, Fault("warning", "GPU", "2 NVIDIA GPU(s) in this machine, but none", "start the container "
          "with --gpus all, or ask for GPUs in the job")),
         (NO_GPU, None, False, Fault("error", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}",
-         "dmesg | grep -i nvrm shows why; Blackwell needs the open kernel modules (nvidia-driver-570-open), "
-     "Pascal and Volta a driver up to 580")),
+         "dmesg | grep -i nvrm shows why")),
         (NO_GPU, None, True, Fault("warning", "GPU", f"2 NVIDIA GPU(s) in this machine, but {NO_GPU}", "start the "
          "container with --gpus all, or ask for GPUs in the job")),
     ],

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from gputui.engine import runs
 from gputui.engine.leases import tickets
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.queue import entries, queue_settings
+from gputui.engine.queue import entries, fair_share, queue_settings
 from gputui.engine.queue.free_devices import CPU, Device
 from gputui.engine.runs import Run
 
 from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import gputui, until
+from tests.support.front_door import gputui, happened, until
 from tests.support.idle import idle
 from tests.support.queued import GPUS, Trainings, add, no_runner, waiting
 
@@ -156,3 +159,62 @@ def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its
     until(lambda: not entries.all_entries())
     assert [run.state for run in (second, third)] == ["stopped"] * 2
     assert "free" in gputui("gpus", env=box).stdout
+
+
+SLOW = """
+import os, time, keras, numpy as np
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow")):
+            time.sleep(0.2)
+
+def build(context):
+    x = np.random.default_rng(0).normal(size=(320, 4)).astype("float32")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return {"model": model, "train": (x, x[:, :1] ** 2), "callbacks": [Slow()]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_queued_run_trains_next_to_a_screen_and_gives_way_only_to_a_program_that_computes(
+    fakegpu: FakeGpu, tmp_path: Path
+) -> None:
+    """The screen's program and the other program are another user's, if the tests run as root."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    slow = tmp_path / "slow"
+    slow.touch()
+    user = "nobody" if os.geteuid() == 0 else None
+    box = tmp_path / "box"
+    other = partial(subprocess.Popen, ["sleep", "600"], user=user)
+    with other() as screen, other() as program:
+        try:
+            environment = fakegpu.environment(box, words=f"graphics={screen.pid}")
+            where = os.environ | environment | {"GPUTUI_IDLE_SECONDS": "0"}
+            free = ("--preset", "quickstart", "--set", f"entry={tmp_path}/slow.py:build", "--set", "seed=3",
+                    "--set", "epochs=30", "--set", "batch_size=32", "--set", "visible=free:1")  # fmt: skip
+            assert "free, with a display" in gputui("gpus", env=where).stdout
+            done = gputui(*free, "--set", "give_way=true", "--set", "run.checkpoint=epoch", "--queue", env=where)
+            assert done.returncode == 0, done.stderr
+            run = runs.find(done.stdout.strip())
+            until(lambda: happened(run, "epoch"))
+            time.sleep(fair_share.LEAST_RUNNING_SECONDS + 5)
+            assert run.state == "running"
+            use = box / f"use.{program.pid}"
+            use.write_text("0 4096 60\n")
+            until(lambda: run.state == "waiting")
+            assert "sleep" in gputui("queue", env=where).stdout
+            slow.unlink()
+            use.unlink()
+            until(lambda: run.state == "ok")
+            assert len(happened(run, "started")) == 2, "it gave way to the program, and never to the screen"
+            alone = gputui(*free, env=where)
+            assert alone.returncode == 0, alone.stderr
+            assert [each["metrics"] for each in happened(run, "epoch")] == [
+                each["metrics"] for each in happened(runs.find("latest"), "epoch")
+            ]
+        finally:
+            screen.kill()
+            program.kill()

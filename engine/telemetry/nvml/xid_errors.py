@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from .reasons import or_none
 
 WAIT_MS = 1  # errors that the driver has already reported are returned at once
 MOST_AT_ONCE = 100
+RECOVERY = 154  # from driver 570 on it follows another error, if the GPU needs more than the end of its programs
 # From NVIDIA's list of Xid errors ("XID Errors"), those that a training is likely to meet, in a few words.
 XIDS = {
     13: "an exception in a program's kernel",
@@ -40,9 +42,17 @@ XIDS = {
     140: "a memory error that ECC could not correct",
     145: "an NVLink error",
     149: "an NVLink error",
-    154: "what the GPU needs after the error before: a reset, a restart or a drain, which dmesg names",
+    RECOVERY: "the GPU needs a reset, a restart or a drain after the error before",
 }
 OF_PROGRAMS = (13, 31, 32, 43)
+# By NVML's "GPU recovery action", which Xid 154 names in the kernel's log.
+_RECOVERIES = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "a reset: end its programs, then as root: nvidia-smi --gpu-reset -i {}",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "a restart of the machine",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "the end of all programs on the GPUs that NVLink connects with it",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "a reset as soon as its programs have ended; begin no new ones "
+    "(as root: nvidia-smi --gpu-reset -i {})",
+}
 CLEANUP = 45  # follows another error, or the end of a program that was killed
 
 
@@ -55,6 +65,7 @@ class DriverError:
 
     gpu: int | None
     number: int
+    needs: str = ""  # what the GPU needs before it can be used again, in words; empty if the driver does not say
 
     @property
     def about(self) -> str:
@@ -90,7 +101,8 @@ class DriverErrors:
         """Return the errors that have been reported since the last call, at most 100; empty if the platform has no
         events.
 
-        Xid 45 is left out, as it only follows another error or the end of a program.
+        Xid 45 is left out, as it only follows another error or the end of a program, and Xid 154 if the error before it
+        is in the list, as that error has what the GPU needs.
         """
         errors: list[DriverError] = []
         while self._set is not None and len(errors) < MOST_AT_ONCE:
@@ -101,14 +113,22 @@ class DriverErrors:
                     self.close()
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError and event.eventData != CLEANUP:
-                errors.append(DriverError(self._gpus.get(_address(event.device)), int(event.eventData)))
-        return errors
+                gpu = self._gpus.get(_address(event.device))
+                needs = _RECOVERIES.get(or_none(functools.partial(_recovery, event.device)), "").format(gpu)
+                errors.append(DriverError(gpu, int(event.eventData), needs))
+        causes = {error.gpu for error in errors if error.number != RECOVERY and not error.is_of_a_program}
+        return [error for error in errors if error.number != RECOVERY or error.gpu not in causes]
 
     def close(self) -> None:
         if self._set is not None:
             with contextlib.suppress(Exception):
                 pynvml.nvmlEventSetFree(self._set)
         self._set = None
+
+
+def _recovery(gpu: Handle) -> int | None:
+    (field,) = pynvml.nvmlDeviceGetFieldValues(gpu, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    return int(field.value.uiVal) if field.nvmlReturn == pynvml.NVML_SUCCESS else None
 
 
 def _address(handle: Any) -> int | None:

@@ -23,6 +23,7 @@
  *   slowed=20,50@1    percent of the time in which power and heat slow it    clock=600@1      of the SMs, in MHz
  *   worked=12,34      the processes that have used the GPUs in the last second, 40 % of it each
  *   xid=79@1          GPU 1 reports this error once, and with xid_when=FILE not before there is that file
+ *   recovery=1@1      NVML's number of what it needs after an error
  *   throttle=8@1      NVML's bits for what slows it   loaded=2         the driver was loaded so often: an NVML that was
  *   also=FILE         more words, which go before         opened before fails
  *                     these, as soon as there is the file
@@ -753,7 +754,7 @@ API int nvmlGpmMetricsGet(Metrics *get) {
 
 typedef struct { unsigned id, scope; long long time, latency; unsigned type; int result; u64 value; } Field;
 
-enum { LINK_COUNT = 91, SENT = 138, RECEIVED = 139 };
+enum { LINK_COUNT = 91, SENT = 138, RECEIVED = 139, RECOVERY_ACTION = 230 };
 
 /* NVLink: the number of links, and counters in KiB that grow by 1024 (received) and 3072 (sent) a reading. */
 API int nvmlDeviceGetFieldValues(Gpu gpu, int count, Field *fields) {
@@ -764,6 +765,13 @@ API int nvmlDeviceGetFieldValues(Gpu gpu, int count, Field *fields) {
         int links = fields[i].id == LINK_COUNT, each = fields[i].id == SENT ? 3072 : 1024;
         fields[i].result = number("nvlinks", 0) && (links || number("nvlink_counters", 1)) ? OK : UNSUPPORTED;
         fields[i].type = links ? 1 : 3;
+        const char *recovery = fields[i].id == RECOVERY_ACTION ? word_of("recovery", gpu->index) : NULL;
+        if (fields[i].id == RECOVERY_ACTION) {
+            fields[i].result = recovery ? OK : UNSUPPORTED;
+            fields[i].type = 1;
+            fields[i].value = recovery ? (u64)atoi(recovery) : 0;
+            continue;
+        }
         fields[i].value = links ? (u64)number("nvlinks", 0) : each * readings[gpu->index];
     }
     return OK;
