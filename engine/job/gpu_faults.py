@@ -44,11 +44,11 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
         return _not_given(reason, bus or (), confined)
-    known = next((words for at, words in _REMEDIES.items() if at == code), "check whether nvidia-smi works")
+    remedy = next((words for at, words in _REMEDIES.items() if at == code), "check whether nvidia-smi works")
     if confined and code in _IN_A_CONTAINER:
         lost = f"{reason}: the container has lost its GPUs" if code == Code.UNKNOWN else reason
         return Fault("error", "driver", lost, _IN_A_CONTAINER[Code(code)])
-    remedy = known + (needs_of_chips(bus or ()) if code == Code.DRIVER_NOT_LOADED else "")
+    remedy += needs_of_chips(bus or ()) if code == Code.DRIVER_NOT_LOADED else ""
     return Fault("error", "driver", reason, remedy)
 
 

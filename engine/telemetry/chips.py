@@ -197,12 +197,12 @@ def gpus_on_bus() -> list[str] | None:
 
 def devices_at(addresses: Iterable[str]) -> list[int]:
     """Return the PCI device ids of the GPUs at these addresses, without those that cannot be read."""
-    found = []
+    devices = []
     for address in addresses:
         with contextlib.suppress(OSError, ValueError):
             file = resource_limits.ROOT / "sys/bus/pci/devices" / address / "device"
-            found.append(int(file.read_text().strip(), 16))
-    return found
+            devices.append(int(file.read_text().strip(), 16))
+    return devices
 
 
 def _is_gpu(device: Path) -> bool:
