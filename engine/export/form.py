@@ -30,7 +30,9 @@ class RefusedError(Exception):
 class Form:
     """The kinds of the data are `arrays`, `mapped`, `batched`, `pydataset` and `iterated`.
 
-    `counted` and `counted_validation`: TensorFlow knows the number of elements of a tf.data.Dataset.
+    `begins_anew`: single samples may depend on the training, so that each epoch has an iterator of its own. `cached`:
+    input.cache applies to single samples. `counted` and `counted_validation`: TensorFlow knows the number of elements
+    of a tf.data.Dataset.
     """
 
     train: str
@@ -40,6 +42,8 @@ class Form:
     compiled: bool
     dense: bool  # all parts of a batch are dense tensors of numbers
     whole: bool  # Keras can save the whole model
+    begins_anew: bool
+    cached: bool
     counted: bool
     counted_validation: bool
 

@@ -30,10 +30,25 @@ VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 def data(script: Script, options: Options, form: Form | None) -> None:
     """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
     script.section("data")
-    if form is not None and "iterated" not in form.kinds and options.input.augment == "off":
+    options = _cached(options, form)
+    if form is not None and _of_this_form(options, form):
         _of_form(script, options, form)
     else:
+        if form is not None and form.begins_anew:
+            script.text("# Losses may differ from gputui's: batches are made ahead of their epoch, and your data may")
+            script.text("# depend on the training.")
         _of_any_form(script, options)
+
+
+def _of_this_form(options: Options, form: Form) -> bool:
+    return "iterated" not in form.kinds and options.input.augment == "off"
+
+
+def _cached(options: Options, form: Form | None) -> Options:
+    """Return the options without input.cache if the data may depend on the training."""
+    if form is None or form.cached:
+        return options
+    return replace(options, input=replace(options.input, cache="off"))
 
 
 ARRAYS = object()  # arrays that are not None
@@ -76,14 +91,16 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         script.text(f"per_pass = {counted}")
         if not _epoch_is_pass(options):
             script.add("train = train.repeat()", *_read_ahead(options))
-        elif not form.counted:
-            script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
         _elements(script, "train", form.train, form.given, needed)
         drop = f"drop_remainder={options.input.drop_remainder}"
         counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
         script.add(f"per_pass = {counted}", "input.drop_remainder")
-        script.text(f"train = training_batches(elements, Sizes(global_batch, per_pass, SEED){file})")
+        sizes = "Sizes(global_batch, per_pass, SEED)"
+        if form.begins_anew:
+            _batches_of_epochs(script, options, sizes)
+        else:
+            script.text(f"train = training_batches(elements, {sizes}{file})")
     if "class_weight" in form.given:
         script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
         script.text('train = weigh(train, made["class_weight"])')
@@ -92,6 +109,22 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
     batches = "one_batch(train)" if options.input.one_batch else "train"
     on_demand = ", True" if form.train == "batched" and _on_demand(options) else ""
     script.text(f"train = ahead({batches}{on_demand})")
+
+
+def _batches_of_epochs(script: Script, options: Options, sizes: str) -> None:
+    """Write train as batches of one epoch, which Keras' fit makes from the number of the epoch when it begins."""
+    given = options.train.steps_per_epoch
+    script.text('with tf.device("CPU:0"):\n    epoch = tf.Variable(0, trainable=False, dtype=tf.int64)')
+    script.text("\n\ndef batches_of_epoch(_):")
+    if given is None:
+        script.text(f"    return training_batches(elements, {sizes}, epoch).take(per_pass)\n\n")
+    else:
+        script.add(f"    step = epoch * {given}", "train.steps_per_epoch")
+        script.text(f"    batches = training_batches(elements, {sizes}, step // per_pass)")
+        script.text(f"    return batches.skip(step % per_pass).take({given})\n\n")
+    steps = "per_pass" if given is None else str(given)
+    script.text("train = tf.data.Dataset.range(1).flat_map(batches_of_epoch)")
+    script.text(f"train = train.apply(tf.data.experimental.assert_cardinality({steps}))")
 
 
 def _epoch_is_pass(options: Options) -> bool:
@@ -172,6 +205,8 @@ def _functions(options: Options, form: Form | None = None) -> list[str]:
     and of the data's form filled in.
     """
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
+    if form is not None and form.begins_anew:
+        del constants["first_pass"]
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
     if form is not None:
         constants["data"] = _known(form, options.input.cache)
@@ -256,6 +291,7 @@ def _split(script: Script) -> None:
 def _handed_over(script: Script, options: Options) -> None:
     mirrored = options.strategy.kind == "mirrored"
     needed = options.train.steps_per_epoch is None
+    script.text("is_one_pass = False  # an epoch is a pass, of which each has an iterator of its own")
     script.text("on_demand = False  # each batch is made at its step, as Keras' fit does")
     script.text(f"if {PYDATASET}:\n    per_pass = len(train)")
     if mirrored:
@@ -269,8 +305,10 @@ def _handed_over(script: Script, options: Options) -> None:
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
     script.text("    train = stream(elements, per_pass)")
     script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
-    one_pass = "train.apply(tf.data.experimental.assert_cardinality(per_pass))"
-    script.add(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}", *_read_ahead(options))
+    if _epoch_is_pass(options):
+        script.text("    is_one_pass = True")
+    else:
+        script.add("    train = train.repeat()", *_read_ahead(options))
     script.text(f"    on_demand = {_on_demand(options)}")
     script.text(f"if not {PYDATASET}:")
     script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')
@@ -281,7 +319,6 @@ def _handed_over(script: Script, options: Options) -> None:
     if mirrored:
         script.text("elif validation is not None:")
         script.add("    validation = Copied(validation)", "strategy.kind")
-    script.text("is_one_pass = isinstance(train, tf.data.Dataset) and int(train.cardinality()) >= 0")
     if needed:
         script.text("if not 0 < per_pass < 2**50:")
         script.text('    sys.exit("train has no samples, too few for a batch, or no end: see train.steps_per_epoch")')
@@ -394,6 +431,9 @@ def training(script: Script, options: Options, form: Form | None) -> None:
     theirs = 'tf.nest.flatten(made.get("callbacks") or [])' if form is None else ""
     if form is not None and "callbacks" in form.given:
         theirs = 'tf.nest.flatten(made["callbacks"])'
+    if form is not None and form.begins_anew and _of_this_form(options, form):
+        setter = "keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, logs: epoch.assign(number))"
+        theirs = f"[{setter}{f', *{theirs}' if theirs else ''}]"
     training_part.callbacks(script, options, theirs, "" if compiled else chooses_rate, form.whole if form else None)
     _onto_devices(script, options, form)
     _fit(script, options, form)
@@ -447,7 +487,9 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
 def _fit(script: Script, options: Options, form: Form | None) -> None:
     steps = "None if is_one_pass else steps_per_epoch"
     if form is not None:
-        steps = "None" if form.train == "batched" and _epoch_is_pass(options) else "steps_per_epoch"
+        begins_anew = form.begins_anew and _of_this_form(options, form)
+        one_pass = begins_anew or (form.train == "batched" and _epoch_is_pass(options))
+        steps = "None" if one_pass else "steps_per_epoch"
     script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch={steps},")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
     if form is not None and form.kinds <= {"arrays", "mapped", "batched"}:

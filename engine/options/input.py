@@ -64,7 +64,7 @@ class Input(Group):
         helps="from the second epoch on, no sample is read or decoded again",
         hurts="memory: the whole decoded data set stays in host memory",
         min_length=1,
-        own="pipeline",
+        own="cached",
     )
     prefetch: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
         "auto",

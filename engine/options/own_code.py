@@ -10,8 +10,8 @@ from typing import Literal
 from ..frozen import dataclass
 
 Own = Literal[
-    "applies", "across", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images", "uncompiled",
-    "unread", "replaced",
+    "applies", "across", "cached", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images",
+    "uncompiled", "unread", "replaced",
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
@@ -19,11 +19,13 @@ UNREAD = "your code reads its data itself"
 BATCHED = "your code has batched the data"
 SCRIPT = "the script runs its own fit"
 OWN_BATCHES = "a PyDataset makes its own batches"
+STALE = "a cache would keep samples that may depend on the training"
 ONE_ITERATOR = "one iterator reads the data of all epochs"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
     "across": "to data that can be made for one epoch: not with a cache, nor to a tf.data.Dataset of which an "
     "epoch is no whole pass, which is read in one go as in Keras' fit",
+    "cached": "to arrays, and to a tf.data.Dataset with `map`, if no sample may depend on the training",
     "prefetch": "to data that cannot depend on the training; a prefetch of your own in a tf.data.Dataset stays",
     "device": "to dense tensors of numbers",
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
@@ -45,7 +47,8 @@ class Handed:
     batch of float32 images. `validation`: the code returns validation data. `workers` is the number of threads that may
     load batches of a PyDataset at once. `prefetches`: the data set has a prefetch of its own. `hosted`: a part of a
     batch cannot be copied to a GPU ahead of its step. `held_back` is the reason why batches are not made ahead of their
-    epoch; empty if they are. `begins_anew`: each epoch can have an iterator of its own.
+    epoch; empty if they are. `begins_anew`: each epoch can have an iterator of its own. `follows` is the reason why
+    single samples may depend on the training; empty if they do not.
     """
 
     data: Data
@@ -57,6 +60,7 @@ class Handed:
     hosted: bool = False  # part of a batch cannot be copied to a GPU ahead of its step
     held_back: str = ""
     begins_anew: bool = True
+    follows: str = ""
 
 
 def remedy(key: str, why: str) -> str:
@@ -64,6 +68,8 @@ def remedy(key: str, why: str) -> str:
 
     `why` is the reason that `obstacle` has returned for it.
     """
+    if why.startswith(STALE):
+        return "if they do not depend on it, set input.across_epochs=true"
     followed = "use context.global_batch_size in your code" if key == "input.batch_size" else ""
     single = "return single samples with `map`" if why == BATCHED else ""
     return ", or ".join(filter(None, (followed, single))) if why in (BATCHED, OWN_BATCHES) else ""
@@ -77,8 +83,10 @@ def obstacle(own: str, handed: Handed) -> str:
     """
     ours = handed.data in ("arrays", "mapped")
     batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED
-    if own == "pipeline" and not ours:
+    if own in ("pipeline", "cached") and not ours:
         return batched
+    if own == "cached" and handed.follows:
+        return f"{STALE}: {handed.follows}"
     if own in ("order", "workers") and handed.data == "batched":
         return batched
     if own == "workers" and handed.data == "pydataset" and handed.workers == 1:

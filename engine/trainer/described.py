@@ -55,6 +55,7 @@ def _described(own: Own) -> dict[str, Any]:
     from .data.finishing import fits_devices
 
     returned, pipeline = own.returned, own.pipeline
+    single = pipeline.train.kind in ("arrays", "mapped")
     assert returned is not None
 
     def kind(data: Any, stream: Any) -> str:
@@ -81,6 +82,8 @@ def _described(own: Own) -> dict[str, Any]:
         "compiled": own.own_compile,
         "dense": fits_devices(pipeline.spec),
         "whole": whole,
+        "begins_anew": single and pipeline.apart and bool(pipeline.follows),
+        "cached": not pipeline.follows,
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
     }

@@ -246,6 +246,19 @@ def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None
     assert {value for batch in pipe.stream().take(20) for value in batch[1].numpy().ravel()} == {0.0}
 
 
+def test_samples_without_an_end_that_read_a_variable_are_warned_of(own: Write) -> None:
+    body = (
+        "level = tf.Variable(1.0)\n"
+        "data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()\n"
+        "return {'model': model(), 'train': data, 'validation': (x, y), 'map': lambda a, b: (a * level, b)}"
+    )
+    (event,) = own(source(body), "epochs=1", "steps_per_epoch=2").events("warning")
+    assert event["message"] == (
+        "train has no end: what a callback sets reaches its samples some steps later than in Keras' fit: "
+        "a function of the Dataset reads a variable"
+    )
+
+
 @pytest.mark.parametrize("extra", ["", "'map': lambda a, b: (a * 2, b)", "'augment': lambda a, b: (a + 1, b)"])
 @pytest.mark.parametrize("drop", ["true", "false"])
 def test_shuffled_arrays_go_on_with_the_very_sample_they_stopped_at(extra: str, drop: str, own: Write) -> None:

@@ -323,6 +323,7 @@ def _handed(parts: Returned, options: Options, pipeline: OwnPipeline, own_optimi
         prefetches=options.input.prefetch == "off" and prefetches(parts.train),
         held_back=pipeline.held_back,
         begins_anew=stream.begins_anew,
+        follows=pipeline.follows,
     )
 
 

@@ -98,8 +98,10 @@ class Samples(Pipeline):
     @functools.cached_property
     def nature(self) -> Nature:
         """What the samples follow. Arrays that no function of the user changes follow nothing."""
-        plain = self.kind == "arrays" and self.source.load is None and self.source.vary is None
-        return Nature() if plain else nature_of(super().global_batches(0))
+        if self.kind == "arrays" and self.source.load is None and self.source.vary is None:
+            return Nature()
+        samples = loaded(self.source.train.elements, self.source.load, self.options)
+        return nature_of(samples if self.source.vary is None else mapped(samples, self.source.vary, self.options))
 
     @property
     def begins_anew(self) -> bool:

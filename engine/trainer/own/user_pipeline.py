@@ -26,7 +26,7 @@ from ..data.source import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
-from .counting import counted, inspected
+from .counting import SAMPLES, counted, inspected
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.kinds import ENDLESS
 from .iterables.recognised import passes_of
@@ -37,6 +37,7 @@ from .returned import Returned
 from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserCode, UserError, contains_none
 
+READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
 ENDS_EARLY = "Keras' fit would end an epoch early"
 
 
@@ -157,6 +158,11 @@ class OwnPipeline:
     def held_back(self) -> str:
         """The reason why the batches of an epoch are made only when it begins. Empty if they are made ahead of it."""
         return "" if self.options.input.one_batch else self._depends(self.train)
+
+    @functools.cached_property
+    def follows(self) -> str:
+        """The reason why single samples may depend on the training, so that none is cached. Empty if none do."""
+        return next(filter(None, map(_follows, (self.train, self.held_out))), "")
 
     @functools.cached_property
     def apart(self) -> bool:
@@ -354,9 +360,10 @@ def _stream(
         if samples is not None and cardinality >= 0:
             samples = min(samples, cardinality)
         data = data.take(samples) if samples is not None else data
-        return _checked_images(
-            samples_of(data, samples, options, replicas, "mapped", load, vary, stamp + role, share=share)
-        )
+        stream = _checked(samples_of(data, samples, options, replicas, "mapped", load, vary, stamp + role, share=share))
+        if samples is None and (why := _follows(stream)):
+            report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", f"return {SAMPLES[role]} next to it")
+        return stream
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
     asked = options.train.steps_per_epoch if trains else returned.fit.validation_steps
@@ -377,7 +384,7 @@ def _arrays(
     dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
     samples = int(elements.cardinality())
     whole = arrays if dense else None
-    return _checked_images(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole, share))
+    return _checked(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole, share))
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
@@ -391,8 +398,17 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
     return batches_per_pass(samples, size, drop_remainder=fixed)
 
 
-def _checked_images(stream: Samples) -> Samples:
-    """Return the stream. If its samples are no images, it has no augmentation. The `started` event reports this."""
+def _follows(stream: Stream | None) -> str:
+    ours = isinstance(stream, Samples) and stream.options.input.across_epochs is not True
+    return stream.nature.depends if stream is not None and ours else ""
+
+
+def _checked(stream: Samples) -> Samples:
+    """Return the stream without augmentation if its samples are no images, and without a cache if they may depend on
+    the training. The `started` event reports both.
+    """
+    if stream.options.input.cache != "off" and _follows(stream):
+        stream = replace(stream, options=replace(stream.options, input=replace(stream.options.input, cache="off")))
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = replace(stream.options.input, augment="off")
