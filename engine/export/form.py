@@ -44,6 +44,7 @@ class Form:
     whole: bool  # Keras can save the whole model
     begins_anew: bool
     cached: bool
+    reshuffles: bool  # a tf.data.Dataset has another order in each pass
     counted: bool
     counted_validation: bool
 

@@ -91,6 +91,8 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         script.text(f"per_pass = {counted}")
         if not _epoch_is_pass(options):
             script.add("train = train.repeat()", *_read_ahead(options))
+        elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
+            script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
         _elements(script, "train", form.train, form.given, needed)
         drop = f"drop_remainder={options.input.drop_remainder}"
@@ -291,7 +293,6 @@ def _split(script: Script) -> None:
 def _handed_over(script: Script, options: Options) -> None:
     mirrored = options.strategy.kind == "mirrored"
     needed = options.train.steps_per_epoch is None
-    script.text("is_one_pass = False  # an epoch is a pass, of which each has an iterator of its own")
     script.text("on_demand = False  # each batch is made at its step, as Keras' fit does")
     script.text(f"if {PYDATASET}:\n    per_pass = len(train)")
     if mirrored:
@@ -305,10 +306,8 @@ def _handed_over(script: Script, options: Options) -> None:
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
     script.text("    train = stream(elements, per_pass)")
     script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
-    if _epoch_is_pass(options):
-        script.text("    is_one_pass = True")
-    else:
-        script.add("    train = train.repeat()", *_read_ahead(options))
+    one_pass = "train.apply(tf.data.experimental.assert_cardinality(per_pass))"
+    script.add(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}", *_read_ahead(options))
     script.text(f"    on_demand = {_on_demand(options)}")
     script.text(f"if not {PYDATASET}:")
     script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')
@@ -319,6 +318,7 @@ def _handed_over(script: Script, options: Options) -> None:
     if mirrored:
         script.text("elif validation is not None:")
         script.add("    validation = Copied(validation)", "strategy.kind")
+    script.text("is_one_pass = isinstance(train, tf.data.Dataset) and int(train.cardinality()) >= 0")
     if needed:
         script.text("if not 0 < per_pass < 2**50:")
         script.text('    sys.exit("train has no samples, too few for a batch, or no end: see train.steps_per_epoch")')

@@ -53,6 +53,7 @@ def _described(own: Own) -> dict[str, Any]:
     import tensorflow as tf
 
     from .data.finishing import fits_devices
+    from .own.counting import reshuffles
 
     returned, pipeline = own.returned, own.pipeline
     single = pipeline.train.kind in ("arrays", "mapped")
@@ -84,6 +85,7 @@ def _described(own: Own) -> dict[str, Any]:
         "whole": whole,
         "begins_anew": single and pipeline.apart and bool(pipeline.follows),
         "cached": not pipeline.follows,
+        "reshuffles": reshuffles(returned.train),
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
     }
