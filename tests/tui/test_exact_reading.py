@@ -368,6 +368,7 @@ def test_the_header_counts_those_that_train_and_wait_and_says_when_the_next_star
     assert Queue(waits, 1).words(2) == (
         "2 train, 3 wait, next in about 4:10", "2 train, 3 wait, next 4:10", "2 train, 3 wait", "3 wait",
     )  # fmt: skip
+    assert Queue(waits, 1).words(0)[-2:] == ("1 train, 3 wait", "3 wait"), "it has just begun"
     assert Queue({"a": Waiting("a", 1)}).words(0) == ("0 train, 1 wait", "1 wait")
 
 

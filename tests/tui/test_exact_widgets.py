@@ -176,7 +176,8 @@ def test_texts_of_headers_hints_and_pages() -> None:
     remarks = Remark("error", ("train.epochs", BATCH), "must fit", "use 2"), Remark("note", (BATCH,), "small")
     assert list(map(str, remarks)) == [f"train.epochs, {BATCH}: must fit; use 2", f"{BATCH}: small"]
     names = ("NVIDIA H100", "Tesla T4", "NVIDIA H100", None)
-    assert kinds([Gpu(n, name=name) for n, name in enumerate(names)]).plain == "GPUs  2 x H100, 1 x Tesla T4, 1 x GPU"
+    gpus = [Gpu(n, name=name) for n, name in enumerate(names)]
+    assert kinds(gpus, False).plain == "GPUs  2 x H100, 1 x Tesla T4, 1 x GPU"
 
 
 # ---- with the mouse and keys -----------------------------------------------------------------------------------

@@ -218,8 +218,8 @@ def test_a_digit_begins_a_value_and_opens_no_screen(form: Form) -> None:
         ("shipped", {BATCH: "9"}, None, "quickstart + 1 not saved  {}"),
         ("shipped", {BATCH: "9", EPOCHS: "x"}, "two\x1b", "quickstart + 2 not saved  two?"),
         ("shipped", {}, "two", "quickstart + not saved  two"), ("own", {}, None, "mine  one"),
-        ("own", {}, "", "mine + not saved  "), ("run", {}, None, "mine from a run  one"),
-        ("run", {BATCH: "9"}, None, "mine + 1 not saved  one"), ("none", {}, None, "mine  one"),
+        ("own", {}, "", "mine + not saved  "), ("run", {}, None, "mine of a run  one"),
+        ("run", {BATCH: "9"}, None, "mine of a run + 1 not saved  one"), ("none", {}, None, "mine  one"),
     ],
 )  # fmt: skip
 def test_the_title_names_the_preset_its_origin_or_how_much_is_not_saved(

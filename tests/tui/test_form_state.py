@@ -351,9 +351,9 @@ def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
     link.symlink_to(home)
     for path, record, name in (
         (QUICKSTART, "", "quickstart"), (mine, "", tmp_path.name), (other, "", folder.name),
-        (run.file("preset.yaml"), "from a run", "quickstart"),
-        (improved, "as a proof improved it", "x"), (run.file("improved.yaml"), "", "improved"),
-        (link / "proofs" / folder.name / "improved.yaml", "as a proof improved it", "x"),
+        (run.file("preset.yaml"), "of a run", "quickstart"),
+        (improved, "of a proof", "x"), (run.file("improved.yaml"), "", "improved"),
+        (link / "proofs" / folder.name / "improved.yaml", "of a proof", "x"),
     ):  # fmt: skip
         state = FormState.open(path)
         assert (state.record, state.of_a_run, state.name) == (record, bool(record), name), path

@@ -87,7 +87,7 @@ ENDED_ONES = {"done", "failed", "ended meanwhile", "no checkpoint"}
         ("zoom", ("log",), ALL - NEVER_BEGUN),
         ("diagnosis", (), ALL - NEVER_BEGUN),
         ("search", (), ALL - NEVER_BEGUN),
-        ("found", (), ALL - NEVER_BEGUN),
+        ("found", (), set()),
         ("page", (), set()),
         ("all", (), set()),
         ("pick", (), set()),

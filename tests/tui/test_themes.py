@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from array import array
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.tui.app import GputuiApp
+from gputui.tui.base.glyphs import glyphs_of
 from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES, own_colours
+from gputui.tui.drawing.plot.canvas import draw
+from gputui.tui.drawing.plot.curves import Curve, Plot
+from gputui.tui.drawing.rows import plain
+from gputui.tui.reading.run.series import Line
 from gputui.tui.screens.dialogs import Copyable, CopyScreen
 from gputui.tui.screens.runs.run_table import ColumnsScreen
 from gputui.tui.screens.runs.screen import RunsScreen
@@ -96,6 +102,10 @@ async def test_without_colours_nothing_that_matters_is_dimmer_than_plain_text(
             light = {name: _luminance(Color.from_rich_color(panel._style(name).color)) for name in PAINTED_TEXT}
             assert all(light[name] >= light["value"] for name in set(PAINTED_TEXT) - {"label"}), light
             assert light["label"] < light["value"]
+        ends = array("d", (0, 1))
+        plot = Plot("", "", (Curve("rises", Line(ends, ends)), Curve("falls", Line(ends, ends[::-1]))), x_end=1.0)
+        rows, _ = draw(plot, 40, 9, glyphs_of(pilot.app))
+        assert {"*", "o"} <= set("".join(map(plain, rows[1:]))), "each curve has a character of its own"
 
 
 async def test_the_marked_line_of_a_list_can_be_read_in_every_theme() -> None:

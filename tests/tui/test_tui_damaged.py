@@ -18,9 +18,10 @@ from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, all_runs, events
 from gputui.engine.runs.run import WAITING
+from gputui.tui.base.keys import shown
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.help import HelpScreen
+from gputui.tui.screens.help import ACTING, HelpScreen, working
 from gputui.tui.screens.live.diagnosis import DiagnosisScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.proof.proofs import ProofsScreen
@@ -180,6 +181,63 @@ async def test_every_screen_draws_every_state_of_a_run_with_a_true_footer(
         for run in made.values():
             await seen_alone(pilot, run, made["ended oom"] if run == other else other)
             assert pilot.app.screen is table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_every_key_that_the_help_of_a_run_names_has_an_effect_or_says_why_not(
+    size: tuple[int, int], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued.no_runner(monkeypatch)
+    asked: list[str] = []
+    for name in ("process.launch.start", "process.resuming.resume"):
+        monkeypatch.setattr(f"gputui.engine.{name}", lambda *_, name=name, **__: asked.append(name))
+    monkeypatch.setattr("gputui.tui.screens.runs.actions._stop", asked.append)
+    made, tried = in_every_state(home, {"host": "elsewhere", "boot_id": "another"}), set[frozenset[str]]()
+    async with Tiny(ProofsScreen).run_test(size=size) as pilot:
+        monkeypatch.setattr(pilot.app, "notify", lambda message, **_: asked.append(message))
+        for name, run in made.items():
+            live = LiveScreen(run)
+            await tiny(pilot).push_screen(live)
+            await wait_for(pilot, lambda live=live: not live.picture.reading)  # type: ignore[misc]
+            await settled(pilot)
+            named = frozenset(keys_of_actions(live))
+            for key in sorted(named) if named not in tried else ():
+                if key in keys_of_actions(live):
+                    await has_an_effect(pilot, live, key, asked, name)
+            tried.add(named)
+            await back_to(pilot, live)
+            await tiny(pilot).pop_screen()
+    assert len(tried) > 5
+
+
+def keys_of_actions(screen: LiveScreen) -> set[str]:
+    """The first key of each action of the screen that the help names, as Textual calls them."""
+    named = {keys.partition(", ")[0] for group in ("Actions", ACTING) for keys, _ in working(screen).get(group, ())}
+    return {key for key in screen.active_bindings if shown(key) in named}
+
+
+async def back_to(pilot: Pilot[None], screen: LiveScreen) -> None:
+    while pilot.app.screen is not screen:
+        await tiny(pilot).pop_screen()
+    screen.zoom = ""
+    screen.show_now()
+    await pilot.pause()
+
+
+async def has_an_effect(pilot: Pilot[None], screen: LiveScreen, key: str, asked: list[str], name: str) -> None:
+    def seen() -> tuple[Any, ...]:
+        picture = [line for line in text_of(pilot.app).split("\n") if "elapsed" not in line]
+        return pilot.app.screen, pilot.app.focused, picture, len(asked), len(tiny(pilot).opened)
+
+    before = seen()
+    await pilot.press(key)
+    for _ in range(100):
+        await pilot.pause(0.03)
+        if seen() != before:
+            break
+    assert seen() != before, f"{shown(key)} of a run that is {name}"
+    await back_to(pilot, screen)
 
 
 async def in_the_list(pilot: Pilot[None], table: RunsScreen, run: Run) -> None:

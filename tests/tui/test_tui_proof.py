@@ -269,7 +269,7 @@ async def test_trial_and_preset_are_opened_and_the_report_is_saved_and_never_ove
         assert kind == "form"
         state = FormState.open(path)
         assert state.name == "input-heavy"
-        assert state.record == "as a proof improved it"
+        assert state.record == "of a proof"
         assert state.preset.options.input.cache == "memory"
         assert state.preset.options.compile.steps_per_execution == 16
         await wait_for(pilot, "Save report")

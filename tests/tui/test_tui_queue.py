@@ -17,7 +17,7 @@ from gputui.engine.leases.memory_needs import NOT_MEASURED, NotMeasuredError
 from gputui.engine.proof import folder, request
 from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, all_runs
 from gputui.tui import app, show
 from gputui.tui.app import GputuiApp
 from gputui.tui.reading import newest_runs, queue_times, run_list
@@ -316,6 +316,18 @@ async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -
         assert "waiting in the queue" not in shown
         await wait_for(pilot, lambda: not offered(pilot))
         assert entries.all_entries()[1].run == one.id
+
+
+async def test_the_key_of_the_live_view_leaves_a_waiting_run_for_the_one_that_trains(home: Path) -> None:
+    one, *_ = three_waiting(home)
+    going = next(run for run in all_runs() if run.state == "running")
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        app.open_run(one)
+        await wait_for(pilot, "waiting in the queue")
+        await pilot.press("f3")
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen) and app.screen.run_folder == going)
 
 
 async def test_the_header_counts_the_runs_that_train_and_wait(home: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...engine.frozen import dataclass
 
@@ -149,12 +150,17 @@ PLAIN = Glyphs(
 )
 
 
+# Each of several curves in a chart is drawn with a character of its own.
+WITHOUT_COLOURS = replace(RICH, legend=PLAIN.legend)
+
+
 def glyphs_of(app: object) -> Glyphs:
     """Return the glyphs of an application (its attribute `glyphs`). For another object, return those that suit the
     environment.
     """
     glyphs = getattr(app, "glyphs", None)
-    return glyphs if isinstance(glyphs, Glyphs) else suited()
+    glyphs = glyphs if isinstance(glyphs, Glyphs) else suited()
+    return WITHOUT_COLOURS if glyphs is RICH and getattr(app, "theme", "") == "monochrome" else glyphs
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:

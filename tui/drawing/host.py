@@ -82,7 +82,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
     `alone` is True on a screen without a run.
     """
-    cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
+    cpu: Row = [(_name(now), "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
     items = kept_items([memory, *([] if alone else _processes(now)), *_further(now)], room)
@@ -121,13 +121,18 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
     `alone` is True on a screen without a run, which already shows why there is no GPU.
     """
-    left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
+    left = [(_name(now), "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
     return [head, *draw(plot, width, max(2, height - 1), glyphs)[0][1:], _host_memory(now, width, glyphs, alone)]
+
+
+def _name(now: Snapshot) -> str:
+    """Return the name of the host's figures, which are those of the last reading if the run has ended."""
+    return "host  " if now.outcome is None else "host at the end  "
 
 
 def _load(cpu: float | None) -> Piece:

@@ -119,6 +119,11 @@ class FormState:
         return self.opened.name
 
     @property
+    def source(self) -> str:
+        """The name of the preset and, for a record of a run or a proof, which of them."""
+        return f"{self.name} {self.record}".rstrip()
+
+    @property
     def shipped(self) -> bool:
         return self.path is not None and self.path.resolve().parent == presets.SHIPPED
 
@@ -302,9 +307,9 @@ def _record_of(path: Path) -> tuple[str, str]:
     """
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
-        return folder.name, "from a run"
+        return folder.name, "of a run"
     if path.name == "improved.yaml" and folder.parent == places.proofs_folder().resolve():
-        return folder.name, "as a proof improved it"
+        return folder.name, "of a proof"
     return "", ""
 
 

@@ -27,7 +27,7 @@ def read() -> Queue:
     _reader.read()
     listed, paused, news = _reader.listing.entries, entries.is_paused(), entries.news()
     reasons = mapping(news.get("why"))
-    begun = [entry for entry in listed if entry.state not in entries.WAITS]
+    begun = [entry for entry in listed if entry.state not in entries.WAITS and entry.kind != PROOF]
     starts = _times.starts_in(listed, news)
     waiting: dict[str, Waiting] = {}
     places = places_of(listed)

@@ -49,7 +49,7 @@ class Queue:
         if not self.waiting:
             return ()
         waits = f"{len(self.waiting)} wait"
-        both = f"{training} train, {waits}"
+        both = f"{max(training, self.begun)} train, {waits}"  # one that has just begun is not running yet
         when = next((each.when for each in self.waiting.values() if each.when), "")
         timed = (f"{both}, next {when}", f"{both}, next {when.removeprefix('in about ')}") if when else ()
         return (*timed, both, waits)

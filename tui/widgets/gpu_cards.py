@@ -83,10 +83,11 @@ class GpuCard(Painted):
         self.post_message(self.Clicked(self.gpu.index))
 
 
-def kinds(gpus: Sequence[Gpu]) -> Content:
-    """Return a title with the number of GPUs of each model."""
+def kinds(gpus: Sequence[Gpu], ended: bool) -> Content:
+    """Return a title with the number of GPUs of each model. `ended` is True if the run has ended."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
-    return Content("GPUs  " + ", ".join(f"{count} x {name}" for name, count in names.items()))
+    lead = "GPUs at the end  " if ended else "GPUs  "
+    return Content(lead + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
 
 class GpuCards(Vertical):
@@ -118,17 +119,23 @@ class GpuCards(Vertical):
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
-        self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
+        self,
+        gpus: Sequence[Gpu],
+        x_end: float,
+        cards: Cards,
+        edge: bool = False,
+        turn: int | None = None,
+        ended: bool = False,
     ) -> None:
         """Show the newest readings in the arrangement `cards`, with an edge around them if `edge` is set.
 
         A GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn` is the number of a repaint:
         every second card draws its history, and the others do so at the next turn. If it is None, all are drawn. The
-        figures are always drawn.
+        figures are always drawn. `ended` is True if the readings are the last ones of a run.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
-        if (kinds_now := kinds(gpus)) != self._kinds:  # setting a title repaints the whole widget
+        if (kinds_now := kinds(gpus, ended)) != self._kinds:  # setting a title repaints the whole widget
             self._kinds, self.border_title = kinds_now, kinds_now
         self._gpus, self._x_end = tuple(gpus), x_end
         if cards != self._cards:

@@ -161,7 +161,9 @@ class LogLines(ScrollRequests, can_focus=True):
         self.fill()
 
     def action_wrap(self) -> None:
-        self.app.settings.change("log.wrap", not self.app.settings.log.wrap)
+        wraps = not self.app.settings.log.wrap
+        self.app.settings.change("log.wrap", wraps)
+        self.app.notify(f"long lines of the log are {'wrapped' if wraps else 'not wrapped'}")
         self.scroll_to(x=0, animate=False, immediate=True)
         self.fill()
 

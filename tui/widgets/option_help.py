@@ -86,7 +86,7 @@ def _defaults(key: str, state: FormState) -> str:
     opened = shown(state.opened.options, info) or "not given"
     unit = named(1 if default == "1" else None, info.about.unit)
     unit = f" {unit}" if unit and default[:1].isdigit() else ""
-    return default + unit + (f"; in {state.name}: {opened}" if opened != default else "")
+    return default + unit + (f"; in {state.source}: {opened}" if opened != default else "")
 
 
 def labelled(name: str, text: str, style: str, width: int) -> list[Content]:

@@ -7,10 +7,11 @@ drawn in strokes.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from ....engine.units import amount, percent
-from ...base.glyphs import Glyphs
+from ...base.glyphs import PLAIN, Glyphs
 from ..rows import Row, fit, headline, length
 from .axes import GUTTER, column_of, row_of, x_labels, x_scale, y_label, y_scale
 from .colours import COLOURS
@@ -155,6 +156,8 @@ def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | No
 
     `before` is the scale of the previous picture, which is kept while it fits.
     """
+    if glyphs.legend == PLAIN.legend and len(plot.curves) > 1 and plot.curves[0].colour is None:
+        glyphs = replace(glyphs, braille=False)  # each curve with the character of the legend
     axis = height >= HAS_AXIS
     inner, tall = max(1, width - GUTTER), max(1, height - 1 - axis)
     scale, across = y_scale(plot, tall, before), x_scale(plot, inner)

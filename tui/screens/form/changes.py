@@ -113,7 +113,7 @@ class ChangesScreen(AppScreen):
         other = sum(not state.is_default(key) for key in changed)
         self.query_one("#title", Static).update(
             Content.assemble(
-                (clean(state.name), "bold $text-primary"),
+                (clean(state.source), "bold $text-primary"),
                 ("  +", "bold $text-warning"),
                 f" {len(state.unsaved())} not saved",
                 ("  *", "bold $text-warning"),

@@ -208,12 +208,10 @@ class FormView(AppScreen):
         state = self.state
         unsaved = len(state.unsaved())
         mark = f" + {unsaved} not saved" if unsaved else (" + not saved" if state.modified else "")
-        whose = " shipped" if state.shipped else f" {state.record}" if state.record else ""
         self.query_one("#title", Static).update(
             Content.assemble(
-                (clean(state.name), "bold $text-primary"),
-                (mark, "bold $text-warning"),
-                ("" if mark else whose, "$foreground-muted"),
+                (clean(state.source), "bold $text-primary"),
+                (mark or " shipped" * state.shipped, "bold $text-warning" if mark else "$foreground-muted"),
                 f"  {clean(state.description)}",
             )
         )

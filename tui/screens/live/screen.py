@@ -57,7 +57,6 @@ NOTHING_BEFORE_IT_BEGINS = (
     "zoom_axis",
     "all",
     "search",
-    "found",
     "pick",
     "pick_edge",
 )
@@ -135,6 +134,8 @@ class LiveScreen(LiveView, QueueActions):
             return self.zoom == "gpus"
         if action == "all":
             return self.can_show_all
+        if action == "found":
+            return any(lines.matches for lines in self.query(LogLines))
         return action != "page" or self.pages > 1
 
     @property

@@ -370,4 +370,5 @@ class LiveView(FollowingScreen[Picture]):
 
     def _show_gpus(self, layout: Layout, turn: int | None) -> None:
         end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
-        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn)
+        ended = self.now.outcome is not None
+        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn, ended)

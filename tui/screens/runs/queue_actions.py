@@ -69,15 +69,19 @@ class QueueActions(RunActions):
     async def action_move_waiting(self, where: Any) -> None:
         """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
         from ....engine.queue import entry_changes
+        from ....engine.queue.entries import all_entries
+        from ...reading.queue import places_of
 
         if (run := self.run_meant) is not None:
             name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
             if await self._change(run, lambda: entry_changes.move(run.id, where)):
                 after = await asyncio.to_thread(entry_changes.places)
+                place = places_of(await asyncio.to_thread(all_entries)).get(run.id)
                 moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
                 if moved:
                     take_back = partial(entry_changes.restore_places, moved)
                     self.did(f"moved {name} in the queue", take_back, key=run.id)
+                self.say(f"{name} {'now has' if moved else 'stays at'} place {place} in the queue")
 
     @work(group="queue")
     async def action_hold_waiting(self) -> None:
