@@ -311,7 +311,7 @@ def test_the_charts_of_gpus_end_where_the_run_has_ended_and_before_that_a_little
     for outcome, elapsed, end in ((None, 71.0, soon(71.0)), ("ok", 71.0, 71.0), ("ok", 0.0, 1.0)):
         view.screen.set_reactive(cast("Any", LiveScreen).latest, picture("a", outcome=outcome, elapsed=elapsed))
         view.screen._show_gpus(layout, 3)
-        assert shown.pop() == ((), end, "the cards", True, 3)
+        assert shown.pop() == ((), end, "the cards", True, 3, outcome is not None)
     assert soon(71.0) > 71.0
 
 
