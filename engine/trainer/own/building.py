@@ -30,6 +30,7 @@ from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import returned, unsaved_state, variables
 from .counting import caches_in_file, reshuffles
+from .dependence import READS_TABLE, Nature
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
 from .iterables.torch_loader import seed_torch
@@ -50,6 +51,9 @@ SHUFFLED_BY_OPTION = (
     "return single samples without it, and `map` (None: nothing to map), so that input.shuffle shuffles them; "
     "keras.utils.image_dataset_from_directory and the like: shuffle=False, batch_size=None"
 )
+CHANGED = "a resumed run makes the earlier batches of its pass again, and then draws others"
+COUNTED = "draw by the number of the sample, such as tf.random.stateless_uniform with Dataset.enumerate()"
+IN_VARIABLE = "keep what the training changes in a tf.Variable, such as one with the values of all keys"
 BATCH_SIZE = "input.batch_size"
 FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
@@ -134,7 +138,14 @@ class Own:
 
     def _kept(self) -> Collected:
         modules = [Module(vars(module)) for module in self.code.modules()]
-        return walk([self.model, *self.callbacks, *modules], self.code.owns)
+        kept = walk([self.model, *self.callbacks, *modules], self.code.owns)
+        # What its functions change follows from the batches that are made.
+        kept.variables += [(f"data/{variable.name}", variable) for each in self._natures for variable in each.reads]
+        return kept
+
+    @property
+    def _natures(self) -> list[Nature]:
+        return [stream.nature for stream in (self.pipeline.train, self.pipeline.held_out) if stream is not None]
 
     def record_code(self, run: Run) -> None:
         """Record the files that the code has imported since it was built."""
@@ -185,6 +196,12 @@ class Own:
         if places := unsaved_state.of_callbacks(self.callbacks):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that it starts again in a resumed run"
             report.warn("callbacks_anew", what, unsaved_state.GIVE_STATE)
+        repeated = isinstance(data, Batched) and self.pipeline.apart  # from their values at the begin of the epoch
+        natures = self._natures[1:] if repeated else self._natures
+        if names := [variable.name.partition(":")[0] for each in natures for variable in each.writes]:
+            report.warn("data_state", f"a function of your Dataset changes {', '.join(names[:3])}: {CHANGED}", COUNTED)
+        if any(each.depends == READS_TABLE for each in self._natures):
+            report.warn("data_state", f"{READS_TABLE}: no checkpoint holds it", IN_VARIABLE)
         places, instead = inexact(self.given_train, self.code.owns_file)
         if places:
             report.warn("data_state", "; ".join(places[:3]), instead)

@@ -56,10 +56,10 @@ def counted_in(
 
 def endless(role: str) -> UserError:
     """Return the error for data without an end, of which the number of batches to take is not given."""
-    return UserError(f"{role} has no end", f"{_settable(role)}, the number of batches to take")
+    return UserError(f"{role} has no end", f"{settable(role)}, the number of batches to take")
 
 
-def _settable(role: str) -> str:
+def settable(role: str) -> str:
     return f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
 
 
@@ -70,7 +70,7 @@ def _count(elements: Iterable[Any], role: str, most_seconds: float, look_every: 
         if number % look_every == 0 and time.monotonic() > deadline:
             raise UserError(
                 f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
-                f"return {SAMPLES[role]} next to it, or {_settable(role)}",
+                f"return {SAMPLES[role]} next to it, or {settable(role)}",
             )
     return number
 
@@ -80,14 +80,28 @@ def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
     without this call.
 
     Shuffles are left out, because they would use up the order of the first pass. The global random states of Python and
-    NumPy, from which a generator may draw, are restored.
+    NumPy, from which a generator may draw, are restored, and so are variables that functions of the data change.
     """
     states = random.getstate(), np.random.get_state()
+    variables = [(variable, variable.numpy()) for variable in captured(data)]
     try:
         return look(unshuffled(data))
     finally:
+        for variable, value in variables:
+            variable.assign(value)
         random.setstate(states[0])
         np.random.set_state(states[1])
+
+
+def captured(data: tf.data.Dataset) -> list[tf.Variable]:
+    """Return the variables that functions of the data read or change, such as the seeds of layers. Empty if this
+    TensorFlow does not tell.
+    """
+    try:
+        functions = [function for stage in _stages(data) for function in stage._functions()]
+        return [variable for function in functions for variable in function.function.graph.variables]
+    except Exception:  # noqa: BLE001 - private names of TensorFlow
+        return []
 
 
 def unshuffled(data: tf.data.Dataset, keep_fixed: bool = False) -> tf.data.Dataset:

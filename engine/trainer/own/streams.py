@@ -179,6 +179,7 @@ class Batched:
     kind: Data = "batched"
     smaller_last_batch: bool = True  # unknown
     _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
+    _at_begin: list[Any] = field(default_factory=list)  # values at the begin of the epoch of what its functions change
 
     @property
     def spec(self) -> Any:
@@ -228,6 +229,18 @@ class Batched:
         """To be called when the batches of an epoch from step `first_step` on have been made, and will be drawn."""
         if self.batches is not None:
             self._begun[0] = self._iterators(first_step // self.batches) + 1
+        self._at_begin[:] = self._values()
+
+    def _values(self) -> list[Any]:
+        return [variable.numpy().tolist() for variable in self.nature.writes]
+
+    def changed(self, step: int) -> list[Any] | None:
+        """Return the values from which the functions of the data make the batches of the epoch of step `step` again."""
+        return (self._values() if step % (self.batches or 1) == 0 else [*self._at_begin]) or None
+
+    def change(self, values: list[Any]) -> None:
+        for variable, value in zip(self.nature.writes, values, strict=True):
+            variable.assign(value)
 
     def stages(self) -> tuple[Stage, ...]:
         return ()

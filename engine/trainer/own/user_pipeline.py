@@ -26,7 +26,8 @@ from ..data.source import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
-from .counting import SAMPLES, counted, inspected
+from .counting import SAMPLES, counted, inspected, settable
+from .dependence import length_follows_variable
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.kinds import ENDLESS
 from .iterables.recognised import passes_of
@@ -123,12 +124,16 @@ class OwnPipeline:
         """
         if isinstance(self.train, Indexed):
             return self.train.loader.state()
+        if isinstance(self.train, Batched):
+            return self.train.changed(step) if self.apart else None
         return self.train.positions.state(step) if isinstance(self.train, Iterated) else None
 
     def go_to(self, place: Any) -> None:
         """Continue the training data from a place that `place` has returned."""
         if isinstance(self.train, Indexed) and place is not None:
             self.train.loader.restore(place)
+        elif isinstance(self.train, Batched) and place is not None:
+            self.train.change(place)
         elif isinstance(self.train, Iterated) and place is not None:
             self.train.positions.restore(place)
 
@@ -314,6 +319,11 @@ def _length(data: Any, samples: int | None, asked: int | None, role: str, report
     `samples` and `asked` are the number of samples and of batches, if they were given; the length is then not needed.
     `role` is `train` or `validation`.
     """
+    if asked is None and isinstance(data, tf.data.Dataset) and length_follows_variable(data):
+        raise UserError(
+            f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths",
+            f"end the Dataset with .repeat(), and {settable(role)}",
+        )
     is_given = samples is not None or asked is not None
     if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
         return None
