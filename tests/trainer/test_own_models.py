@@ -318,7 +318,7 @@ def test_what_is_not_resumed_is_said_if_a_checkpoint_is_written_or_read(monkeypa
 
     def said(resumed_at: int | None, checkpoint: str, train: Any = None, given: Any = None, **more: Any) -> list[str]:
         report: Any = Told()
-        pipeline = SimpleNamespace(train=train, held_out=more.pop("held_out", None))
+        pipeline = SimpleNamespace(train=train, held_out=more.pop("held_out", None), apart=False)
         own(pipeline=pipeline, given_train=given, callbacks=list("abcd"), **more).warn(
             options(f"checkpoint={checkpoint}"), report, resumed_at
         )

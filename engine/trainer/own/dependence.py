@@ -107,8 +107,8 @@ def _fillable(graph: Any) -> bool:
 
     A table with fixed contents refuses that.
     """
-    found = [node for node in _nodes(graph) if node.op == "LookupTableFindV2"]
-    kinds = {(node.attr["Tin"].type, node.attr["Tout"].type) for node in found}
+    lookups = [node for node in _nodes(graph) if node.op == "LookupTableFindV2"]
+    kinds = {(node.attr["Tin"].type, node.attr["Tout"].type) for node in lookups}
     return any(
         _takes_keys(outer, *map(tf.as_dtype, kind))
         for outer, _ in graph.captures
