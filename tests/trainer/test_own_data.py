@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -257,6 +258,20 @@ def test_samples_without_an_end_that_read_a_variable_are_warned_of(own: Write) -
         "train has no end: what a callback sets reaches its samples some steps later than in Keras' fit: "
         "a function of the Dataset reads a variable"
     )
+
+
+def test_the_wait_for_the_first_batch_of_an_epoch_is_told_once(own: Write) -> None:
+    body = (
+        "def data():\n    import time\n    time.sleep(0.6)\n    for i in range(5):\n        yield x, y\n"
+        "return {'model': model(), 'train': data}"
+    )
+    (event,) = own(source(body), "epochs=3").train().events("warning")
+    assert re.fullmatch(
+        r"an epoch waits (0\.[4-9]|[1-9]\.\d) s for its first batch, \d\d % of the time of its steps: its batches "
+        "are made only when it begins, because Python code makes the batches",
+        event["message"],
+    )
+    assert own(source(body), "epochs=3", "across_epochs=true").train().events("warning") == []
 
 
 @pytest.mark.parametrize("extra", ["", "'map': lambda a, b: (a * 2, b)", "'augment': lambda a, b: (a + 1, b)"])

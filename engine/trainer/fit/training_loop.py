@@ -26,6 +26,7 @@ from ..data.batches import full_batch
 from ..data.finishing import none_of
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
+from ..measure.epoch_begins import EpochBegins
 from ..measure.first_times import FirstTimes
 from ..measure.profile import Profiler
 from ..measure.run_figures import Plan
@@ -89,6 +90,7 @@ class TrainingLoop:
         self._at_begin: Callable[[], None] | None = None
         self._running: Any = None  # the iterator of the training pipeline
         self._epoch_end = EpochEnd(built, self.data)
+        self._begins = EpochBegins(built.own.pipeline.held_back if built.own else "", report)
 
     # ---- the training as a whole --------------------------------------------------------------
 
@@ -193,6 +195,7 @@ class TrainingLoop:
 
     def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
+        self._begins.epoch_begins()
         validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
         if own is not None and steps and first < beyond:
             own.pipeline.fit_begins(self.step)
@@ -244,6 +247,7 @@ class TrainingLoop:
         logs = self._epoch_end.step_logs = self._run(iterator, count, began)
         self.step += count
         self.watch.execution_ran(self.step, began, iterator)
+        self._begins.executed(time.perf_counter() - began, last=count == left_of_epoch)
         if self.profiler.ends(self.step):
             self._stand_still()
             self.profiler.close()
