@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from .. import figures
-from ..options.own_code import BATCHED
+from ..options import own_code
 from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.event_reading import RunEvents
@@ -101,11 +101,13 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
 
     `inapplicable` has the reason for each option without effect.
     """
-    out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
-    if not out_of_reach:
+    key, why = next(((key, inapplicable[key]) for key in remedy.changes if key in inapplicable), ("", ""))
+    if not why:
         return remedy
-    code = SINGLE_SAMPLES_CODE if remedy.step == "input" and out_of_reach[0] == BATCHED else ()
-    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}", code=code)
+    code = SINGLE_SAMPLES_CODE if remedy.step == "input" and why == own_code.BATCHED else ()
+    stale = why.startswith(own_code.STALE)
+    settings = f"; {own_code.remedy(key, why)} with {key}={remedy.changes[key]}" if stale else ""
+    return Remedy(step=remedy.step, reason=f"in your code ({why}): {remedy.reason}{settings}", code=code)
 
 
 def _too_little(s: Measurements) -> str:

@@ -18,6 +18,7 @@ from gputui.engine import presets, runs
 from gputui.engine.proof import folder
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
+from gputui.engine.trials import significance
 from gputui.tui import cli
 
 from tests.support.fakegpu import FakeGpu
@@ -265,7 +266,7 @@ def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(
     for one in kept:
         good = [trial for trial in one["trials"] if trial["outcome"] == "ok"]
         assert sorted({(trial["side"], trial["repeat"]) for trial in good}) == [(s, n) for s in "ab" for n in (1, 2, 3)]
-        assert one["gain"] > max(0.02, 2 * one["spread"])
+        assert one["gain"] > significance.detectable_gain(one["spread"], 3)
         assert all(f"| {trial['run']} |" in report for trial in good)
     assert kept
     better = presets.resolve(str(sleepy / "better.yaml")).options
@@ -283,7 +284,7 @@ def _is_input_bound(data: dict[str, Any], shown: str) -> None:
     assert "Input-bound" in shown
     slowest = next(line for line in shown.splitlines() if line.rstrip().endswith("slowest"))
     assert slowest.startswith("load"), "samples are made one by one"
-    assert "cache=memory" in shown
+    assert "set input.across_epochs=true with input.cache=memory" in shown, "Python code makes its samples"
 
 
 def _is_profiled(data: dict[str, Any], shown: str) -> None:
