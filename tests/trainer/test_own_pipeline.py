@@ -419,6 +419,10 @@ class Keeps(keras.callbacks.Callback):  # type: ignore[misc]
     def twice(self) -> None:
         first = self.last = 3  # noqa: F841
 
+    def on_predict_begin(self, logs: Any = None) -> None:
+        if not self.tests:
+            self.made = object()
+
     tests = 0
 
 
@@ -440,6 +444,7 @@ def test_what_callbacks_keep_is_named_by_method_unless_a_subclass_has_another() 
         f"Keeps.noted changes self.deep (test_own_pipeline.py:{first + 21})",
         f"Keeps.on_test_begin changes self.tests (test_own_pipeline.py:{first + 24})",
         f"Keeps.twice changes self.last (test_own_pipeline.py:{first + 27})",
+        f"Keeps.on_predict_begin changes self.made (test_own_pipeline.py:{first + 31})",
     ]
     assert unsaved_state.of_callbacks([Keeps(), Keeps()]) == kept
     over = f"Below.on_epoch_begin changes self.other (test_own_pipeline.py:{below + 5})"

@@ -141,10 +141,10 @@ def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
-    """Return True if the statement sets the attribute `kept` at the begin of an epoch or batch from other values: the
+    """Return True if the statement sets the attribute `kept` at the begin of each epoch or batch from other values: the
     method is called again before the value is needed.
     """
-    if not method.name.endswith("_begin") or not isinstance(node, ast.Assign):
+    if not method.name.endswith("_begin") or not isinstance(node, ast.Assign) or node not in method.body:
         return False
     return all(ast.unparse(part) != kept for part in ast.walk(node.value))
 
