@@ -35,7 +35,7 @@ def anonymous(text: str) -> str:
         text = re.sub(rf"{re.escape(folder)}(?![\w.-])[^\s:;,|'\"`()<>]*", "<path>", text)
     text = PATH.sub("<path>", text)
     for kind, names in (("<user>", _users()), ("<host>", _hosts())):
-        for name in sorted(names - COMMON, key=len, reverse=True):
+        for name in sorted(names - COMMON - {*SYSTEM}, key=len, reverse=True):
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", kind, text, flags=re.IGNORECASE)
     text = re.sub(r"[\w.+-]+@[\w-]+\.[\w.-]+", "<mail>", text)
     return UUID.sub(r"\1...", text)

@@ -113,6 +113,7 @@ def test_starts_at_once_of_two_users_never_get_the_same_gpu(
         assert lease.holders() == {}
 
 
+@pytest.mark.needs("cc")
 def test_killed_starts_and_foreign_processes_leave_one_run_on_each_gpu() -> None:
     """Some rounds of those that benchmarks/sharing.py does by the hundreds."""
     program = Path(__file__).parents[2] / "benchmarks/sharing.py"

@@ -230,7 +230,8 @@ def test_a_move_in_the_queue_can_be_taken_back(
 ) -> None:
     screen = Shown(waiting[1])
     act(screen, "move_waiting", where)
-    assert (order(), screen.seen, app.told) == (places, [waiting[1]], [])
+    said = f"{titles.with_name(waiting[1])} now has place {places.index('two') + 1} in the queue"
+    assert (order(), screen.seen, [text.split(" (")[0] for text in app.told]) == (places, [waiting[1]], [said])
     (moved,) = app.acts["runs"].newest_first
     assert (moved.what, moved.key) == (f"moved {titles.with_name(waiting[1])} in the queue", waiting[1].id)
     moved.take_back()

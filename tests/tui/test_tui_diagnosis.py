@@ -207,7 +207,7 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         assert app.form.state.texts["input.cache"] == "memory"
         assert app.form.state.unsaved() == ["input.cache"]
         shown = await wait_for(pilot, " + cache  ")
-        assert "mine + 1 not saved" in shown
+        assert "mine of a run + 1 not saved" in shown
         assert "enter starts it with cache=memory" in shown
         assert "input.cache  calls Dataset.cache" in shown  # the help is that of what was changed
         await pilot.press("enter")

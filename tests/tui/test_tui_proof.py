@@ -378,7 +378,7 @@ async def test_the_way_through_the_application(home: Path) -> None:
         await pilot.press("enter")
         await wait_for(pilot, "Improved preset")
         await pilot.press("o")
-        await wait_for(pilot, "input-heavy as a proof")
+        await wait_for(pilot, "input-heavy of a proof")
         assert app.screen is app.form
         await pilot.press("f5")
         await wait_for(pilot, "GPUs")

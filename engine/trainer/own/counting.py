@@ -94,9 +94,7 @@ def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 
 
 def captured(data: tf.data.Dataset) -> list[tf.Variable]:
-    """Return the variables that functions of the data read or change, such as the seeds of layers. Empty if this
-    TensorFlow does not tell.
-    """
+    """Return the variables that functions of the data read or change. Empty if this TensorFlow does not tell."""
     try:
         functions = [function for stage in _stages(data) for function in stage._functions()]
         return [variable for function in functions for variable in function.function.graph.variables]
