@@ -273,7 +273,7 @@ def copies(lab: Lab) -> str:
     step, within = (run.value("step_ms.p50") for run in runs.values())
     share = runs["copied within the step"].value("transfer")
     text = results(lab, runs.items())
-    if not (step and within and share):
+    if step is None or within is None or share is None:
         return f"{text}\n\nOverlap: not measured here: no time of a copy is known."
     return (f"{text}\n\nA batch is copied in {share * within:.3f} ms when the GPU is idle; copied ahead, a step takes "
             f"{within - step:.3f} ms less.\n\n{_gaps(lab, settings)}")  # fmt: skip

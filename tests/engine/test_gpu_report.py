@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -130,6 +131,15 @@ def test_a_figure_that_no_training_has_is_named_with_the_reason() -> None:
     steps.results(lab, [("with MFU", Training((finished | {"summary": {"mfu": 0.4}},), Path(), 1.0))])
     assert "- MFU %" not in report.report(lab, [])
     assert "- SM %: the driver has no performance metrics" in report.report(lab, [])
+
+
+def test_a_copy_that_takes_no_longer_than_reading_is_a_known_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps.shutil, "which", lambda _: None)  # no nsys
+    for share, line in ((0.0, "copied in 0.000 ms"), (0.25, "copied in 0.500 ms"), (None, "no time of a copy")):
+        summary = {"outcome": "ok", "step_ms": {"p50": 2.0}, "transfer": share}
+        run = Training(({"type": "finished", "summary": summary},), Path(), 1.0)
+        monkeypatch.setattr(Lab, "train", Mock(return_value=run))
+        assert line in steps.copies(replace(LAB, missing={})), share
 
 
 @pytest.mark.parametrize(
