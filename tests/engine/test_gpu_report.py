@@ -134,7 +134,7 @@ def test_a_figure_that_no_training_has_is_named_with_the_reason() -> None:
 
 
 def test_a_copy_that_takes_no_longer_than_reading_is_a_known_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps.shutil, "which", lambda _: None)  # no nsys
+    monkeypatch.setattr("shutil.which", lambda _: None)  # no nsys
     for share, line in ((0.0, "copied in 0.000 ms"), (0.25, "copied in 0.500 ms"), (None, "no time of a copy")):
         summary = {"outcome": "ok", "step_ms": {"p50": 2.0}, "transfer": share}
         run = Training(({"type": "finished", "summary": summary},), Path(), 1.0)
