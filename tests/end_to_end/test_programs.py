@@ -67,7 +67,8 @@ def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Wri
 
 # ---- four ways ----------------------------------------------------------------------------------
 
-USUAL = {"not_applied", "resumed_batches"}  # of own data that is batched, and options that it does not follow
+# Of own data that is batched, of options that it does not follow, and of a loaded machine.
+USUAL = {"not_applied", "resumed_batches", "epoch_waits"}
 SAME = [
     *sorted((PROGRAMS / "same").glob("*.py")),
     *(PROGRAMS / "entry" / f"{name}.py" for name in NAMES if name != "text"),  # Keras' fit knows no `map`
