@@ -171,17 +171,6 @@ async def test_a_view_that_cannot_be_drawn_says_so_in_its_place_until_it_can(hom
     assert log(home).count("Traceback") == 1
 
 
-async def test_the_footer_of_a_screen_whose_widgets_are_gone_keeps_its_keys(home: Path) -> None:
-    async with Tiny(Failing).run_test(size=(160, 24)) as pilot:
-        screen = Read()
-        screen.readings = lambda _leaving: iter(())  # type: ignore[method-assign]
-        await pilot.app.push_screen(screen)
-        await wait_for(pilot, "x Stop")
-        await screen.query_one("#content").remove()
-        screen.refresh_bindings()
-        await wait_for(pilot, "x Stop")
-
-
 @pytest.mark.usefixtures("going_on")
 async def test_a_reading_in_the_background_that_fails(home: Path) -> None:
     async with Tiny(Failing).run_test() as pilot:

@@ -87,6 +87,15 @@ async def test_a_sweep_is_shown_with_each_setting_and_its_trials(
         assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
 
 
+async def test_a_screen_that_misses_its_widgets_names_the_keys_that_need_none(proof: Proof) -> None:
+    async with Tiny(lambda: SweepScreen(proof)).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "mean val_loss over each swept option")
+        await pilot.app.screen.query_one("#detail").remove()
+        keys_now = pilot.app.screen.active_bindings
+        assert "escape" in keys_now
+        assert "right_square_bracket" not in keys_now
+
+
 async def test_with_three_options_each_setting_is_a_line_through_its_values(home: Path) -> None:
     path = home / "proofs" / "20261126-130000-small"
     path.mkdir(parents=True)

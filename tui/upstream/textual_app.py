@@ -7,8 +7,8 @@
 - Focus: while the terminal has none, Textual takes the focus from the widgets, and the footer would lose their keys.
   Waits for: a way to keep it.
 - Notifications: waits for a method that withdraws one.
-- Keys: waits for a property with the keymap that `set_keymap` has set, and for the name that Textual gives to a
-  character.
+- Keys: waits for a property with the keymap that `set_keymap` has set, for the name that Textual gives to a character,
+  and for no question about a key to a screen that is not built yet or is being removed.
 - Styles: for each widget, Textual looks up all rules in a set, by a method of Python that returns their `id`. Waits for
   rules with the hash of `object`, which is the same and takes a third of the time.
 - Sequences: waits for a method that writes a control sequence to the terminal, as `bell` does.
@@ -25,6 +25,7 @@ from rich.text import Text
 from textual._context import active_message_pump
 from textual.app import App
 from textual.css.model import RuleSet
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.geometry import Region
 from textual.keys import _character_to_key
@@ -76,6 +77,13 @@ class UpstreamApp(App[None]):
 
     async def _dispatch_message(self, message: Message) -> None:
         await self._guard(self, super()._dispatch_message, message)
+
+    def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
+        """Return False if the screen misses a widget that its `check_action` asks for. Textual calls this method."""
+        try:
+            return super()._check_action_state(action, default_namespace)
+        except NoMatches:
+            return False
 
     def _handle_exception(self, error: Exception) -> None:
         """End the application after an exception of a timer, a worker, painting, or `_guard`, unless it continues.
