@@ -131,8 +131,8 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
 
 def _name(now: Snapshot) -> str:
-    """Return the name of the host's figures, which are those of the last reading if the run has ended."""
-    return "host  " if now.outcome is None else "host at the end  "
+    """Return the name of the host's figures. It has the same width for the last ones of a run that has ended."""
+    return "host  " if now.outcome is None else "last  "
 
 
 def _load(cpu: float | None) -> Piece:
