@@ -105,9 +105,7 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
     assert saving_screen._origin(state) is None
 
 
-async def test_a_file_that_was_changed_meanwhile_is_asked_about(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project / "mine.yaml"
     monkeypatch.setenv("EDITOR", "vi")
     async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["epochs=9"]))) as pilot:
