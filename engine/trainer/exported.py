@@ -54,7 +54,9 @@ class TimeLimit(keras.callbacks.Callback):
 
 
 class EqualParts(tf.distribute.MirroredStrategy):
-    """A mirrored strategy that splits each batch by itself: TensorFlow has other sizes if the data has no end."""
+    """A mirrored strategy that splits each batch as the trainer does: the samples of a batch are shared out where
+    TensorFlow would leave a replica without one. The parts wait in the memory of each device.
+    """
 
     ahead = 0  # batches that wait in the memory of each device
 
