@@ -260,6 +260,23 @@ def test_samples_without_an_end_that_read_a_variable_are_warned_of(own: Write) -
     )
 
 
+@pytest.mark.parametrize(("optimizer", "end", "is_told"), [
+    ("adam", "", True), ("adam", ".apply(tf.data.experimental.assert_cardinality(20))", False), ("sgd", "", False),
+])  # fmt: skip
+def test_a_length_that_fit_does_not_know_is_told_if_its_last_step_changes_something(
+    optimizer: str, end: str, is_told: bool, own: Write
+) -> None:
+    body = (
+        "made = keras.Sequential([keras.layers.Dense(1)])\n"
+        f"made.compile({optimizer!r}, 'mse')\n"
+        f"data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10).filter(lambda a, b: True){end}\n"
+        "return {'model': made, 'train': data.take(20)}"
+    )
+    training = own(source(body), "epochs=1", "xla=false").announce()
+    told = [event for event in training.events("warning") if event["kind"] == "unknown_length"]
+    assert len(told) == is_told
+
+
 def test_the_wait_for_the_first_batch_of_an_epoch_is_told_once(own: Write) -> None:
     body = (
         "def data():\n    import time\n    time.sleep(0.6)\n    for i in range(5):\n        yield x, y\n"

@@ -33,6 +33,7 @@ from .counting import caches_in_file, reshuffles
 from .dependence import READS_TABLE, Nature
 from .global_settings import GlobalSettings
 from .iterables.exactness import inexact
+from .iterables.stream import Iterated
 from .iterables.torch_loader import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
@@ -54,6 +55,11 @@ SHUFFLED_BY_OPTION = (
 CHANGED = "a resumed run makes the earlier batches of its pass again, and then draws others"
 COUNTED = "draw by the number of the sample, such as tf.random.stateless_uniform with Dataset.enumerate()"
 IN_VARIABLE = "keep what the training changes in a tf.Variable, such as one with the values of all keys"
+ENDS_BY_A_STEP = (
+    "fit does not know the length of train, and notices its end by a step without a batch, which counts on the "
+    "optimizer's iterations and the seeds of random layers: here it does not, so that losses differ from fit's"
+)
+KNOWN_LENGTH = "to compare both, give it its length by tf.data.experimental.assert_cardinality or train.steps_per_epoch"
 BATCH_SIZE = "input.batch_size"
 FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
@@ -179,12 +185,29 @@ class Own:
         report.not_applied(self.not_applied(options))
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
+        if options.train.steps_per_epoch is None and not self.xla.compiles and self._counts_further():
+            report.warn("unknown_length", ENDS_BY_A_STEP, KNOWN_LENGTH)
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
             self._warn_of_state(report)
         if resumed_at is not None and isinstance(self.pipeline.train, Batched):
             report.warn("resumed_batches", RESUMED_BATCHES)
+
+    def _counts_further(self) -> bool:
+        """Return True if a step without a batch would change the training, by its optimizer's iterations or by seeds.
+
+        Keras' fit runs one at the end of data of unknown length.
+        """
+        train = self.pipeline.train
+        if isinstance(train, Batched):
+            is_known = int(train.data.cardinality()) != tf.data.UNKNOWN_CARDINALITY
+        else:
+            is_known = not isinstance(train, Iterated) or train.positions.passes.batches is not None
+        if is_known:
+            return False
+        by_seeds = any("seed_generator" in variable.path for variable in self.model.non_trainable_variables)
+        return by_seeds or type(self.model.optimizer) is not keras.optimizers.SGD
 
     def _warn_of_state(self, report: RunReport) -> None:
         data = self.pipeline.train
