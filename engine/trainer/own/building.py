@@ -185,7 +185,8 @@ class Own:
         report.not_applied(self.not_applied(options))
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
-        if options.train.steps_per_epoch is None and not self.xla.compiles and self._counts_further():
+        comparable = self.own_compile and options.train.steps_per_epoch is None and not self.xla.compiles
+        if comparable and self._counts_further():  # else it is no training of fit
             report.warn("unknown_length", ENDS_BY_A_STEP, KNOWN_LENGTH)
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
