@@ -390,6 +390,10 @@ def test_draws_that_begin_again_are_named_by_their_innermost_line_at_most_four(
     assert said() == [("random_anew", f"{four} and 2 more draw {ANEW}", INSTEAD)]
 
 
+HELD: dict[str, int] = {}
+COUNT = 0
+
+
 class Keeps(keras.callbacks.Callback):  # type: ignore[misc]
     """Line 0 of the class; texts name the lines."""
 
@@ -423,6 +427,18 @@ class Keeps(keras.callbacks.Callback):  # type: ignore[misc]
         if not self.tests:
             self.made = object()
 
+    def on_predict_end(self, logs: Any = None) -> None:
+        own = {}
+        own["a"] = 1
+        HELD["a"] = 1
+
+    def on_train_batch_begin_of(self, batch: int) -> None:
+        global COUNT
+        COUNT += 1
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.norm = self.model.get_weights()
+
     tests = 0
 
 
@@ -445,6 +461,9 @@ def test_what_callbacks_keep_is_named_by_method_unless_a_subclass_has_another() 
         f"Keeps.on_test_begin changes self.tests (test_own_pipeline.py:{first + 24})",
         f"Keeps.twice changes self.last (test_own_pipeline.py:{first + 27})",
         f"Keeps.on_predict_begin changes self.made (test_own_pipeline.py:{first + 31})",
+        f"Keeps.on_predict_end changes HELD (test_own_pipeline.py:{first + 36})",
+        f"Keeps.on_train_batch_begin_of changes COUNT (test_own_pipeline.py:{first + 40})",
+        f"Keeps.on_test_batch_begin changes self.norm (test_own_pipeline.py:{first + 43})",
     ]
     assert unsaved_state.of_callbacks([Keeps(), Keeps()]) == kept
     over = f"Below.on_epoch_begin changes self.other (test_own_pipeline.py:{below + 5})"

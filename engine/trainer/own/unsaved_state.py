@@ -116,6 +116,7 @@ def _attribute(target: ast.expr, me: str) -> str:
 
 _CALLED_AGAIN = ("__init__", "set_model", "set_params", "on_train_begin", "on_train_end", *callback_state.PAIR)
 _OF_KERAS = ("model", "params")  # attributes that Keras sets; a checkpoint has the model
+_OF_WEIGHTS = ("get_weights", "weights", "trainable_weights", "variables", "trainable_variables", "predict", "evaluate")
 GIVE_STATE = "give the class get_state(), which returns a dict, and set_state(state)"
 
 
@@ -134,10 +135,33 @@ def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     if method.name in _CALLED_AGAIN:
         return
     me = method.args.args[0].arg if method.args.args else ""
+    local = _local_names(method)
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
-        for kept in _changed(node, me):
+        for kept in [*_changed(node, me), *_changed_globals(node, local)]:
             if kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
                 yield f"changes {kept}", node.lineno
+
+
+def _local_names(method: ast.FunctionDef) -> set[str]:
+    """Return the names of the method's parameters, and those that it binds itself."""
+    nodes = list(ast.walk(method))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return ({node.arg for node in nodes if isinstance(node, ast.arg)} | bound) - declared
+
+
+def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
+    """Return the names of variables outside of the method that a statement sets, or of which it sets an item."""
+    if not isinstance(node, ast.Assign | ast.AugAssign):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = []
+    for target in (part for each in targets for part in _unpacked(each)):
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name) and target.id not in local:
+            names.append(target.id)
+    return names
 
 
 def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
@@ -146,6 +170,8 @@ def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
     """
     if not method.name.endswith("_begin") or not isinstance(node, ast.Assign) or node not in method.body:
         return False
+    if any(getattr(part, "attr", "") in _OF_WEIGHTS for part in ast.walk(node.value)):
+        return False  # a run that is resumed within an epoch has other weights when the method is called again
     return all(ast.unparse(part) != kept for part in ast.walk(node.value))
 
 
