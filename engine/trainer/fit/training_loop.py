@@ -90,7 +90,8 @@ class TrainingLoop:
         self._at_begin: Callable[[], None] | None = None
         self._running: Any = None  # the iterator of the training pipeline
         self._epoch_end = EpochEnd(built, self.data)
-        self._begins = EpochBegins(built.own.pipeline.held_back if built.own else "", report)
+        each_apart = built.own is not None and built.own.pipeline.apart  # else a fit has several epochs
+        self._begins = EpochBegins(built.own.pipeline.held_back if built.own and each_apart else "", report)
 
     # ---- the training as a whole --------------------------------------------------------------
 
