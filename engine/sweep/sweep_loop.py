@@ -33,6 +33,7 @@ from ..trials.sweep_record import (
     RUNNING,
     SEARCH,
     STOPPED,
+    WAITING,
     Sweep,
     SweepTrial,
 )
@@ -202,8 +203,11 @@ class SweepLoop:
         """Train the trials of a part of the sweep, until none is left or the time is used up."""
         while True:
             self._trainings.keep_going()
+            waits_for = ""
             for trial in self._flying(part):
-                self._settle(trial, self._trainings.look(trial))
+                look = self._trainings.look(trial)
+                waits_for = waits_for or (look.error if look.state == WAITING else "")
+                self._settle(trial, look)
                 self._check_metric(trial)
                 self._check_axes(trial)
             self._exchange()
@@ -226,7 +230,7 @@ class SweepLoop:
             if not flying and following is None and self._are_others_done(part):
                 break
             self._estimate()
-            self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away))
+            self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away, waits_for))
             self._wait()
         self._record.write(sweep_sentences.doing(self._sweep, part))
 

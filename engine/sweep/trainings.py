@@ -38,7 +38,7 @@ class Look:
     """A training as its files show it. `state` is a state of a trial, ABSENT if it has no folder, or HELD in the queue.
 
     `epochs` has the figures of each epoch that has ended, and `epoch_seconds` is their median time. `error` is its
-    message if it has failed or is held, and `cause` the kind of the error.
+    message if it has failed, or the reason why it is held or waits, and `cause` the kind of the error.
     """
 
     state: str
@@ -168,7 +168,7 @@ class QueuedTrainings:
         if entry is not None and entry.state == "held":
             return Look(HELD, error=entry.hold_reason)
         if entry is not None and entry.state in ("waiting", "starting"):
-            return Look(WAITING)
+            return Look(WAITING, error=text(mapping(entries.news().get("why")).get(run.id)) or "")
         if entry is not None or _is_alive(run):
             return Look(RUNNING)
         result = run.result

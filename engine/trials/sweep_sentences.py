@@ -77,10 +77,11 @@ def _count(settings: SweepSettings) -> int:
     return settings.most_trials or math.prod(len(axis.values) for axis in settings.axes)
 
 
-def doing(sweep: Sweep, part: str, problem: str = "") -> str:
+def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> str:
     """Return the present work in words: how many trials of the part have ended, and how many train or wait.
 
-    `problem` says why the study of a shared sweep cannot be used.
+    `problem` says why the study of a shared sweep cannot be used, and `waits_for` why a trial waits in the queue, which
+    is said while none trains.
     """
     trials = [trial for trial in sweep.trials if trial.part == part]
     flying = [trial for trial in trials if trial.state in IN_FLIGHT]
@@ -90,7 +91,8 @@ def doing(sweep: Sweep, part: str, problem: str = "") -> str:
     what = "search" if part == SEARCH else "proof on fresh seeds"
     elsewhere = sum(bool(trial.on) for trial in flying)
     more = f" ({elsewhere} of them on other machines)" if elsewhere else ""
-    more += f"; waiting: {problem}" if problem else ""
+    why = problem or ("" if training else waits_for)
+    more += f"; waiting: {why}" if why else ""
     return (
         f"{what}: {ended} of {counted(len(trials), 'trials')} ended, {training} training, {waiting} in the queue{more}"
     )

@@ -16,11 +16,15 @@ from gputui.engine.proof.request import ProofError
 from gputui.engine.queue import adding, entries
 from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
 from gputui.engine.sweep import sweep_request, trainings
+from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.sweep_time import SweepTime
 from gputui.engine.sweep.trainings import Look, QueuedTrainings
 from gputui.engine.trials import sweep_groups
-from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepSettings, SweepTrial
+from gputui.engine.trials.trial_runner import Stop
+from gputui.tui.base.glyphs import RICH
+from gputui.tui.drawing.proof import head
 
 from tests.support import recorded
 from tests.support.queued import no_runner
@@ -215,6 +219,29 @@ def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_sto
 
     monkeypatch.setattr(runs, "request_stop", refuse)
     assert not of_queue.stop(trial), "it is asked again"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_sweep_of_which_no_trial_begins_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    request, stop, heads = request_of([RATES], minutes=9.0), Stop(), list[str]()
+    record = folder.empty_record(tmp_path / "20261127-101112-s", request)
+    record.path.parent.mkdir()
+
+    def wait() -> None:
+        rows = head(read_back(record.path.parent), 0.0, 78, RICH)
+        heads.append("\n".join("".join(text for text, _ in row) for row in rows))
+        reason = "needs the CPU; used by somebody's own-005 since 01:38"  # as the runner writes it
+        entries.write_news({"why": {f"{record.id}-{number:03d}": reason for number in (1, 2)}})
+        stop.count = len(heads) - 1
+
+    with pytest.raises(Stopped):
+        SweepLoop(request, record, QueuedTrainings(request, record.id), stop, wait).run()
+    assert "used by" not in heads[0], "the runner has not looked yet"
+    assert "0 training, 2 in the queue" in heads[1]
+    assert "used by somebody's own-005 since 01:38" in heads[1], "at 80 columns"
 
 
 @pytest.mark.usefixtures("home")

@@ -24,7 +24,7 @@ STATES = {
     "crashed": "crashed",
 }
 UNSURE = "this may be chance"
-SENTENCE = 4  # lines of the result, at most
+SENTENCE, DOING = 4, 2  # lines of the result and of the present work, at most
 _SPEED, *_OTHERS = shown("trial")
 
 
@@ -120,7 +120,8 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     result and why it ended.
     """
     if data.state == "running":
-        return [_bar(data, clock, width, glyphs), [(fitting(clean(data.doing), width, glyphs), "value")]]
+        does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
+        return [_bar(data, clock, width, glyphs), *([(line, "value")] for line in does)]
     if not data.is_read:
         return [[], []]
     final = clean((data.final_verdict or {}).get("sentence") or "")
