@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..runs.events import Event, GpuReadings, Warn
@@ -170,11 +171,16 @@ class GpuReader(threading.Thread):
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
         """Keep all errors for the end of the run, and warn once for each GPU of each kind of hardware error.
 
-        `readings` have the names of the GPUs. There is no warning about errors that a program may have caused.
+        `readings` have the names of the GPUs. There is no warning about errors that a program may have caused. Xid 154
+        belongs to the hardware error before it, whose warning is repeated if the driver now says what the GPU needs.
         """
         gpus = {gpu["index"]: gpu for gpu in readings}
         for error in errors:
             gpu = gpus.get(error.gpu, {})
+            causes = [kept for kept in self._errors if error.follows(kept[2])]
+            if causes:
+                self._errors.remove(causes[-1])
+                error = replace(causes[-1][2], needs=error.needs or causes[-1][2].needs)
             self._errors.append((time.monotonic(), gpu.get("uuid") or "", error))
             if error.is_of_a_program:
                 continue
@@ -183,7 +189,7 @@ class GpuReader(threading.Thread):
             message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
             hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
             hint = f"the GPU needs {error.needs}" if error.needs else hint
-            self._say_once(f"xid {error.gpu} {error.number}", Warn(kind="gpu_xid", message=message, hint=hint))
+            self._say_once(f"xid {error.gpu} {message} {hint}", Warn(kind="gpu_xid", message=message, hint=hint))
 
     def _say_once(self, key: str, event: Event) -> None:
         if key not in self._told and self._say(event):

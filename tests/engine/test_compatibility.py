@@ -168,6 +168,17 @@ def test_xla_aborts_on_blackwell_where_tensorflow_was_built_before_cuda_12_8(mon
         assert compatibility.xla_aborts(capability) is aborts, (built, capability)
 
 
+def test_packages_of_2_18_to_2_20_have_no_code_for_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, built, capability, lacks in (
+        ("2.18.1", "12.5.1", (12, 0), True), ("2.19.1", "12.5.1", (10, 0), True), ("2.20.0", "12.5.1", (12, 1), True),
+        ("2.20.0", "12.5.1", (9, 0), False), ("2.20.0", "12.5.1", None, False), ("2.21.0", "12.5.1", (12, 0), False),
+        ("2.20.0", "12.8.0", (12, 0), False),
+    ):  # fmt: skip
+        monkeypatch.setattr(installed, "tensorflow_version", lambda version=version: version)
+        monkeypatch.setattr(installed, "build_info", lambda built=built: {"cuda_version": built})
+        assert bool(compatibility.lacks_code(capability)) is lacks, (version, built, capability)
+
+
 def test_a_cudnn_with_which_xla_fails_matters_if_xla_works_on_one_of_the_chips(monkeypatch: pytest.MonkeyPatch) -> None:
     build = {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9.3.0"}
     monkeypatch.setattr(installed, "build_info", lambda: build)

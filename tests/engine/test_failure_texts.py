@@ -110,8 +110,6 @@ ISSUES = (
     ("No DNN in stream executor.", "cudnn", "gputui doctor"),
     ("NCCL: unhandled cuda error (run with NCCL_DEBUG=INFO for details)", "nccl", "reduction_to_one_device"),
     ("box:1:2 [0] NCCL WARN Call to ibv_create_qp failed\nNCCL: unhandled system error", "nccl", "ulimit -l unlimited"),
-    ("box:1:2 [0] NCCL WARN Error while creating shared memory segment\nNCCL: unhandled system error", "nccl",
-     "--shm-size"),
     ("failed call to cuInit: CUDA_ERROR_NOT_FOUND: named symbol not found", "driver", "NVIDIA container toolkit"),
     ("failed to run cuBLAS routine: CUBLAS_STATUS_EXECUTION_FAILED", "cublas", "input.batch_size"),
     ("Blas xGEMMBatched launch failed : a.shape=[1,2,3]", "cublas", "input.batch_size"),

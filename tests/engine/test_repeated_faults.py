@@ -141,6 +141,30 @@ def test_an_error_is_told_once_for_each_gpu_and_kind_and_kept_each_time() -> Non
     assert reader.errors_since(0.0, ["GPU-1"]) == ["NVRM: Xid (GPU 1): 79, it has fallen off the bus"] * 2
 
 
+def test_what_a_gpu_needs_belongs_to_the_error_before_it_whenever_the_driver_tells_it() -> None:
+    notes: list[Event] = []
+    reader = GpuReader(notes.append, 1.0)
+    gpus = [{"index": index, "uuid": f"GPU-{index}", "name": "T4"} for index in range(4)]
+    reset = "a reset"
+    for errors in (
+        [DriverError(0, 79), DriverError(1, 79, reset), DriverError(1, 154, reset), DriverError(3, 31)],
+        [DriverError(0, 154, reset), DriverError(1, 154, reset), DriverError(2, 154, reset), DriverError(3, 154)],
+    ):
+        reader._report_errors(errors, gpus)
+    told, kept = "the NVIDIA driver has reported Xid", "Xid (GPU 0): 79, it has fallen off the bus; it needs a reset"
+    after = f"{told} 154, the GPU needs a reset, a restart or a drain after the error before"
+    assert words(notes) == [
+        *(f"GPU {index} (T4): {told} 79, it has fallen off the bus" for index in (0, 1, 0)),
+        f"GPU 2 (T4): {after}", f"GPU 3 (T4): {after}",
+    ]  # fmt: skip
+    assert [event.hint == "the GPU needs a reset" for event in notes if isinstance(event, Warn)] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
+    assert [reader.errors_since(0.0, [f"GPU-{index}"]) for index in (0, 1)] == [
+        [f"NVRM: {kept}"], [f"NVRM: {kept.replace('0', '1', 1)}"],
+    ]  # fmt: skip
+
+
 # ---- the disk ------------------------------------------------------------------------------------
 
 

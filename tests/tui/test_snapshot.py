@@ -171,6 +171,11 @@ def test_warnings_are_kept_once_and_only_the_newest() -> None:
     warnings = fed(*notes).snapshot().warnings
     assert len(warnings) == MAX_MESSAGES
     assert (warnings[0].message, warnings[-1].message) == ("m2", f"m{MAX_MESSAGES + 1}")
+    told = fed(*notes, {**notes[9], "hint": "more to do about it"}).snapshot().warnings
+    assert [(each.message, each.hint) for each in (told[-2], told[-1])] == [
+        (f"m{MAX_MESSAGES + 1}", ""), ("m4", "more to do about it"),
+    ]  # fmt: skip
+    assert [each.message for each in told].count("m4") == 1
 
 
 # ---- lines --------------------------------------------------------------------------------------

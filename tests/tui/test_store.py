@@ -30,7 +30,7 @@ from gputui.tui.reading.run.log_tail import LogTail
 from gputui.tui.reading.run.reader import MergedTail, RunReader
 from gputui.tui.reading.run.series import Series
 from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.reading.run.store import MAX_MESSAGES, Store
+from gputui.tui.reading.run.store import Store
 from gputui.tui.reading.run_list import entry_of
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.live.view import NOTHING_READ
@@ -274,14 +274,6 @@ def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     )
     assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
     assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
-
-
-def test_of_many_warnings_the_newest_are_kept() -> None:
-    now = fed(
-        *({"type": "warning", "kind": "nan", "message": f"number {number}"} for number in range(MAX_MESSAGES + 3))
-    )
-    assert len(now.warnings) == MAX_MESSAGES
-    assert (now.warnings[0].message, now.warnings[-1].message) == ("number 3", f"number {MAX_MESSAGES + 2}")
 
 
 def test_of_several_gpus_the_mean_and_the_extremes_are_kept() -> None:

@@ -76,6 +76,10 @@ class DriverError:
         """True if the cause is usually a program (of any user), and not the hardware."""
         return self.number in OF_PROGRAMS
 
+    def follows(self, error: DriverError) -> bool:
+        """True if this only says what the GPU needs after that error."""
+        return self.number == RECOVERY and self.gpu == error.gpu and not error.is_of_a_program
+
 
 class DriverErrors:
     """Collects the error events of these GPUs (index and handle of each) until it is closed. One thread must make all
@@ -101,8 +105,7 @@ class DriverErrors:
         """Return the errors that have been reported since the last call, at most 100; empty if the platform has no
         events.
 
-        Xid 45 is left out, as it only follows another error or the end of a program, and Xid 154 if the error before it
-        is in the list, as that error has what the GPU needs.
+        Xid 45 is left out, as it only follows another error or the end of a program.
         """
         errors: list[DriverError] = []
         while self._set is not None and len(errors) < MOST_AT_ONCE:
@@ -116,8 +119,7 @@ class DriverErrors:
                 gpu = self._gpus.get(_address(event.device))
                 needs = _RECOVERIES.get(or_none(functools.partial(_recovery, event.device)), "").format(gpu)
                 errors.append(DriverError(gpu, int(event.eventData), needs))
-        causes = {error.gpu for error in errors if error.number != RECOVERY and not error.is_of_a_program}
-        return [error for error in errors if error.number != RECOVERY or error.gpu not in causes]
+        return errors
 
     def close(self) -> None:
         if self._set is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -323,7 +323,9 @@ class Store:
     def on_warning(self, _t: float, event: Mapping[str, Any]) -> None:
         warning = _message(event)
         if warning not in self._facts["warnings"]:
-            self._set(warnings=(*self._facts["warnings"], warning)[-MAX_MESSAGES:])
+            # One that is told again, with more to do about it, takes the place of the first.
+            others = (each for each in self._facts["warnings"] if replace(each, hint=warning.hint) != warning)
+            self._set(warnings=(*others, warning)[-MAX_MESSAGES:])
 
     def on_error(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(error=_message(event))
