@@ -14,6 +14,8 @@ from ..interpreter import interpreter
 from ..options import Options, options_json
 from ..plan import SEVERAL_REPLICAS
 from ..presets import Preset, paths
+from ..runs.event_reading import read_events
+from ..runs.events import Warn
 
 MODULE = "gputui.engine.trainer.described"
 
@@ -32,7 +34,7 @@ class Form:
 
     `begins_anew`: single samples may depend on the training, so that each epoch has an iterator of its own. `cached`:
     input.cache applies to single samples. `counted` and `counted_validation`: TensorFlow knows the number of elements
-    of a tf.data.Dataset.
+    of a tf.data.Dataset. `warnings` are those of the run that apply to the script, too.
     """
 
     train: str
@@ -47,6 +49,7 @@ class Form:
     reshuffles: bool  # a tf.data.Dataset has another order in each pass
     counted: bool
     counted_validation: bool
+    warnings: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> set[str]:
@@ -75,9 +78,11 @@ def asked(preset: Preset) -> Form | None:
             lines = run.file("engine.log").read_text("utf-8", "replace").strip().splitlines()
             why = lines[-1][:200] if lines else f"return code {done.returncode}"
             raise RefusedError(f"{options.workload.entry} cannot be called: {why}", "train it to see more") from None
+        told = read_events(run.path).of(Warn)
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
-    return Form(**{**facts, "given": frozenset(facts["given"])})
+    warnings = tuple(f"{event.message}; {event.hint}" for event in told if event.kind == "reads_ahead")
+    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
 
 
 def _on_cpus(options: Options) -> Options:

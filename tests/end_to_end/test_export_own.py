@@ -258,6 +258,31 @@ def test_a_script_with_a_path_of_this_machine_says_so(folder: Path, capsys: pyte
 
 
 @pytest.mark.slow
+def test_export_warns_as_the_run_does_of_samples_that_are_read_ahead(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = """
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        LEVEL = tf.Variable(1.0)
+
+
+        def build(context):
+            x = np.ones((20, 4), "float32")
+            data = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).repeat()
+            net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+            net.compile("sgd", "mse")
+            return {"model": net, "train": data, "map": lambda x, y: (x * LEVEL, y)}
+        """
+    (folder / "train.py").write_text(textwrap.dedent(body))
+    (folder / "night.yaml").write_text("workload: {entry: 'train.py:build'}\ntrain: {steps_per_epoch: 2}\n")
+    assert cli.run(["export", "--preset", "night.yaml", "-o", "out.py"]) == 0
+    assert "a function of the Dataset reads a variable; return samples next to it" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_the_script_runs_from_anywhere_with_everything_switched(folder: Path, tmp_path: Path) -> None:
     write(folder, "arrays")
     settings = ["xla=true", "precision.policy=mixed_bfloat16", "cache=kept", "save_model=true", "checkpoint=epoch",

@@ -100,6 +100,8 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
         form = form_part.asked(preset)
     except form_part.RefusedError as fault:
         raise Refused(f"{clean(str(fault))}\n{clean(fault.hint)}") from None
+    for warning in form.warnings if form is not None else ():
+        complain(warning)
     if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
         _export_folder(preset, Path(output), form)
         return
