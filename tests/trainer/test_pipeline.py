@@ -94,6 +94,14 @@ def test_the_seed_decides_the_order() -> None:
     assert order(1) != order(2)
 
 
+@pytest.mark.parametrize("seed", [0, 2**31 - 1])
+def test_samples_are_shuffled_by_a_seed_that_tensorflow_takes_for_none(seed: int) -> None:
+    tf.random.set_seed(seed)  # as configuring the devices does
+    found = list(itertools.chain(*labels(numbered("shuffle=1000", f"seed={seed}").stream(), 6)))
+    tf.random.set_seed(5)
+    assert sorted(found) == list(range(22)) != found
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("drop", ["true", "false"])
 @pytest.mark.parametrize("cache", ["off", "memory"])

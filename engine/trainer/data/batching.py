@@ -115,6 +115,8 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
     if options.input.shuffle == "off":
         return data.dataset
     buffer = data.samples if data.whole else min(options.input.shuffle, data.samples)
+    if seed % (2**31 - 1) == 0:  # TensorFlow compares its two seeds with (0, 0), which fails for 0 and a tensor
+        tf.compat.v1.set_random_seed(1)  # of the graph of this function alone
     return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
 
 
