@@ -78,10 +78,10 @@ def asked(preset: Preset) -> Form | None:
             lines = run.file("engine.log").read_text("utf-8", "replace").strip().splitlines()
             why = lines[-1][:200] if lines else f"return code {done.returncode}"
             raise RefusedError(f"{options.workload.entry} cannot be called: {why}", "train it to see more") from None
-        told = read_events(run.path).of(Warn)
+        warned = read_events(run.path).of(Warn)
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
-    warnings = tuple(f"{event.message}; {event.hint}" for event in told if event.kind == "reads_ahead")
+    warnings = tuple(f"{event.message}; {event.hint}" for event in warned if event.kind == "reads_ahead")
     return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
 
 
