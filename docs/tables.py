@@ -106,9 +106,12 @@ def _option(info: OptionInfo) -> list[str]:
 
 
 def own() -> str:
-    """Return a table of the conditions on which options apply to a user's own training, with the options of each."""
-    keys = {kind: [info.key for info in OPTIONS if info.about.own == kind] for kind in OWN_CODE_LABELS}
-    return table(["applies", "options"], [[words, code(*keys[kind])] for kind, words in OWN_CODE_LABELS.items()])
+    """Return a table of the conditions on which options apply to a user's own training, with the options of each.
+    Options that always apply are left out.
+    """
+    labels = {kind: words for kind, words in OWN_CODE_LABELS.items() if kind != "applies"}
+    keys = {kind: [info.key for info in OPTIONS if info.about.own == kind] for kind in labels}
+    return table(["applies", "options"], [[words, code(*keys[kind])] for kind, words in labels.items()])
 
 
 def shipped() -> str:

@@ -1,1 +1,1 @@
-"""The worked examples of docs/own-code.md and docs/fine-tuning.md: `gputui init --example NAME` writes one of them."""
+"""The worked examples of docs/own-code.md: `gputui init --example NAME` writes one of them."""

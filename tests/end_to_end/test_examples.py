@@ -1,4 +1,4 @@
-"""The worked examples of docs/own-code.md and docs/fine-tuning.md, each trained in a copy of their folder."""
+"""The worked examples of docs/own-code.md, each trained in a copy of their folder."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_example_has_a_test_and_a_word_in_the_docs() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {*LEARNT, STUDENT, *IN_EXTRAS}
-    docs = EXAMPLES.parent / "docs"
-    text = (docs / "own-code.md").read_text() + (docs / "fine-tuning.md").read_text()
+    text = (EXAMPLES.parent / "docs" / "own-code.md").read_text()
     for path in EXAMPLES.glob("[!_]*.py"):
         assert path.with_name(f"{path.stem.replace('_', '-')}.yaml").exists()
         assert f"examples/{path.name}" in text

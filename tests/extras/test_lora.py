@@ -1,4 +1,4 @@
-"""The example of docs/fine-tuning.md with KerasHub: LoRA, also on int8 kernels, stopped and resumed, and exported."""
+"""The example with KerasHub: LoRA, also on int8 kernels, stopped and resumed, and exported."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
 @click.option(
     "--example",
     type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
-    help="Write this worked example instead: arrays in memory, a folder of images, TFRecord files, or one of "
-    "docs/fine-tuning.md.",
+    help="Write this worked example instead; gputui guide describes them.",
 )
 def init(folder: str, example: str | None) -> None:
     """Write a preset.yaml and a small train.py to start from.
