@@ -1,4 +1,4 @@
-# gputui with TensorFlow and its CUDA libraries; the driver is the host's. docs/environments.md says how to use it.
+# gputui with TensorFlow and its CUDA libraries; the driver is the host's. docs/operations.md says how to use it.
 FROM python:3.12-slim
 
 # With PYTHONDONTWRITEBYTECODE unset, pip compiles what it installs: TensorFlow starts seconds sooner.

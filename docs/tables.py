@@ -29,9 +29,7 @@ from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
 from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.nvml import queries
-from gputui.tui.base import keys, settings
-from gputui.tui.screens import catalogue
-from textual.binding import Binding
+from gputui.tui.base import keys
 
 ROOT = Path(__file__).parents[1]
 NOT_GIVEN = "null"
@@ -338,63 +336,12 @@ def _purpose(path: Path) -> str:
 # ---- documents --------------------------------------------------------------------------------
 
 
-def settings_of_screens() -> str:
-    """Return a table of the settings of the screens, with their defaults, meanings and possible values."""
-    rows = [
-        [code(key), code(settings.shown(one.metadata["default"])), one.metadata["meaning"], settings.takes(one)]
-        for key, one in settings.declared()
-    ]
-    return table(["setting", "default", "what it is", "takes"], rows)
-
-
-# The keys of each screen that are needed most, by their verbs. Moving keys and those that work everywhere are left out.
-KEYS_OF_SCREENS = {
-    "form": ("start", "queue", "tune", "search", "file", "save", "save_as", "copy", "compare", "undo", "next_match"),
-    "live": ("stop", "resume", "start", "edit", "why", "log", "messages", "zoom", "apply", "note"),
-    "diagnosis": ("remedy", "prove", "why"),
-    "runs": (
-        "mark",
-        "compare",
-        "search",
-        "start",
-        "resume",
-        "stop",
-        "edit",
-        "delete",
-        "undo",
-        "prove",
-        "queue_up",
-        "queue_down",
-        "queue_top",
-        "hold",
-    ),
-    "compare": ("pin", "copy", "page_on", "zoom"),
-    "gpus": ("open", "processes"),
-    "tune": ("stop", "resume", "apply", "save", "save_as", "zoom"),
-    "proof": ("stop", "file", "save"),
-    "proofs": ("delete", "undo", "undo_list"),
-    "chart": ("cursor_right", "zoom_in", "zoom_all", "x_axis", "logarithmic", "smoothing", "page_on", "copy"),
-}
-
-
-def keys_of_screens() -> str:
-    """Return a table of the screens, each with its most important keys and their effect there."""
-    rows = []
-    for entry in catalogue.SCREENS:
-        declared = [binding for binding in entry.screen_class.BINDINGS if isinstance(binding, Binding)]
-        cells = []
-        for verb in KEYS_OF_SCREENS.get(entry.name, ()):
-            bindings = [binding for binding in declared if binding.id == verb]  # several that have a purpose in turn
-            meanings = ", or ".join(dict.fromkeys(binding.tooltip for binding in bindings))
-            cells.append(f"{code(keys.shown(bindings[0].key.split(',')[0]))} {meanings}")
-        rows += [[entry.title, "; ".join(cells)]] if cells else []
-    return table(["screen", "keys"], rows)
-
-
 def grammar() -> str:
-    """Return a table of the verbs with their keys, by the places in which they work."""
+    """Return a table of the verbs whose keys can be changed, with their keys, by the places in which they work."""
     places: dict[str, list[str]] = {}
     for verb in keys.GRAMMAR:
+        if not keys.can_change(verb):
+            continue
         verbs = places.setdefault(verb.place or verb.group, [])
         verbs.append(f"{code(verb.id)}: {' '.join(code(keys.shown(key)) for key in verb.keys.split(','))}")
     return table(["where", "verbs and their keys"], [[place, "; ".join(verbs)] for place, verbs in places.items()])
@@ -406,9 +353,7 @@ def chips_with_peak() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    "screens": keys_of_screens,
     "keys": grammar,
-    "settings": settings_of_screens,
     "options": options,
     "own": own,
     "presets": shipped,

@@ -13,7 +13,7 @@ BEGINNINGS = (*SCHEMES, "$")  # of an address: or a variable that holds it
 @dataclass(frozen=True)
 class Notify(Group):
     """Where a notice is sent when a run or a measurement ends. What the preset does not give is taken from the
-    settings file, which also decides for the queue; the notice is described in docs/notices.md.
+    settings file, which also decides for the queue; the notice is described in docs/operations.md.
     """
 
     private: ClassVar[bool] = True

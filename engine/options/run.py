@@ -182,7 +182,7 @@ class Run(Group):
     ] = option(
         [],
         "write the figures to these targets while the run goes on, each by a process of its own "
-        "(docs/following.md): tensorboard, prometheus (a text file for node_exporter), mlflow, wandb, trackio",
+        "(docs/operations.md): tensorboard, prometheus (a text file for node_exporter), mlflow, wandb, trackio",
         helps="other tools show the run live; gputui follow does the same for a run that goes on or has ended",
         hurts="some memory, and CPU time that no other process uses; the training never waits for a target",
         not_exported=WATCHER,

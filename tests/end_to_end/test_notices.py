@@ -151,15 +151,14 @@ def test_a_command_runs_in_the_folder_of_its_run_with_the_notice_on_its_standard
 def test_the_examples_of_the_document_reach_ntfy_slack_and_a_mailbox(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def example(title: str) -> Targets:
-        (text,) = documented("notices.md", title)
+    def example(text: str) -> Targets:
         preset = presets.resolve_text(text, tmp_path / "a.yaml")
         settings(text)  # the same in the settings
         group = {f"notify.{key}": value for key, value in vars(preset.options.notify).items()}
         assert targets.of_options({}) == targets.of_options(group)
         return targets.of_options(group)
 
-    ntfy, slack, mail = example("## ntfy"), example("## Slack"), example("## Mail")
+    ntfy, slack, mail = map(example, documented("operations.md", "## Notices"))
     assert sent(server.address(ntfy.url.partition(".sh/")[2]), form=ntfy.format) == []
     assert sent(server.address(slack.url.partition(".com/")[2]), form=slack.format) == []
     assert sent(server.address("services/x"), form="text")[0].endswith("400 Bad Request")

@@ -1,4 +1,4 @@
-"""Notebooks: gputui in the cells of a real Jupyter kernel (docs/usage.md, "Notebooks")."""
+"""Notebooks: gputui in the cells of a real Jupyter kernel (docs/operations.md, "Notebooks")."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -203,9 +202,3 @@ async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> 
     kept = Settings()
     assert (kept.charts.fill, kept.charts.x_axis, kept.charts.smoothing) == (False, "epoch", 0.5)
     assert (kept.log.fold, kept.theme) == (True, theme)
-
-
-def test_the_documented_settings_are_the_declared_ones() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
-    section = text.split("<!-- settings: begin")[1].split("<!-- settings: end")[0]
-    assert re.findall(r"^\| `([\w.]+)`", section, re.MULTILINE) == [key for key, _ in declared()]

@@ -251,14 +251,19 @@ def _named(key: str) -> str:
     return "+".join([*(modifier.lower() for modifier in modifiers), name if len(name) == 1 else name.lower()])
 
 
+def can_change(verb: Verb) -> bool:
+    """Return True if the user may give other keys to a verb."""
+    return verb.place != FIELD and verb.id != "remedy"
+
+
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
     """Return the reason why the user cannot give these keys to a verb; empty if that is possible.
 
     `given` is the text of the settings, and `keys` are Textual's names of its keys.
     """
     if verb not in VERBS:
-        return "there is no such verb; docs/reference.md lists them"
-    if VERBS[verb].place == FIELD or verb == "remedy":
+        return "there is no such verb; docs/operations.md lists them"
+    if not can_change(VERBS[verb]):
         return "these keys cannot be changed"
     for key in keys:
         if not _is_key(key):

@@ -301,7 +301,7 @@ def _with(values: Values, key: str, value: Any) -> Values:
 # ---- its file -------------------------------------------------------------------------------------
 
 
-NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/reference.md.\n"
+NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/operations.md.\n"
 WHOLE = ("theme", "keys")  # the settings without a section
 
 

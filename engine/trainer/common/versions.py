@@ -1,6 +1,6 @@
 """The private names of Keras and TensorFlow that the trainer uses: all that may differ from one version to the next.
 
-Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/environments.md). Older versions
+Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/operations.md). Older versions
 are refused before a trainer starts, with the reasons in engine/interpreter/supported_versions.py. A later one may lack
 a name: then the training is refused, and the error names it.
 
