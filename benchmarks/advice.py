@@ -1,4 +1,4 @@
-"""Measures the commands of docs/advice.md, one after the other, and prints the result of each as the page has it.
+"""Measures the commands in the table of advice of docs/faster.md in turn, and prints the results as the page has them.
 
     python benchmarks/advice.py [--only WORD] [--repeats 5] [--seconds 2] [--write]
 
@@ -19,10 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "advice.md"
-ROW = re.compile(
-    r"^\| (?P<advice>[^|\n]+) \| (?P<claim>[^|\n]+) \| `gputui (?P<words>ab [^|`\n]+)` \| (?P<result>[^|\n]*) \|", re.M
-)
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "faster.md"
+ROW = re.compile(r"^\| (?P<advice>[^|\n]+) \| `gputui (?P<words>ab [^|`\n]+)` \| (?P<result>[^|\n]*) \|", re.M)
 YAML = re.compile(r"^```yaml\n# (?P<name>\S+)\n(?P<text>.*?)^```$", re.M | re.S)
 GPUTUI = (str(Path(sys.executable).parent / "gputui"),)
 PHOTOS, SIDE, CLASSES = 2000, 128, 10

@@ -27,7 +27,6 @@ from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
-from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.nvml import queries
 from gputui.tui.base import keys
 
@@ -231,22 +230,22 @@ def unit(name: str) -> str:
 # ---- diagnosis --------------------------------------------------------------------------------
 
 
-def diagnosis_rules() -> str:
-    """Return a table of the rules of the diagnosis with their thresholds and the sources of these."""
-    head = ["verdict", "figure", "what it says", "counts", "decides", "source"]
-    return table(head, [_rule(rule) for rule in rules.RULES])
-
-
-def _rule(rule: rules.Rule) -> list[str]:
-    side = "below" if rule.below else "from"
-    limits = [f"{side} {rule.figure.text(limit)}" for limit in (rule.notable, rule.strong)]
-    says = rule.text.format(value={"share": "X %", "times": "X times"}.get(rule.figure.unit, "X"))
-    return [code(rule.verdict), code(rule.measurement), says, *limits, rule.source]
-
-
 def verdicts() -> str:
-    """Return a table of the words of `verdict` in events, and the labels with which they are shown."""
-    return table(["verdict", "shown as"], [[code(verdict), kind.label] for verdict, kind in VERDICTS.items()])
+    """Return a table of the verdicts: their labels, their words in events, and the rules that lead to them with their
+    two thresholds.
+    """
+    rows = [
+        [kind.label, code(word), "; ".join(_rule(rule) for rule in rules.RULES if rule.verdict == word)]
+        for word, kind in VERDICTS.items()
+    ]
+    return table(["verdict", "in files", "what leads to it"], [row for row in rows if row[-1]])
+
+
+def _rule(rule: rules.Rule) -> str:
+    """Return the sentence of a rule with the threshold from which it counts and, in brackets, from which it decides."""
+    counts, decides = (rule.figure.text(limit) for limit in (rule.notable, rule.strong))
+    limits = ("below " if rule.below else "") + (counts if counts == decides else f"{counts} ({decides})")
+    return ("only as support: " if rule.rank == rules.SUPPORTING else "") + rule.text.format(value=limits)
 
 
 # ---- endings ----------------------------------------------------------------------------------
@@ -347,11 +346,6 @@ def grammar() -> str:
     return table(["where", "verbs and their keys"], [[place, "; ".join(verbs)] for place, verbs in places.items()])
 
 
-def chips_with_peak() -> str:
-    """Return the chips whose peak is known, as a list in one line."""
-    return ", ".join(chips.CHIPS)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "keys": grammar,
     "options": options,
@@ -361,7 +355,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "summary": summary,
     "figures": run_figures,
     "gpu": gpu_readings,
-    "rules": diagnosis_rules,
     "verdicts": verdicts,
     "failures": failures,
     "together": goes_together,
@@ -369,7 +362,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),
     "files": every_file,
-    "peaks": chips_with_peak,
 }
 
 

@@ -263,7 +263,7 @@ def test_each_command_of_the_advice_measures_a_change_of_a_preset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = text(ROOT / "docs" / "advice.md")
+    page = text(ROOT / "docs" / "faster.md")
     for name, preset in advice.presets_of(page).items():
         (tmp_path / name).write_text(preset)
     measured = list(advice.rows(page))

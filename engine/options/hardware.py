@@ -253,7 +253,7 @@ class Strategy(Group):
     kind: Literal["single", "one_device", "mirrored", "multi_worker"] = option(
         "single",
         "single (no strategy), one_device, mirrored (the same model on several GPUs, on partitions of a GPU, or on "
-        "partitions of the CPU as a test), multi_worker (the same on several machines: docs/many-machines.md)",
+        "partitions of the CPU as a test), multi_worker (the same on several machines: docs/clusters.md)",
         call="tf.distribute",
         helps="mirrored: the GPUs share each step, and gputui scaling measures the gain; multi_worker: more GPUs than "
         "one machine has",

@@ -117,7 +117,7 @@ def preset_schema() -> dict[str, Any]:
         "description": {"type": "string", "description": "what the preset is for, in one line"},
         "sweep": {
             "type": "object",
-            "description": "options of gputui sweep (docs/sweeps.md), which a run ignores",
+            "description": "options of gputui sweep (docs/sweeps-and-queue.md), which a run ignores",
         },
         "extends": {
             "type": "string",

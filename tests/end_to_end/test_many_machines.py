@@ -1,4 +1,4 @@
-"""Training on several machines as docs/many-machines.md tells it: its commands, with two workers on this machine."""
+"""Training on several machines as docs/clusters.md tells it: its commands, with two workers on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.cluster import free_ports
 from tests.support.front_door import documented, happened, last_losses, opened, step, until
 from tests.support.idle import idle
 
-DOCUMENT = "many-machines.md"
+DOCUMENT = "clusters.md"
 
 WIDE = """\
 workload: {entry: "wide.py:build"}
@@ -60,7 +60,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     idle(tmp_path)  # its code: steps that take time and hardly any of the CPU, and fewer epochs of them
     hold = tmp_path / "hold"
     hold.touch()
-    told = documented(DOCUMENT, "# Training on several machines")[0]
+    told = documented(DOCUMENT, "## One model on several machines")[0]
     assert "epochs: 40" in told
     short = told.replace("epochs: 40", "epochs: 8")
     (tmp_path / "big.yaml").write_text(f"{short}workload: {{entry: 'idle_code.py:build'}}\n")
@@ -94,7 +94,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     stopped_at = (chief.result or {})["steps"]
     assert stopped_at == (other.result or {})["steps"]
 
-    (script,) = documented(DOCUMENT, "## Slurm")
+    (script,) = documented(DOCUMENT, "## Several nodes under Slurm")
     *slurm, _, limit = shlex.split(script.splitlines()[-1].removeprefix("srun "))[1:]
     assert limit == "run.max_minutes=auto", "which the runs were not started with"
     as_srun = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2",

@@ -23,8 +23,8 @@ from tests.support.needs import lacks
 from tests.support.slurm import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
-BATCH, SIGNALLED, BY_SRUN = documented("troubleshooting.md", "### A job that goes on by itself")
-(TOGETHER,) = documented("many-machines.md", "## Slurm")
+BATCH, SIGNALLED, BY_SRUN = documented("clusters.md", "### A job that goes on by itself")
+(TOGETHER,) = documented("clusters.md", "## Several nodes under Slurm")
 SHORT, LONG = "1", "30"  # time limits of a job in minutes; Slurm knows none that is shorter
 
 

@@ -219,7 +219,7 @@ def test_several_machines_and_what_does_not_go_with_them(
 
 def test_the_manifest_for_kubernetes_names_the_pods_as_kubernetes_does(tmp_path: Path) -> None:
     """A pod of an Indexed Job is called JOB-INDEX.SUBDOMAIN, and the headless service of that name makes it known."""
-    service, training = yaml.safe_load_all(documented("many-machines.md", "## Kubernetes")[0])
+    service, training = yaml.safe_load_all(documented("clusters.md", "## Kubernetes")[0])
     job, pod = training["spec"], training["spec"]["template"]["spec"]
     assert (service["spec"]["clusterIP"], service["metadata"]["name"]) == ("None", pod["subdomain"])
     assert service["spec"]["selector"] == {"job-name": training["metadata"]["name"]}
