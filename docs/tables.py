@@ -25,7 +25,7 @@ from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
-from gputui.engine.process.known_failures import FAILURES
+from gputui.engine.process.known_failures import FAILURES, RESUME
 from gputui.engine.runs import events
 from gputui.engine.telemetry.nvml import queries
 from gputui.tui.base import keys
@@ -252,11 +252,13 @@ def _rule(rule: rules.Rule) -> str:
 
 
 def failures() -> str:
-    """Return a table of the failures that are recognized by their text and have a hint."""
-    rows = [
-        [_ellipsis(one.message), code(one.name), code(one.outcome), _ellipsis(one.hint)] for one in FAILURES if one.hint
-    ]
-    return table(["the run says", "kind", "outcome", "what to do"], rows)
+    """Return a table of the failures that are recognized by their text and have a hint.
+
+    The document says once, above the table, that a run can be resumed.
+    """
+    hints = {one.message: one.hint.replace(f"; {RESUME}", "") for one in FAILURES if one.hint}
+    rows = [[_ellipsis(message), _ellipsis(hint)] for message, hint in hints.items()]
+    return table(["the run says", "what to do"], rows)
 
 
 def _ellipsis(text: str) -> str:
