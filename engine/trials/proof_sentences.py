@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -117,7 +118,7 @@ def _loop(proof: Record) -> str:
 
 
 def learns(proof: Record) -> str:
-    """Return how what is kept learns, for the headline: worse than before, or not judged. Empty if it is no worse, or
+    """Return how what is kept learns, for the headline: worse than before, or not known. Empty if it is no worse, or
     if it changes nothing that is learnt.
     """
     checks = [check for check in search_of(proof).losses if check.settings == proof.changes_kept]
@@ -125,16 +126,20 @@ def learns(proof: Record) -> str:
         return "it learns clearly worse, which was allowed"
     if checks and checks[-1].decision in ("not judged", "failed"):
         return f"whether it learns as well is not judged: {checks[-1].why}"
-    higher = []
+    if checks:
+        return ""
+    clauses = []
     for comparison in proof.comparisons:
-        learning = comparison.learning if comparison.decision in ("kept", "faster") else None
-        a, b = (learning.loss_a, learning.loss_b) if learning else (None, None)
-        if learning and a and b is not None and b - a > WORSE * abs(a):
-            higher.append(
-                f"the loss with {changes(comparison.changes)} is {units.share((b - a) / abs(a))} higher after "
-                f"{units.counted(learning.samples, 'samples')}"
-            )
-    return "; ".join(higher)
+        learning, what = comparison.learning, changes(comparison.changes)
+        if learning is None or comparison.decision not in ("kept", "faster"):
+            continue
+        a, b = learning.loss_a, learning.loss_b
+        if a is None or b is None or not math.isfinite(b - a):
+            clauses.append(f"whether it learns as well with {what} is not known")
+        elif a and b - a > WORSE * abs(a):
+            higher, after = units.share((b - a) / abs(a)), units.counted(learning.samples, "samples")
+            clauses.append(f"the loss with {what} is {higher} higher after {after}")
+    return "; ".join(clauses)
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:

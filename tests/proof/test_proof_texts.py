@@ -154,6 +154,8 @@ KEPT: dict[str, Any] = {"changes_kept": XLA, "gain_total": 1.5}
         ({"kind": "loop", **KEPT, "comparisons": [FASTER | {"decision": "kept", "learning": {
             "note": "n", "samples": 500, "loss_a": 0.0118, "loss_b": 0.0172}}]},
          "1.50 times as fast with xla=true; the loss with xla=true is 46 % higher after 500 samples"),
+        ({"kind": "loop", **KEPT, "comparisons": [FASTER | {"decision": "kept", "learning": {"note": "n"}}]},
+         "1.50 times as fast with xla=true; whether it learns as well with xla=true is not known"),
         ({"kind": "loop", "advice": [{"changes": {}, "reason": "r"}]},
          "no option was found that could make it faster; the advice says what to change in your code or data"),
         ({"kind": "tune", "changes_kept": XLA}, "the preset runs out of memory, and trains with xla=true"),
