@@ -65,7 +65,7 @@ hooks:
 	git config core.hooksPath .githooks
 
 # Writes what is derived from declarations: the tables of the documents, the form's first preset, and
-# the schema that editors check presets with.
+# the JSON Schemas of presets and of runs.
 docs: $(READY)
 	$(BIN)/python docs/tables.py
 	$(BIN)/gputui presets schema > presets/schema.json

@@ -1,4 +1,4 @@
-"""Writes the generated tables of the documents, and the form's first preset, from the code: `make docs`.
+"""Writes the generated tables of the documents, the JSON Schema of events, and the form's first preset: `make docs`.
 
 A document marks the place of a table with a pair of comments that name the table. TABLES has the function that makes
 each table.
@@ -13,10 +13,10 @@ import re
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import VERDICTS, rules
@@ -27,10 +27,11 @@ from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES, RESUME
 from gputui.engine.runs import events
-from gputui.engine.telemetry.nvml import queries
+from gputui.engine.telemetry.nvml import gpm_nvlink, queries
 from gputui.tui.base import keys
 
 ROOT = Path(__file__).parents[1]
+RUN_SCHEMA = presets.SHIPPED / "run-schema.json"
 NOT_GIVEN = "null"
 # What the end of a name says of its unit.
 UNITS = {
@@ -51,9 +52,22 @@ UNITS = {
     "_wh": "watt-hours",
     "step_ms": "milliseconds, by name: p50, p95",
 }
+READINGS_OF_GPUS = {
+    "throttle": "why it runs slower than it could",
+    "ecc_errors": "memory errors since the driver was loaded: `corrected`, `uncorrected`",
+    "processes": "programs on the GPU: `pid`, `memory_used_bytes`, `name`, `user`, and `type`, which is C (computes), "
+    "G (draws) or C+G; `own` marks those of the training, `hidden` says why nothing is known of a program",
+    "mig": "the MIG instances; null: not in MIG mode",
+    "nvlink": "the traffic over NVLink: `links`, `rx_bytes_per_second`, `tx_bytes_per_second`",
+    "pci_bus_id": "",
+    "reasons": "why readings are missing, by name (`*`: all): unsupported, lost, no_permission, error or not_asked",
+    "lost_since": "Unix time since which the GPU does not answer",
+    "shared_with_host": "true: its memory is the memory of the host",
+    "memory_used_counts_reserved": "true: an older driver counts reserved memory as used",
+}
 NO_FIGURES = {"confidence": "share", "engine_cpu": "cores"}
 UNITS_OF_FIGURES = {"share": "share, 0 to 1", "cores": "CPU cores"}
-KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "any"}
+KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 # ---- Markdown ---------------------------------------------------------------------------------
@@ -74,9 +88,9 @@ def prose(text: str) -> str:
     return " ".join(inspect.cleandoc(text).split())
 
 
-def paragraphs(text: str) -> str:
-    """Return a docstring with one line for each of its paragraphs."""
-    return "\n\n".join(map(prose, inspect.cleandoc(text).split("\n\n")))
+def paragraphs(documented: type) -> list[str]:
+    """Return the paragraphs of a docstring, each as one line."""
+    return [prose(part) for part in inspect.cleandoc(documented.__doc__ or "").split("\n\n")]
 
 
 # ---- options ----------------------------------------------------------------------------------
@@ -86,20 +100,18 @@ def options() -> str:
     """Return all options: for each group a section with a table."""
     parts = []
     for name, group in GROUPS.items():
-        about = prose(group.__doc__ or "")
         rows = [_option(info) for info in OPTIONS if info.group == name]
-        head = ["option", "default", "takes", "what it does", "helps", "hurts"]
-        parts.append(f"## {name}\n\n{about}\n\n{table(head, rows)}")
+        head = ["option", "default", "takes", "what it does"]
+        parts.append(f"## {name}\n\n{paragraphs(group)[0]}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 
 def _option(info: OptionInfo) -> list[str]:
     about = info.about
     default = NOT_GIVEN if info.default is None else str(info.default).lower() if info.is_bool else str(info.default)
-    takes = "text" if info.accepts.startswith("text: ") else info.accepts
-    does = f"{about.help}{f' (`{about.call}`)' if about.call else ''}{'. GPU only' if about.gpu_only else ''}"
+    takes = "text" if info.accepts.startswith("text: ") else re.sub(r"an? (whole )?number (from )?", "", info.accepts)
     unit = f" ({about.unit})" if about.unit else ""
-    return [code(info.key), code(default), takes + unit, does, about.helps, about.hurts]
+    return [code(info.key), code(default), takes + unit, about.help + (" (GPU only)" if about.gpu_only else "")]
 
 
 def own() -> str:
@@ -120,18 +132,27 @@ def shipped() -> str:
 # ---- runs -------------------------------------------------------------------------------------
 
 
-def event_types() -> str:
-    """Return a section for each type of event with a table of its fields, in the order of declaration."""
+def event_kinds() -> list[type[events.Event]]:
+    """Return the types of events, in the order of their declaration."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
-    kinds = [kind for kind in kinds if kind is not events.Event]
-    return "\n\n".join(
-        f"### {kind.type}\n\n{_said(paragraphs(kind.__doc__ or ''))}\n\n{_declared(kind)}" for kind in kinds
-    )
+    return [kind for kind in kinds if kind is not events.Event]
+
+
+def event_types() -> str:
+    """Return a table of the types of events, each with its meaning and the names of its fields."""
+    rows = [
+        [code(kind.type), _with_values(paragraphs(kind)[0]), code(*(field.name for field in fields(kind)))]
+        for kind in event_kinds()
+    ]
+    return table(["type", "what it says", "fields"], rows)
 
 
 def summary() -> str:
-    """Return the description and the table of the fields of `result.json`."""
-    return f"{_said(paragraphs(events.Summary.__doc__ or ''))}\n\n{_declared(events.Summary)}"
+    """Return a table of the fields of `result.json` that are no figures of `run_figures`."""
+    keys = {figure.key.partition(".")[0] for figure in figures.RUN}
+    said = _comments(events.Summary)
+    names = [field.name for field in fields(events.Summary) if field.name not in keys]
+    return table(["field", "what it is"], [[code(name), said.get(name, "")] for name in names])
 
 
 def run_figures() -> str:
@@ -144,78 +165,126 @@ def run_figures() -> str:
     return table(["figure", "key", "unit", "better", "what it means", "where it comes from"], rows)
 
 
-def gpu_readings() -> str:
-    """Return a table of the fields that a reading of a GPU may have in addition to its declared fields, with their
-    units.
+# ---- the JSON Schema of events and results ----------------------------------------------------
+
+
+def run_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the lines of a run's event files, and of `result.json` (`summary` in
+    `$defs`). Fields that it does not know are allowed. `unit` is a keyword of its own.
     """
-    keys = [key for question in (*queries.QUESTIONS, queries.PCIE) for key in question.keys]
-    return table(["field", "unit"], [[code(key), unit(key)] for key in keys])
+    defs = {kind.type: _event_schema(kind) for kind in event_kinds()} | {"summary": _class_schema(events.Summary)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "an event of a gputui run",
+        "description": "a line of events.jsonl or telemetry.jsonl; result.json has the fields of summary",
+        "oneOf": [{"$ref": f"#/$defs/{kind.type}"} for kind in event_kinds()],
+        "$defs": defs,
+    }
 
 
-def _declared(kind: type) -> str:
-    hints = get_type_hints(kind, include_extras=True)
-    said = _comments(kind)
-    rows = [row for field in fields(kind) for row in _rows(field.name, hints[field.name], said.get(field.name, ""))]
-    return table(["field", "type", "unit", "remark"], rows)
+def _event_schema(kind: type[events.Event]) -> dict[str, Any]:
+    head = {
+        "t": {"type": "number", "unit": "seconds", "description": "Unix time"},
+        "type": {"const": kind.type},
+        "run": {"type": "string", "description": "the id of the run"},
+    }
+    made = _class_schema(kind)
+    if kind is events.GpuReadings:
+        properties = made["properties"]["gpus"]["items"]["properties"]
+        properties |= {
+            key: described({}, key, remark) for key, remark in gpu_readings().items() if key not in properties
+        }
+    return made | {"properties": head | made["properties"], "required": [*head, *made["required"]]}
+
+
+def _class_schema(kind: type) -> dict[str, Any]:
+    """Return the schema of an object that has the fields of a dataclass."""
+    hints, said = get_type_hints(kind, include_extras=True), _comments(kind)
+    if kind is events.Summary:
+        said = {figure.key: figure.about for figure in figures.RUN} | said
+    needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    return {
+        "type": "object",
+        "description": "\n".join(_with_values(words) for words in paragraphs(kind)),
+        "properties": {
+            field.name: described(typed(hints[field.name]), field.name, said.get(field.name, ""))
+            for field in fields(kind)
+        },
+        "required": needed,
+    }
+
+
+def described(schema: Mapping[str, Any], name: str, remark: str = "") -> dict[str, Any]:
+    """Return the schema of a field with its unit and its description, if it has them."""
+    made = dict(schema)
+    if remark == "one of VERDICTS":
+        made, remark = {"enum": list(VERDICTS)}, ""
+    if words := unit(name):
+        made["unit"] = words
+    if remark:
+        made["description"] = remark
+    return made
+
+
+def typed(hint: Any) -> dict[str, Any]:
+    """Return the schema of a type hint."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _entries_schema(parts[1])
+    if origin is Literal:
+        return {"enum": list(parts)}
+    if origin in (Union, types.UnionType):
+        members = [typed(part) for part in parts]
+        if all(member.keys() == {"type"} for member in members):
+            return {"type": [member["type"] for member in members]}
+        return {"anyOf": members}
+    if inspect.isclass(origin) and issubclass(origin, Mapping):
+        inner = typed(parts[1])
+        return {"type": "object", **({"additionalProperties": inner} if inner else {})}
+    if inspect.isclass(origin) and issubclass(origin, Sequence):
+        return {"type": "array", "items": typed(parts[0])}
+    return {} if hint is Any else {"type": KINDS[hint]}
+
+
+def _entries_schema(declared: Fields) -> dict[str, Any]:
+    if declared.of is events.Summary:
+        return {"$ref": "#/$defs/summary"}
+    if isinstance(declared.of, type):
+        return _class_schema(declared.of)
+    said = _entry_comments(declared)
+    properties = {key: described(typed(hint), key, said.get(key, "")) for key, hint in declared.of.items()}
+    return {"type": "object", "properties": properties, "required": list(declared.needed)}
+
+
+def gpu_readings() -> dict[str, str]:
+    """Return what each reading means that chip and driver may report of a GPU, by its name; empty if it is not said."""
+    asked = [key for question in (*queries.QUESTIONS, queries.PCIE) for key in question.keys]
+    about = {key: figures.GPU[key].about if key in figures.GPU else "" for key in (*asked, *gpm_nvlink.GPM_SHARES)}
+    return about | READINGS_OF_GPUS
 
 
 def _comments(kind: type) -> dict[str, str]:
     """Return the comment at the end of the line that declares a field, by the field's name."""
     declared = "".join(inspect.getsource(part) for part in kind.__mro__ if part is not object)
-    found = re.findall(r"^    (\w+): .*?  # (.+)$", declared, re.MULTILINE)
-    return {name: _said(words) for name, words in found}
+    return _remarks(re.findall(r"^    (\w+): .*?  # (.+)$", declared, re.MULTILINE))
 
 
-def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
-    """Return the row of a field and, for a mapping with declared entries, a row for each entry."""
-    inner = _entries(hint)
-    dots = f"{name}[]." if get_origin(hint) is not Annotated else f"{name}."
-    about = _entry_comments(inner)
-    below = [[code(dots + key), typed(part), unit(key), about.get(key, "")] for key, part in inner.items()]
-    return [[code(name), typed(hint), unit(name), remark], *below]
-
-
-def _entry_comments(inner: Mapping[str, Any]) -> dict[str, str]:
-    """Return the comments at the end of the lines that declare the entries of a mapping, by the entry's name.
-
-    `inner` is a mapping that events.py declares. Empty for another mapping.
+def _entry_comments(declared: Fields) -> dict[str, str]:
+    """Return the comments at the end of the lines that declare the entries of a mapping in events.py, by the entry's
+    name.
     """
-    name = next((name for name, hint in vars(events).items() if inner and _entries(hint) is inner), "")
-    found = re.search(rf"^{name} = .*?^\]", inspect.getsource(events), re.MULTILINE | re.DOTALL)
-    return {key: _said(words) for key, words in re.findall(r'"(\w+)": .*?,  # (.+)$', found[0] if found else "", re.M)}
+    name = next(name for name, hint in vars(events).items() if declared in get_args(hint))
+    source = re.search(rf"^{name} = .*?^\]", inspect.getsource(events), re.MULTILINE | re.DOTALL)
+    return _remarks(re.findall(r'"(\w+)": [^"]*?,  # (.+)$', source[0] if source else "", re.MULTILINE))
 
 
-def _said(words: str) -> str:
-    """Return a text of the declaration with `null` in place of None, and with the words of PHASES and VERDICTS in place
-    of these names.
-    """
-    lists = {"None": "null", "PHASES": code(*events.PHASES), "VERDICTS": code(*VERDICTS)}
-    for name, listed in lists.items():
-        words = words.replace(name, listed)
-    return words
+def _remarks(found: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return {name: words.replace("None", "null") for name, words in found}
 
 
-def _entries(hint: Any) -> Mapping[str, Any]:
-    if get_origin(hint) is Annotated:
-        declared = [item.of for item in hint.__metadata__ if isinstance(item, Fields)]
-        return declared[0] if declared and isinstance(declared[0], Mapping) else {}
-    return next((found for part in get_args(hint) if (found := _entries(part))), {})
-
-
-def typed(hint: Any) -> str:
-    """Return a type hint in words, such as `list of text`."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return typed(parts[0])
-    if origin in (Union, types.UnionType):
-        return " or ".join(typed(part) for part in parts)
-    if inspect.isclass(origin) and issubclass(origin, Mapping):
-        return "object"
-    if inspect.isclass(origin) and issubclass(origin, Sequence):
-        return "list of " + (typed(parts[0]) if parts[0] is not Any else "values")
-    if parts:  # Literal
-        return code(*map(str, parts))
-    return KINDS[hint]
+def _with_values(words: str) -> str:
+    """Return a text of the declaration with `null` in place of None, and with the phases in place of PHASES."""
+    return words.replace("None", "null").replace("PHASES", code(*events.PHASES))
 
 
 def unit(name: str) -> str:
@@ -304,23 +373,6 @@ def layers(package: str) -> str:
     return table(["layer", "where", "what it is for"], rows)
 
 
-def every_file() -> str:
-    """Return for each folder of `engine` and `tui` a section with a table of its files and their purposes."""
-    parts = []
-    for package in ("engine", "tui"):
-        inits = sorted((ROOT / package).rglob("__init__.py"))
-        for folder in (init.parent for init in inits):
-            rows = [
-                [code(file.name), _purpose(file.with_suffix(""))]
-                for file in sorted(folder.glob("*.py"))
-                if file.name != "__init__.py"
-            ]
-            if rows:
-                about = _purpose(folder)
-                parts.append(f"## {_place(folder)}\n\n{about}\n\n{table(['file', 'what it is for'], rows)}")
-    return "\n\n".join(parts)
-
-
 def _place(path: Path) -> str:
     """Return the path of a folder or a module in the repository. `path` is that of the module without `.py`."""
     place = path.relative_to(ROOT).as_posix()
@@ -356,14 +408,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "events": event_types,
     "summary": summary,
     "figures": run_figures,
-    "gpu": gpu_readings,
     "verdicts": verdicts,
     "failures": failures,
     "together": goes_together,
     "engine": partial(layers, "engine"),
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),
-    "files": every_file,
 }
 
 
@@ -386,6 +436,7 @@ def replaced(text: str) -> str:
 def main() -> None:
     for path in sorted((ROOT / "docs").glob("*.md")):
         path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
+    RUN_SCHEMA.write_text(json.dumps(run_schema(), indent=1) + "\n", encoding="utf-8")
     resolving.FIRST_AS_JSON.write_text(json.dumps(resolving.first_as_json(), indent=1) + "\n", encoding="utf-8")
 
 

@@ -265,7 +265,7 @@ class GpuReadings(Event):
     """A reading of every GPU."""
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[Gpu]  # further fields of each GPU are in the table below
+    gpus: Sequence[Gpu]  # each with more fields if chip and driver report them
     missing: str | None = None  # why there are no readings
     interval_seconds: float | None = None  # between two readings; longer than run.sample_seconds if the driver is slow
 
@@ -436,7 +436,7 @@ class TrialFigures:
 
     outcome: str
     samples_per_second: float | None = None  # samples of the measured steps / their time
-    global_batch_size: int | None = None
+    global_batch_size: int | None = None  # samples of a full step, over all replicas
     input_wait: float | None = None  # the share of the step time spent waiting for the batch
     python_share: float | None = None  # the share of the step time in which no graph ran
     peak_memory_bytes: int | None = None  # of TensorFlow's allocator, on a GPU without the first step
@@ -456,7 +456,7 @@ class TrialFigures:
 class Summary(TrialFigures):
     """How a run ended, and its figures. Work that is done once is not part of the speed, and has its own fields."""
 
-    outcome: Outcome
+    outcome: Outcome  # how the run ended
     trainer_returncode: int | None = None  # negative: the signal that ended it
     step_ms: Mapping[str, float] | None = None  # over the measured steps, in windows of at least 50 ms
     measured_steps: int | None = 0  # without the warm-up; None: the trainer died with its clock

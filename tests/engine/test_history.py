@@ -118,6 +118,10 @@ def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:
         assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
 
 
+def test_the_schema_of_events_is_printed_without_any_run() -> None:
+    assert gputui("history", "--schema").stdout == (presets.SHIPPED / "run-schema.json").read_text()
+
+
 def test_the_latest_run_is_meant_where_none_is_named(run: Run) -> None:
     assert runs.find("latest").path == run.path
 

@@ -262,6 +262,7 @@ for word in _OF_QUEUE:
     csv="One row for each progress report (the default).",
     jsonl="The run's events, one JSON object per line.",
     tensorboard="A folder for TensorBoard.",
+    schema="The JSON Schema of events and of result.json.",
 )
 @click.option(
     "-o",

@@ -1,4 +1,6 @@
-"""The command `gputui history`: writes a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard."""
+"""The command `gputui history`: writes a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard; or the
+schema of its events.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,25 @@ from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
 from ...engine.follow import to_tensorboard
+from ...engine.presets import SHIPPED
 from ...engine.runs import Run, event_reading, history
 from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
 from ...engine.runs.run import WAITING
 from ..base.errors import STDOUT, Refused, clean, complain
 
+SCHEMA = SHIPPED / "run-schema.json"  # made by docs/tables.py
+
 
 def show_history(name: str, form: str, output: str | None) -> None:
-    """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard.
+    """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard; or schema, for any run.
 
     `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None or `-`,
     csv and jsonl are printed; without it the folder has the id of the run as its name.
     """
+    if form == "schema":
+        _write(SCHEMA.read_text(encoding="utf-8"), output)
+        return
     run = run_folders.find(name)
     if output == STDOUT and form != "tensorboard":
         output = None
@@ -36,7 +44,11 @@ def show_history(name: str, form: str, output: str | None) -> None:
     for damage in recorded.damage:
         complain(f"{run.name}: {damage}")
     text = _as_csv(run, recorded) if form == "csv" else _as_json_lines(recorded)
-    if output is None:
+    _write(text, output)
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None or output == STDOUT:
         sys.stdout.write(text)
     else:
         write_new(Path(output), text)
