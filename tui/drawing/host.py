@@ -82,7 +82,8 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
     `alone` is True on a screen without a run.
     """
-    cpu: Row = [(_name(now), "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
+    name = "host  " if now.outcome is None else "last  "  # as narrow: "last reading" would push a figure out
+    cpu: Row = [(name, "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
     items = kept_items([memory, *([] if alone else _processes(now)), *_further(now)], room)
@@ -100,11 +101,13 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 
 def _processes(now: Snapshot) -> list[Row]:
-    """Return three items of the row: the trainer's CPU use, the trainer's memory and the engine's memory."""
+    """Return items of the row: the trainer's CPU use and memory, unless it has ended, and the engine's memory."""
     trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
+    items: list[Row] = [[(_TRAINER, "label"), (_cores(now.host), "value")], [(f" {trainer:>8}", "value")]]
+    if now.outcome is not None and not now.host.get("trainer_bytes"):  # its process had ended before the last reading
+        items = []
     return [
-        [(_TRAINER, "label"), (_cores(now.host), "value")],
-        [(f" {trainer:>8}", "value")],
+        *items,
         [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")],
     ]
 
@@ -121,18 +124,14 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
     `alone` is True on a screen without a run, which already shows why there is no GPU.
     """
-    left = [(_name(now), "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
+    name = "host  " if now.outcome is None else "last reading  "
+    left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
     return [head, *draw(plot, width, max(2, height - 1), glyphs)[0][1:], _host_memory(now, width, glyphs, alone)]
-
-
-def _name(now: Snapshot) -> str:
-    """Return the name of the host's figures. It has the same width for the last ones of a run that has ended."""
-    return "host  " if now.outcome is None else "last  "
 
 
 def _load(cpu: float | None) -> Piece:

@@ -86,7 +86,7 @@ class GpuCard(Painted):
 def kinds(gpus: Sequence[Gpu], ended: bool) -> Content:
     """Return a title with the number of GPUs of each model. `ended` is True if the run has ended."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
-    lead = "GPUs at the end  " if ended else "GPUs  "
+    lead = "GPUs, last reading  " if ended else "GPUs  "
     return Content(lead + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
 
