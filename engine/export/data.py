@@ -179,7 +179,7 @@ def batches(script: Script, options: Options) -> None:
     load = ", load" if loads(options) else ""
     script.text(f"train = training_batches(Elements(train, samples{load}), Sizes(global_batch, per_pass, SEED){file})")
     prepared = "prepared_and_augmented(train, scale, shape, SEED)" if _augments(options) else _PREPARED.format("train")
-    script.text(f"train = ahead(one_batch({prepared}))")
+    script.text(f"train = ahead({f'one_batch({prepared})' if options.input.one_batch else prepared})")
     script.text(
         f"validation = Elements(validation, validation_samples{load})\n"
         f"validation = validation_batches(validation, Sizes(global_batch, validation_per_pass, SEED){file})\n"
@@ -199,12 +199,14 @@ def _functions(options: Options) -> list[str]:
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),
+        **({} if loads(options) else {"load": None, "made": False}),
     }  # fmt: skip
     prepared = "prepared_and_augmented" if _augments(options) else "prepared"
     pipeline = ("training_batches", "validation_batches", prepared, "prepared")
+    finishing = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
     return [
         *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
-        *specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants),
+        *specialised("trainer/data/finishing.py", *finishing, options=options, constants=constants),
     ]
 
 

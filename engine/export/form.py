@@ -30,7 +30,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """The kinds of the data are `arrays`, `mapped`, `batched`, `pydataset` and `iterated`.
+    """The kinds of the data are `arrays`, `mapped`, `batched` and `pydataset`. `iterated` are the roles, train and
+    validation, whose data is read by iterating over it. `plain`: all arrays are tuples and dicts of NumPy's, which are
+    not converted. `small`: the arrays make small batches.
 
     `begins_anew`: single samples may depend on the training, so that each epoch has an iterator of its own. `cached`:
     input.cache applies to single samples. `counted` and `counted_validation`: TensorFlow knows the number of elements
@@ -42,6 +44,9 @@ class Form:
     is_split: bool  # the validation data is a part of the arrays
     given: frozenset[str]  # keys of the dict
     compiled: bool
+    iterated: frozenset[str]
+    plain: bool
+    small: bool
     dense: bool  # all parts of a batch are dense tensors of numbers
     whole: bool  # Keras can save the whole model
     begins_anew: bool
@@ -82,7 +87,8 @@ def asked(preset: Preset) -> Form | None:
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
     warnings = tuple(f"{event.message}; {event.hint}" for event in warned if event.kind == "reads_ahead")
-    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
+    sets = {name: frozenset(facts[name]) for name in ("given", "iterated")}
+    return Form(**{**facts, **sets, "warnings": warnings})
 
 
 def _on_cpus(options: Options) -> Options:

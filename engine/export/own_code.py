@@ -1,8 +1,8 @@
 """The part of an exported script that trains a user's own code: the call of build, its context, the data, the model.
 
-The script has what the form of the data needs (form.py). If the form is not known, or the data is read by iterating
-over it, the script has all cases that docs/own-code.md names. Arrays and single samples go through the trainer's own
-pipeline (trainer/data/batching.py). Batched data is left as it is.
+The script has what the form of the data needs (form.py). If the form is not known, or images are augmented, the script
+has all cases that docs/own-code.md names. Arrays and single samples go through the trainer's own pipeline
+(trainer/data/batching.py). Batched data is left as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def data(script: Script, options: Options, form: Form | None) -> None:
     """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
     script.section("data")
     options = _cached(options, form)
-    if form is not None and _of_this_form(options, form):
+    if form is not None and _of_its_form(options):
         _of_form(script, options, form)
     else:
         if form is not None and form.begins_anew:
@@ -40,8 +40,8 @@ def data(script: Script, options: Options, form: Form | None) -> None:
         _of_any_form(script, options)
 
 
-def _of_this_form(options: Options, form: Form) -> bool:
-    return "iterated" not in form.kinds and options.input.augment == "off"
+def _of_its_form(options: Options) -> bool:
+    return options.input.augment == "off"
 
 
 def _cached(options: Options, form: Form | None) -> Options:
@@ -57,6 +57,11 @@ ARRAYS = object()  # arrays that are not None
 def _of_form(script: Script, options: Options, form: Form) -> None:
     """Write what `data` writes, for data of this form only."""
     file = ""
+    for role in sorted(form.iterated):
+        script.blocks(extract("trainer/exported.py", "as_dataset"))
+        kept = ', made["validation_steps"]' if role == "validation" and "validation_steps" in form.given else ""
+        copies = options.strategy.kind == "mirrored"
+        script.text(f"{role} = as_dataset({role}, model, {'map' not in form.given}, {copies}{kept})")
     if form.kinds & {"arrays", "mapped"}:
         file = cache_file(script, options, " or your code")
         script.blocks(extract("plan.py", "batches_per_pass"))
@@ -65,8 +70,11 @@ def _of_form(script: Script, options: Options, form: Form) -> None:
         script.blocks(extract("trainer/own/streams.py", "of_numpy"))
     if form.is_split:
         script.blocks(extract("trainer/data/source.py", "split_order"))
-        script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
-        script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
+        if form.plain:
+            script.text("train = of_numpy(train)")
+        else:
+            script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
+            script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
         script.text("total = len(tf.nest.flatten(train)[0])")
         drawn = "trained, held_out = split_order(total, VALIDATION_SPLIT, SEED)"
         script.add(drawn, "train.validation_split", "train.seed")
@@ -85,16 +93,14 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         _copied(script, options, "train")
         return
     if form.train == "batched":
-        counted = "int(train.cardinality())" if form.counted else f'batches_in(train, made.get("samples"), {needed})'
-        if not form.counted:
-            script.blocks(extract("trainer/exported.py", "batches_in"))
-        script.text(f"per_pass = {counted}")
+        if needed:
+            script.text(f"per_pass = {_count(script, form)}")
         if not _epoch_is_pass(options):
             script.add("train = train.repeat()", *_read_ahead(options))
         elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
-        _elements(script, "train", form.train, form.given, needed)
+        _elements(script, "train", form.train, form, needed)
         drop = f"drop_remainder={options.input.drop_remainder}"
         counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
         script.add(f"per_pass = {counted}", "input.drop_remainder")
@@ -111,6 +117,17 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
     batches = "one_batch(train)" if options.input.one_batch else "train"
     on_demand = ", True" if form.train == "batched" and _on_demand(options) else ""
     script.text(f"train = ahead({batches}{on_demand})")
+
+
+def _count(script: Script, form: Form) -> str:
+    """Return the expression for the number of batches in a pass over train."""
+    if form.counted:
+        return "int(train.cardinality())"
+    if "train" in form.iterated and "samples" not in form.given:
+        script.blocks(extract("trainer/exported.py", "counted"))
+        return "counted(train)"
+    script.blocks(extract("trainer/exported.py", "batches_in"))
+    return 'batches_in(train, made.get("samples"), True)'
 
 
 def _batches_of_epochs(script: Script, options: Options, sizes: str) -> None:
@@ -150,28 +167,36 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
         _copied(script, options, "validation")
     elif form.validation == "batched":
         taken = ""
-        if not form.counted_validation and not some:
+        if "validation_samples" in form.given and not form.counted_validation and not some:
             script.blocks(extract("trainer/exported.py", "batches_in"))
-            taken = '.take(batches_in(validation, made.get("validation_samples"), True))'
+            taken = '.take(batches_in(validation, made["validation_samples"], True))'
         script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
         script.text(f"validation = ahead(validation{taken}{some})")
     elif form.validation:
-        _elements(script, "validation", form.validation, form.given, not some)
+        _elements(script, "validation", form.validation, form, not some)
         script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
         script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
         script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
         script.text(f"validation = ahead(validation{some})")
 
 
-def _elements(script: Script, role: str, kind: str, given: frozenset[str], needed: bool) -> None:
+def _elements(script: Script, role: str, kind: str, form: Form, needed: bool) -> None:
     """Write the definition of `elements`, the samples of a role: train or validation."""
+    given = form.given
     load = 'made["map"]' if "map" in given else "None"
     if role == "validation" and "validation_map" in given:
         load = 'made.get("validation_map", made.get("map"))'
     vary = 'made["augment"]' if "augment" in given and role == "train" else "None"
-    if kind == "arrays":
+    data = role if form.is_split else f"of_numpy({role})"
+    if kind == "arrays" and form.plain:
+        script.text('with tf.device("/CPU:0"):')
+        script.text(f"    arrays = tf.nest.map_structure(tf.identity, {data})")
+        script.text("samples = tf.data.Dataset.from_tensor_slices(arrays)")
+        made = f"Elements(samples, int(samples.cardinality()), {load}, {vary}, arrays, whole=True)"
+        script.text(f"elements = {made}")
+    elif kind == "arrays":
         script.blocks(extract("trainer/exported.py", "samples_of"))
-        script.text(f"elements = samples_of(of_numpy({role}), {load}, {vary})")
+        script.text(f"elements = samples_of({data}, {load}, {vary})")
     else:
         script.blocks(extract("trainer/exported.py", "elements_of"))
         count = f'made.get("{"samples" if role == "train" else "validation_samples"}")'
@@ -188,7 +213,7 @@ def _of_any_form(script: Script, options: Options) -> None:
     script.blocks(extract("plan.py", "batches_per_pass"))
     script.blocks(extract("trainer/data/source.py", "split_order"))
     script.named_blocks(_functions(options))
-    script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "elements_of", "batches_in"))
+    script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "samples_of", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/streams.py", "of_numpy", "as_array"))
     script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
     script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
@@ -211,7 +236,10 @@ def _functions(options: Options, form: Form | None = None) -> list[str]:
         del constants["first_pass"]
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
     if form is not None:
-        constants["data"] = _known(form, options.input.cache)
+        constants["data"] = known = _known(form, options.input.cache)
+        if "load" in known and "vary" in known:
+            constants |= {"load": None, "made": False}
+            constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}
         kinds = (form.train, form.validation)
         pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
     augmenting = []
@@ -266,7 +294,11 @@ def _validating(script: Script, file: str) -> None:
     script.text('    count, some = made.get("validation_samples"), made.get("validation_steps") or -1')
     script.text('    if isinstance(data, tf.data.Dataset) and "map" not in made:')
     script.text("        return ahead(data.take(batches_in(data, count, some < 0)).take(some))")
-    script.text('    elements = elements_of(data, count, made.get("validation_map", made.get("map")), None, some < 0)')
+    script.text('    load = made.get("validation_map", made.get("map"))')
+    script.text("    arrays = are_arrays(data)")
+    script.text(
+        "    elements = samples_of(data, load, None) if arrays else elements_of(data, count, load, None, some < 0)"
+    )
     script.text("    per_pass = batches_per_pass(elements.samples, global_batch, replicas)")
     script.text("    sizes = Sizes(global_batch, per_pass, SEED)")
     script.text(f"    return ahead(validation_batches(elements, sizes{file}).take(some))\n\n")
@@ -298,9 +330,10 @@ def _handed_over(script: Script, options: Options) -> None:
     if mirrored:
         script.add("    train = Copied(train)", "strategy.kind")
     script.text('elif are_arrays(train) or "map" in made:')
-    script.text(
-        f'    elements = elements_of(train, made.get("samples"), made.get("map"), made.get("augment"), {needed})'
-    )
+    script.text('    changes = made.get("map"), made.get("augment")')
+    script.text('    arrays, count = are_arrays(train), made.get("samples")')
+    of_arrays, of_others = "samples_of(train, *changes)", f"elements_of(train, count, *changes, {needed})"
+    script.text(f"    elements = {of_arrays} if arrays else {of_others}")
     drop = f"drop_remainder={options.input.drop_remainder}"
     counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
     script.add(f"    per_pass = {counted}", "input.drop_remainder")
@@ -431,7 +464,7 @@ def training(script: Script, options: Options, form: Form | None) -> None:
     theirs = 'tf.nest.flatten(made.get("callbacks") or [])' if form is None else ""
     if form is not None and "callbacks" in form.given:
         theirs = 'tf.nest.flatten(made["callbacks"])'
-    if form is not None and form.begins_anew and _of_this_form(options, form):
+    if form is not None and form.begins_anew and _of_its_form(options):
         setter = "keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, logs: epoch.assign(number))"
         theirs = f"[{setter}{f', *{theirs}' if theirs else ''}]"
     training_part.callbacks(script, options, theirs, "" if compiled else chooses_rate, form.whole if form else None)
@@ -459,7 +492,7 @@ def _compile(script: Script, options: Options) -> str:
 
 
 def _onto_devices(script: Script, options: Options, form: Form | None) -> None:
-    if form is not None and form.dense and "iterated" not in form.kinds:
+    if form is not None and form.dense:
         if form.train != "pydataset" and options.input.device_batches:
             held_out = [""] if form.validation not in ("", "pydataset") else []
             training_part.onto_devices(script, options, *held_out)
@@ -487,7 +520,7 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
 def _fit(script: Script, options: Options, form: Form | None) -> None:
     steps = "None if is_one_pass else steps_per_epoch"
     if form is not None:
-        begins_anew = form.begins_anew and _of_this_form(options, form)
+        begins_anew = form.begins_anew and _of_its_form(options)
         one_pass = begins_anew or (form.train == "batched" and _epoch_is_pass(options))
         steps = "None" if one_pass else "steps_per_epoch"
     script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch={steps},")

@@ -72,7 +72,7 @@ class Expressions:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if isinstance(constants.get(owner), Partly):
                 if name in constants[owner]:
                     return constants[owner][name]
-            case ast.Name(id=name) if _is_known(name, constants):
+            case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)) if _is_known(name, constants):  # or its result
                 return constants[name]
             case ast.Attribute(value=inner, attr=name):
                 return self._attribute(self._value(inner, constants, used), name, used)

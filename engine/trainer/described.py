@@ -49,22 +49,23 @@ def main() -> None:
 
 def _described(own: Own) -> dict[str, Any]:
     """Return the fields of Form in engine/export/form.py."""
-    import keras
     import tensorflow as tf
 
+    from .data.batching import is_small
     from .data.finishing import fits_devices
     from .own.counting import reshuffles
+    from .own.iterables.recognised import passes_of
+    from .own.streams import Samples
 
     returned, pipeline = own.returned, own.pipeline
     single = pipeline.train.kind in ("arrays", "mapped")
     assert returned is not None
 
-    def kind(data: Any, stream: Any) -> str:
-        made_of_it = isinstance(data, tf.data.Dataset | keras.utils.PyDataset) or stream.kind == "arrays"
-        return str(stream.kind) if made_of_it else "iterated"
-
     def is_counted(data: Any) -> bool:
-        return isinstance(data, tf.data.Dataset) and int(data.cardinality()) >= 0
+        if isinstance(data, tf.data.Dataset):
+            return int(data.cardinality()) >= 0
+        passes = passes_of(data)
+        return passes is not None and passes.batches is not None and passes.batches < 2**62
 
     try:
         own.model.to_json()
@@ -74,10 +75,16 @@ def _described(own: Own) -> dict[str, Any]:
     data = ("model", "train", "validation", "fit")
     given = {name: value for name, value in {**vars(returned), **vars(returned.fit)}.items() if name not in data}
     is_split = returned.validation is None and pipeline.held_out is not None
-    held_out = kind(returned.validation, pipeline.held_out) if returned.validation is not None else ""
+    streams = {"train": pipeline.train, "validation": pipeline.held_out}
+    arrays = {
+        name: stream for name, stream in streams.items() if isinstance(stream, Samples) and stream.kind == "arrays"
+    }
     return {
-        "train": kind(returned.train, pipeline.train),
-        "validation": "arrays" if is_split else held_out,
+        "train": pipeline.train.kind,
+        "validation": pipeline.held_out.kind if pipeline.held_out is not None else "",
+        "iterated": [name for name in ("train", "validation") if passes_of(getattr(returned, name)) is not None],
+        "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name == "train" or not is_split),
+        "small": all(is_small(part.source.train.elements.element_spec, part.batch_size) for part in arrays.values()),
         "is_split": is_split,
         "given": [key for key, value in given.items() if value and (key, value) != ("validation_freq", 1)],
         "compiled": own.own_compile,
@@ -89,6 +96,22 @@ def _described(own: Own) -> dict[str, Any]:
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
     }
+
+
+def _is_plain(data: Any) -> bool:
+    """Return True if the data is tuples and dicts of NumPy's arrays that are not converted."""
+    import numpy as np
+    import tensorflow as tf
+
+    from .own.streams import as_fitted
+
+    fitted = as_fitted(data)
+    try:
+        tf.nest.assert_same_structure(data, fitted)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(data), tf.nest.flatten(fitted), strict=True)
+    return all(isinstance(array, np.ndarray) and array is same for array, same in pairs)
 
 
 if __name__ == "__main__":

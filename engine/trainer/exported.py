@@ -186,16 +186,17 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
 
 
 def elements_of(
-    data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
+    data: tf.data.Dataset,
+    count: int | None,
+    load: Callable[..., Any] | None,
+    vary: Callable[..., Any] | None,
+    needed: bool,
 ) -> Elements:
-    """Return single samples of the user's data: arrays, or a Dataset that comes with a map (`load`) and an augmentation
-    (`vary`).
+    """Return single samples of a Dataset that comes with a map (`load`) and an augmentation (`vary`).
 
     `count` is their number if it is known. `needed`: the number must be known, so that the samples are counted if
     necessary.
     """
-    if are_arrays(data):
-        return samples_of(data, load, vary)
     elements = length(data, needed and not count)
     count = min(elements, count or elements) if elements >= 0 else count
     return Elements(data.take(count), count, load, vary) if count else Elements(data.repeat(), 2**62, load, vary)
@@ -207,6 +208,15 @@ def samples_of(data: Any, load: Callable[..., Any] | None, vary: Callable[..., A
     dataset = tf.data.Dataset.from_tensor_slices(arrays)
     dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
     return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
+
+
+def counted(data: tf.data.Dataset) -> int:
+    """Return the number of batches of a Dataset that reads from Python, without a trace in its random states."""
+    states = random.getstate(), np.random.get_state()
+    count = sum(1 for _ in data)
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    return count
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:

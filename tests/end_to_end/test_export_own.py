@@ -56,6 +56,7 @@ FORMS = {
     "arrays": """
         some = (x[:110].astype("float64"), y[:110])
         return {"model": model(), "train": some, "validation": (x[:20], y[:20]), "loss": "mse", "metrics": ["mae"]}""",
+    "split": 'return {"model": compiled(), "train": (x, y)}',
     "mapped": """
         return {
             "model": model(), "loss": "mse", "train": samples, "validation": samples.take(30),
@@ -87,6 +88,7 @@ FORMS = {
 }
 SETTINGS = {
     "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
+    "split": ["shuffle=1000"],
     "mapped": ["steps_per_epoch=4", "cache=memory", "args={by: 0.5}"],
     "pages": ["strategy.kind=mirrored", "logical_devices=2", "batch_size=10"],
     "batched": ["prefetch=off", "parallel_calls=off", "stop_on_nan=false"],
@@ -132,6 +134,8 @@ def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, fork
     assert len(ours) == 2
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)
+    if not code:  # of what this data needs, not of all that data may need
+        assert len((folder / "exported.py").read_text().splitlines()) < 360
 
 
 @pytest.mark.slow

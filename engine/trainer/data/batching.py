@@ -86,8 +86,8 @@ def validation_batches(
         data = replace(data, dataset=share.elements(data.dataset))
     if options.input.cache != "off":
         data = kept(data, "validation", cache_file, options)
-    samples = loaded(data.dataset, data.load, options)
-    return batched(samples, data.load is not None, sizes, False, share, options).take(sizes.per_pass)
+    samples = loaded(data.dataset, load=data.load, options=options)
+    return batched(samples, sizes, False, share, options, made=data.load is not None).take(sizes.per_pass)
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
@@ -103,11 +103,11 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
         elements = shuffled(data, sizes.seed, number, options)
         if share is not None:
             elements = share.elements(elements)
-    elements = loaded(elements, data.load, options)
+    elements = loaded(elements, load=data.load, options=options)
     if data.vary is not None:
         elements = mapped(elements, data.vary, options)
-    made = data.load is not None or data.vary is not None
-    return batched(elements, made, sizes, options.input.drop_remainder, share, options).take(sizes.per_pass)
+    changed = data.load is not None or data.vary is not None
+    return batched(elements, sizes, options.input.drop_remainder, share, options, made=changed).take(sizes.per_pass)
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
@@ -133,7 +133,7 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
 
 def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
     """Return the samples, loaded once and kept in memory or in the file that `cache_file` returns for `name`."""
-    samples = loaded(data.dataset, data.load, options)
+    samples = loaded(data.dataset, load=data.load, options=options)
     if options.input.cache == "memory":
         return Elements(samples.cache(), data.samples, vary=data.vary, whole=data.whole)
     return Elements(samples.cache(cache_file(name)), data.samples, vary=data.vary)
@@ -157,7 +157,7 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 
 
 def batched(
-    samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
+    samples: tf.data.Dataset, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options, made: bool
 ) -> tf.data.Dataset:
     """Return batches of the samples, without a smaller last batch if `drop_remainder` is True.
 
@@ -170,12 +170,17 @@ def batched(
     if (
         made
         or given.parallel_calls == "off"
-        or (given.parallel_calls == "auto" and batch_bytes(samples.element_spec, size) < COPIED_TOGETHER_BYTES)
+        or (given.parallel_calls == "auto" and is_small(samples.element_spec, size))
     ):
         return samples.batch(size, drop_remainder=drop_remainder)
     calls = tf.data.AUTOTUNE if given.parallel_calls == "auto" else given.parallel_calls
     order = given.deterministic_order
     return samples.batch(size, drop_remainder=drop_remainder, num_parallel_calls=calls, deterministic=order)
+
+
+def is_small(sample: Any, size: int) -> bool:
+    """Return True if a single thread best copies a batch of `size` samples of the type `sample`."""
+    return batch_bytes(sample, size) < COPIED_TOGETHER_BYTES
 
 
 def batch_bytes(sample: Any, size: int) -> float:
