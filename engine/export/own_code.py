@@ -236,8 +236,8 @@ def _functions(options: Options, form: Form | None = None) -> list[str]:
         del constants["first_pass"]
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
     if form is not None:
-        constants["data"] = known = _known(form, options.input.cache)
-        if "load" in known and "vary" in known:
+        constants["data"] = _known(form, options.input.cache)
+        if not form.given & {"map", "validation_map", "augment"}:
             constants |= {"load": None, "made": False}
             constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}
         kinds = (form.train, form.validation)
