@@ -10,7 +10,7 @@ export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slurm test-extras test-versions check style fast hooks lock docs screenshots gpu-report clean
+.PHONY: demo test test-slurm test-extras test-versions nightly nightly-only check style fast hooks lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -23,7 +23,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m tests.support.fakegpu.build 2>/dev/null & \
 		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-			-m "not alone and not slurm and not extras" --durations 20
+			-m "not alone and not slurm and not extras and not nightly" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 	@$(BIN)/python -m tests.support.needs
 
@@ -44,6 +44,15 @@ WORKERS ?= 3
 test-versions: $(READY)
 	$(BIN)/python -m tests.versions --environments $(ENVIRONMENTS) --workers $(WORKERS) \
 		$(if $(TESTS),--tests "$(TESTS)") $(TENSORFLOW)
+
+# What takes too long for each change, some hours: variants that `make test` leaves out, all that needs a real Slurm or the
+# libraries of extras, and the oldest and the newest TensorFlow. A part that fails does not keep the others from running.
+nightly:
+	$(MAKE) --keep-going nightly-only test-extras test-slurm test-versions \
+		TENSORFLOW="$(or $(TENSORFLOW),2.18:3.10 2.21)"
+
+nightly-only: $(READY)
+	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not slurm and not extras" -rs --durations 10
 
 check: style
 	$(MAKE) test
@@ -81,17 +90,22 @@ $(READY): pyproject.toml requirements.lock
 $(EXTRAS)/.ready: pyproject.toml requirements.lock requirements-extras.lock
 	$(PYTHON) -m venv $(EXTRAS)
 	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(EXTRAS)/bin/uv pip install --quiet --python $(EXTRAS)/bin/python --require-hashes -r requirements-extras.lock
+	$(EXTRAS)/bin/uv pip install --quiet --python $(EXTRAS)/bin/python --require-hashes \
+		-r requirements.lock -r requirements-extras.lock
 	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch
 	$(EXTRAS)/bin/uv pip install --quiet --python $(EXTRAS)/bin/python --no-deps --editable .
 	touch $(EXTRAS)/.ready
 
+# requirements.lock is for each system and Python. That of the extras is for Linux, and has what they add: it is installed
+# together with the other. It is resolved for the oldest Python, whose versions later ones can install, too.
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
 		--extra cuda --group dev pyproject.toml --output-file requirements.lock
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
-		--extra cuda --extra mlflow --extra wandb --extra trackio --extra serve --extra grain --extra hub --group dev --group extras \
-		--constraint requirements.lock pyproject.toml --output-file requirements-extras.lock
+	$(BIN)/uv pip compile --quiet --upgrade --python-platform linux --python-version 3.11 --generate-hashes \
+		--no-annotate --no-header --extra cuda --extra mlflow --extra wandb --extra trackio --extra serve --extra grain \
+		--extra hub --group dev --group extras --constraint requirements.lock \
+		$$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' requirements.lock) \
+		pyproject.toml --output-file requirements-extras.lock
 
 # The pictures of the documents, from runs trained for them.
 screenshots: $(READY)

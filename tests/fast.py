@@ -84,7 +84,7 @@ def main() -> int:
         f"{len(chosen[: given.files])} test files"
         + (f"; {left} that are farther away are left out" if left > 0 else "")
     )
-    marks = "not slow and not alone and not slurm and not extras"
+    marks = "not slow and not alone and not slurm and not extras and not nightly"
     pytest = [
         sys.executable,
         "-m",

@@ -56,6 +56,7 @@ SIZE = ("--minutes", "24", "--model", "mlp", "--pixels", "16", "--width", "0.05"
         "--tests", "uuid")  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("forked_gpu_trainers")
 def test_the_quick_report_is_whole_on_two_gpus_and_names_nobody(fakegpu: FakeGpu, tmp_path: Path) -> None:
     smi = tmp_path / "bin" / "nvidia-smi"
