@@ -122,7 +122,7 @@ def test_the_mark_busy_is_written_once_if_a_key_waits_and_never_to_an_editor(mon
         written.append(sequence)
         wrote.set()
 
-    mark_of_line = BusyMark(write, lambda: (80, 24))
+    mark_of_line = BusyMark(write, lambda: 80)
     mark_of_line.key_came()
     assert mark_of_line._thread is None, "the terminal belongs to the shell"
     mark_of_line.start()
@@ -130,7 +130,7 @@ def test_the_mark_busy_is_written_once_if_a_key_waits_and_never_to_an_editor(mon
     mark_of_line.key_came()
     assert wrote.wait(60)
     mark_of_line.key_came()
-    assert written == [mark(80, 24)]
+    assert written == [mark(80)]
     wrote.clear()
     assert mark_of_line.answered()
     assert wrote.wait(60), "the answer was for the keys before the last one"
@@ -143,4 +143,4 @@ def test_the_mark_busy_is_written_once_if_a_key_waits_and_never_to_an_editor(mon
     assert mark_of_line._due is None, "the terminal belongs to an editor"
     mark_of_line.key_came()
     assert mark_of_line._due is None
-    assert written == [mark(80, 24)] * 2
+    assert written == [mark(80)] * 2

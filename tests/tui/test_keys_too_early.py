@@ -55,7 +55,7 @@ class Early:
         for name in ("NAMED_AFTER_SECONDS", "SEEN_SECONDS"):
             monkeypatch.setattr(typeahead, name, 0.0)
         app: Any = self
-        self.typed = Typeahead(app, self.hand_over, lambda key: key in opens, self.name, self.answer)
+        self.typed = Typeahead(app, self.hand_over, lambda key: key in opens, "r".__eq__, self.name, self.answer)
 
     @property
     def screen_stack(self) -> list[Any]:
@@ -174,6 +174,38 @@ async def test_a_key_typed_right_after_the_key_of_a_place_acts_there_if_it_is_al
     await early.rest()
     assert early.acted == acted
     assert "".join(early.named) == " ".join(key for key, _ in keys if key not in acted)
+
+
+async def test_keys_pressed_after_one_that_leads_back_to_a_known_screen_wait_and_act(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    early = Early(monkeypatch, q=Dialog())
+    below = early.screen
+    early.screen.is_running = True
+    assert await early.press(("a", 100.0), ("q", 101.0)) == (["a", "q"], [])
+    early.opens = {"q": below}
+    early.acted = []
+    for key, at in (("q", 103.0), ("a", 103.005), ("a", 103.9), ("b", 104.3)):
+        await early.typed.take(typed(key, at))
+    early.clock[0] = 104.5  # the dialog was closed only now
+    await early.rest()
+    assert (early.acted, early.named) == (["q", "a", "b"], ["a"]), "only what came in one packet is dropped"
+
+
+@pytest.mark.parametrize(
+    ("text", "acted"),
+    [(["r", "u", "n"], ["u", "n"]), (["a", "r"], ["a"]), (["enter", "r"], ["enter", "r"]), (["r"], ["r"])],
+)
+async def test_a_paste_that_the_terminal_does_not_mark_starts_nothing(
+    text: list[str], acted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typeahead, "PAUSE_SECONDS", 0.0)
+    early = Early(monkeypatch)
+    for number, key in enumerate(text):
+        await early.typed.take(typed(key, 100.0 + number * 0.001))
+    await asyncio.sleep(0.02)
+    await early.rest()
+    assert (early.acted, early.named) == (acted, ["r"] * ("r" not in acted))
 
 
 async def test_a_key_waits_until_the_widget_with_the_focus_is_built(monkeypatch: pytest.MonkeyPatch) -> None:

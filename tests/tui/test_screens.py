@@ -144,6 +144,26 @@ async def test_a_badge_that_comes_while_the_screen_is_laid_out_cuts_no_place() -
         await wait_for(pilot, "F3 Live ▶1  F4 Runs  F5 GPUs  F6 Doctor   quickstart")
 
 
+async def test_a_message_stays_on_the_screen_that_the_key_of_its_act_has_led_to_and_goes_with_it(home: Path) -> None:
+    recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=20)
+    async with opened((80, 24)) as pilot:
+        await pilot.press("f4")
+        await wait_for(pilot, "1 of 1 run")
+        await pilot.press("ctrl+c")
+        await wait_for(pilot, lambda: "runs and proofs go on without it" in told(pilot))
+        await pilot.press("d")
+        await wait_for(pilot, "Keep")
+        assert told(pilot) == "", "the message of the list is not laid over the dialog"
+        await pilot.press("d")
+        await wait_for(pilot, lambda: "deleted 1 run" in told(pilot))
+        await wait_for(pilot, "▌F4 Runs▐")
+        await pilot.pause()
+        assert "deleted 1 run" in told(pilot)
+        await pilot.press("f2")
+        await wait_for(pilot, "▌F2 Form▐")
+        assert told(pilot) == ""
+
+
 async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(run_watch, "SHOWN_SECONDS", 90.0)

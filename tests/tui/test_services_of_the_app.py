@@ -123,12 +123,12 @@ def test_keys_without_effect_are_named_in_one_line() -> None:
     def line(*pressed: tuple[str, str | None]) -> str:
         return keys.unused([Key(key, character) for key, character in pressed])
 
-    assert line(("a", "a")) == "busy: the key a was not used - press again"
-    assert line(("space", " ")) == "busy: the key space was not used - press again"
-    assert line(("escape", "\x1b")) == "busy: the key esc was not used - press again"
-    assert line(("a", "a"), ("b", "b")) == 'busy: 2 keys were not used ("ab") - press again'
+    assert line(("a", "a")) == "the key a was not used - press again"
+    assert line(("space", " ")) == "the key space was not used - press again"
+    assert line(("escape", "\x1b")) == "the key esc was not used - press again"
+    assert line(("a", "a"), ("b", "b")) == '2 keys were not used ("ab") - press again'
     assert line(("a", "a"), ("enter", "\r"), ("space", " "), ("b", "b")) == (
-        'busy: 4 keys were not used ("a enter  b") - press again'
+        '4 keys were not used ("a enter  b") - press again'
     )
 
 

@@ -22,8 +22,8 @@ from tests.support.tiny import Tiny, tiny
 class Mark:
     """Takes the place of the mark, and notes what it is told."""
 
-    def __init__(self, done: list[Any], write: Any = None, size: Any = None) -> None:
-        self.done, self.write, self.size = done, write, size
+    def __init__(self, done: list[Any], write: Any = None, width: Any = None) -> None:
+        self.done, self.write, self.width = done, write, width
         self.shown = False
 
     def start(self) -> None:
@@ -48,13 +48,13 @@ async def test_the_mark_is_written_only_while_the_terminal_is_the_applications(m
             linux_driver.LinuxDriver, name, lambda _, *given, name=name: done.append((name, *given) if given else name)
         )
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(terminal_input, "BusyMark", lambda write, size: Mark(done, write, size))
+    monkeypatch.setattr(terminal_input, "BusyMark", lambda write, width: Mark(done, write, width))
     monkeypatch.setitem(vars(linux_driver), "XTermParser", None)
     app: Any = SimpleNamespace(size=Size(80, 24))
     driver = TerminalDriver(app)
     mark: Any = driver.busy_mark
     app.size = Size(100, 30)
-    assert mark.size() == (100, 30), "that of now"
+    assert mark.width() == 100, "that of now"
     mark.write("x")
     assert done == [("write", "x"), "flush"]
     done.clear()
@@ -77,7 +77,7 @@ class Line(Screen[None]):
         yield Static("text")
 
 
-async def test_the_last_line_is_painted_again_if_the_mark_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_line_is_painted_again_if_the_mark_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Tiny(Line).run_test(size=(80, 20)) as pilot:
         app, done = tiny(pilot), list[Any]()
         mark = Mark(done)
@@ -89,4 +89,4 @@ async def test_the_last_line_is_painted_again_if_the_mark_stood_there(monkeypatc
         assert (painted, done) == ([], ["answered"])
         mark.shown = True
         app.keys_answered()
-        assert painted == [(Region(0, 19, 80, 1),)]
+        assert painted == [(Region(0, 0, 80, 1),)]

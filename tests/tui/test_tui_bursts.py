@@ -415,7 +415,7 @@ async def test_keys_that_could_not_be_used_are_named_and_let_nothing_else_act(
             await wait_for(pilot, lambda: "were not used" in told(pilot))
         await answered(pilot)
         assert pilot.app.screen is form(pilot)
-        assert told(pilot) == 'busy: 8 keys were not used ("scaling enter") - press again'
+        assert told(pilot) == '8 keys were not used ("scaling enter") - press again'
         assert not started
         assert not (tmp_path / "config/gputui/presets").exists()
         await pilot.press("ctrl+p")  # again

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -95,8 +96,9 @@ class BaseApp(UpstreamApp):
         self.stopping_runs: dict[str, Process | None] = {}  # the engines that were asked to stop, by the run's id
         self.acts = {place: Acts(nothing) for place, nothing in NOTHING_TO_UNDO.items()}
         super().__init__()
-        opens_place = partial(keys.opens_place, self)
-        self.typeahead = Typeahead(self, self.hand_over, opens_place, self._name_unused, self.keys_answered)
+        self._acted_at = 0.0  # when the latest key or click took effect, as `time.time`
+        opens_place, starts = partial(keys.opens_place, self), partial(keys.starts, self)
+        self.typeahead = Typeahead(self, self._act, opens_place, starts, self._name_unused, self.keys_answered)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
 
     def is_stopping(self, run: Run) -> bool:
@@ -136,7 +138,12 @@ class BaseApp(UpstreamApp):
         return own_colours(self.current_theme)
 
     def on_mount(self) -> None:
-        self.screen_change_signal.subscribe(self, self.typeahead.comes_to_the_front)
+        self.screen_change_signal.subscribe(self, self._comes_to_the_front)
+
+    def _comes_to_the_front(self, screen: Screen[Any]) -> None:
+        """Remove the messages of the former screen. What the key says that has led here stays."""
+        self.typeahead.comes_to_the_front(screen)
+        self.withdraw(self._acted_at)
 
     def on_unmount(self) -> None:
         for name in {"trash", "proof_trash"} & {*vars(self)}:
@@ -152,6 +159,10 @@ class BaseApp(UpstreamApp):
             await self.typeahead.click(event)
         else:
             await super().on_event(event)
+
+    async def _act(self, event: events.Event) -> None:
+        self._acted_at = time.time()
+        await self.hand_over(event)
 
     async def hand_over(self, event: events.Event) -> None:
         """Pass a key or a click to Textual. It is called when all earlier keys and clicks have had their effect."""

@@ -168,6 +168,11 @@ def opens_place(app: App[Any], key: str) -> bool:
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
+def starts(app: App[Any], key: str) -> bool:
+    """Return True if the key may start a training, now or later."""
+    return any(key in keys_of(app, verb) for verb in ("start", "queue", "resume"))
+
+
 def back(action: str = "back") -> list[BindingType]:
     """Return the bindings of the two keys that leave a screen, of which the footer shows only the first. `action` is
     the name of their action.
@@ -224,12 +229,12 @@ def shown(key: str) -> str:
 
 
 def unused(events: Sequence[Key]) -> str:
-    """Return a line that names the pressed keys that had no effect because the application was busy."""
+    """Return a line that names the pressed keys that had no effect."""
     text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
     many = (
         f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
     )
-    return f"busy: {many} - press again"
+    return f"{many} - press again"
 
 
 def key_of(app: App[Any], verb: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes "busy" at the right end of the last line if a key has had no effect yet after 0.3 s.
+"""Writes "busy" at the right end of the first line if a key has had no effect yet after 0.3 s.
 
 The application's thread may be the one that is busy. So a thread of its own writes the mark, directly to the terminal.
 It only waits while no key is unanswered. Waits for a driver of Textual that shows that keys are waiting.
@@ -16,13 +16,13 @@ TEXT = " busy "
 
 
 class BusyMark:
-    """The mark of one terminal. `write` writes a control sequence to it, and `size` returns its columns and lines.
+    """The mark of one terminal. `write` writes a control sequence to it, and `width` returns its columns.
 
     Nothing is written before `start` and after `stop`, when the terminal belongs to the shell or to an editor.
     """
 
-    def __init__(self, write: Callable[[str], None], size: Callable[[], tuple[int, int]]) -> None:
-        self._write, self._size = write, size
+    def __init__(self, write: Callable[[str], None], width: Callable[[], int]) -> None:
+        self._write, self._width = write, width
         self._changed = threading.Condition()
         self._due: float | None = None  # when the mark is to be written; None: no key is unanswered
         self._latest = 0.0  # when the latest key came
@@ -51,7 +51,7 @@ class BusyMark:
 
     def answered(self) -> bool:
         """Record that all keys up to now have had their effect, and that this has been painted. Return True if the mark
-        is shown: the last line is then to be painted again.
+        is shown: the first line is then to be painted again.
         """
         with self._changed:
             shown, self._shown, self._due = self._shown, False, None
@@ -69,9 +69,9 @@ class BusyMark:
                     self._changed.wait(seconds)
                 else:
                     self._due, self._shown = None, True
-                    self._write(mark(*self._size()))
+                    self._write(mark(self._width()))
 
 
-def mark(columns: int, lines: int) -> str:
+def mark(columns: int) -> str:
     """Return the sequence that writes the mark and leaves the cursor and its colours as they are."""
-    return f"\x1b7\x1b[{lines};{max(1, columns - len(TEXT) + 1)}H\x1b[0;7m{TEXT}\x1b[0m\x1b8"
+    return f"\x1b7\x1b[1;{max(1, columns - len(TEXT) + 1)}H\x1b[0;7m{TEXT}\x1b[0m\x1b8"

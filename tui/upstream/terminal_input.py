@@ -133,7 +133,7 @@ class TerminalDriver(linux_driver.LinuxDriver):
 
     def __init__(self, app: App[Any], **given: Any) -> None:
         super().__init__(app, **given)
-        self.busy_mark = BusyMark(self._write_now, lambda: (app.size.width, app.size.height))
+        self.busy_mark = BusyMark(self._write_now, lambda: app.size.width)
 
     def _write_now(self, sequence: str) -> None:
         self.write(sequence)

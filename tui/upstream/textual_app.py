@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -111,19 +112,19 @@ class UpstreamApp(App[None]):
         """
         self.screen.update_node_styles()
 
-    def withdraw(self) -> None:
-        """Remove the shown messages of severity information. To be called if they are no longer true, or before a newer
-        message.
+    def withdraw(self, before: float = math.inf) -> None:
+        """Remove the shown messages of severity information that were made before a time (`time.time`). To be called if
+        they are no longer true, or before a newer message.
         """
         for notification in list(self._notifications):
-            if notification.severity == "information":
+            if notification.severity == "information" and notification.raised_at < before:
                 self._unnotify(notification)
 
     def keys_answered(self) -> None:
         """Remove the mark "busy", if it is shown: all keys have had their effect."""
         busy_mark = getattr(self._driver, "busy_mark", None)
         if busy_mark is not None and busy_mark.answered() and self.screen_stack:
-            self.screen.refresh(Region(0, self.size.height - 1, self.size.width, 1))
+            self.screen.refresh(Region(0, 0, self.size.width, 1))
 
     def write_sequence(self, sequence: str) -> None:
         """Write a control sequence to the terminal, in the same way as Textual's bell and clipboard."""

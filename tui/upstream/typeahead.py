@@ -3,9 +3,11 @@
 Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
 takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
 below. Here keys are held until the new screen or field is ready. Text goes into its field. A letter that was typed
-before the screen was visible has no effect, nor have keys that follow it without a pause. A single letter right after
-the key that opens a screen of the header is the exception, as it is meant for that screen. Escape always works, since
-it only leaves. The last line of the screen names the keys without effect.
+before the screen was visible has no effect, nor have keys that follow it without a pause. There are two exceptions. If
+a key leads back to a screen that its user has seen, keys pressed after it act there, unless they arrived in one packet
+with it. A single letter right after the key that opens a screen of the header is meant for that screen. Escape always
+works, since it only leaves. A letter that starts a training has no effect if it arrives in one packet with other text:
+that is a paste of a terminal that does not mark pastes. The last line of the screen names the keys without effect.
 
 Waits for an event queue of Textual that holds keys until the screens and fields opened by earlier keys are mounted.
 """
@@ -13,6 +15,7 @@ Waits for an event queue of Textual that holds keys until the screens and fields
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,6 +35,7 @@ from textual.worker import Worker
 from ...engine.frozen import dataclass
 
 LIMIT_SECONDS = 10.0  # keys are held no longer than this; then they are dropped
+PACKET_SECONDS = 0.01  # no hand presses keys so soon after each other
 PAUSE_SECONDS = 0.6  # a key that follows one without effect sooner may have been typed together with it
 NAMED_AFTER_SECONDS = 0.3  # the keys without effect are named together
 NAMED_WITHIN_SECONDS = 1.5  # of the first of them, even if more arrive
@@ -60,6 +64,8 @@ class Held:
     event: Typed
     changes: int  # of the place, when it arrived
     behind_place: bool  # it came right after the key that opens a place
+    behind: Typed | None  # what arrived before it, in the same packet
+    has_waited: bool = False  # for text that arrives together with it
 
 
 @dataclass(frozen=True)
@@ -77,19 +83,20 @@ class Typeahead:
     """Holds keys back until the effects of earlier keys are complete.
 
     `hand_over` is the application's handler for an event from its terminal. `opens_place` returns True if a key opens
-    one of the screens that the header lists. `name_unused` shows the keys that had no effect. `answered` is called if
-    no key waits any more, and what the keys have changed is painted.
+    one of the screens that the header lists, `starts` if it may start a training. `name_unused` shows the keys that had
+    no effect. `answered` is called if no key waits any more, and what the keys have changed is painted.
     """
 
     def __init__(
         self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]],
-        opens_place: Callable[[str], bool], name_unused: Callable[[list[events.Key]], None],
-        answered: Callable[[], None],
+        opens_place: Callable[[str], bool], starts: Callable[[str], bool],
+        name_unused: Callable[[list[events.Key]], None], answered: Callable[[], None],
     ) -> None:  # fmt: skip
         self._app, self._hand_over = app, hand_over
-        self._is_place_key, self._name, self._answered = opens_place, name_unused, answered
+        self._is_place_key, self._starts, self._name, self._answered = opens_place, starts, name_unused, answered
         self._held: deque[Held] = deque()
         self._opens_place = False  # whether the latest key is that of a place
+        self._latest: Typed | None = None
         self._settling: asyncio.Task[None] | None = None
         self._place = Place()
         self._changes = 0  # of the place: a key that came before the last one was typed for another place
@@ -122,7 +129,9 @@ class Typeahead:
             return
         if self._settling is None and self._ready():
             self._arrive()
-        self._held.append(Held(event, self._changes, self._opens_place))
+        latest, self._latest = self._latest, event
+        behind = latest if latest is not None and event.time - latest.time < PACKET_SECONDS else None
+        self._held.append(Held(event, self._changes, self._opens_place, behind))
         self._opens_place = isinstance(event, events.Key) and self._is_place_key(event.key)
         await self._next()
 
@@ -138,8 +147,12 @@ class Typeahead:
                 self._settle_after(self._now())
                 return
             held = self._held.popleft()
+            if self._may_start(held.event) and not held.has_waited:
+                self._held.appendleft(replace(held, has_waited=True))
+                self._settling = asyncio.create_task(self._wait_for_packet())
+                return
             ahead = held.changes != self._changes or held.event.time < self._in_front_since
-            if self._meant(held.event, ahead=ahead and not self._for_this_place(held)):
+            if self._meant(held.event, ahead=ahead and not self._for_this_place(held), pasted=self._is_pasted(held)):
                 await self._watched(held.event)
         if self._is_at_rest:
             asyncio.get_running_loop().call_later(SEEN_SECONDS, self._at_rest)
@@ -157,14 +170,15 @@ class Typeahead:
         before = self._now()
         await self._hand_over(event)
         if self._settling is None:
-            self._settle_after(before, isinstance(event, events.Key) and event.key == "escape")
+            self._settle_after(before, event)
 
     # ---- which events take effect ---------------------------------------------------------------
 
-    def _meant(self, event: Typed, ahead: bool) -> bool:
+    def _meant(self, event: Typed, ahead: bool, pasted: bool) -> bool:
         """Return True if the event is meant for the present screen or field. Otherwise record it as refused.
 
-        `ahead` is True if it was typed before this screen or field was visible.
+        `ahead` is True if it was typed before this screen or field was visible, and `pasted` if it is text that would
+        start a training.
         """
         if isinstance(event, events.Paste):
             return True
@@ -173,10 +187,21 @@ class Typeahead:
             return True
         command = event.is_printable or event.key in ERASING
         blind = ahead and command and not _written(self._app.focused, event)
-        if self._unseen(event) or blind or event.time - self._refused < PAUSE_SECONDS:
+        if self._unseen(event) or blind or pasted or event.time - self._refused < PAUSE_SECONDS:
             self.refuse(event)
             return False
         return True
+
+    def _may_start(self, event: Typed) -> bool:
+        """Return True if the event is a letter that may start a training on the present screen."""
+        if not isinstance(event, events.Key) or not event.is_printable:
+            return False
+        return self._starts(event.key) and not _written(self._app.focused, event)
+
+    def _is_pasted(self, held: Held) -> bool:
+        """Return True if the held event is a letter that may start a training, within a pasted text."""
+        after = self._held[0] if self._held and self._held[0].behind is held.event else None
+        return self._may_start(held.event) and (_is_text(held.behind) or (after is not None and _is_text(after.event)))
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
         """Record the key as one without effect, to be named in a message. Keys that follow without a pause, or before
@@ -236,14 +261,18 @@ class Typeahead:
         screen = self._app.screen if self._app.screen_stack else None
         return Moment(screen, screen.focused if screen else None, frozenset(self._app.workers))
 
-    def _settle_after(self, before: Moment, leaving: bool = False) -> None:
-        self._settling = asyncio.create_task(self._settle(before, leaving))
+    async def _wait_for_packet(self) -> None:
+        await asyncio.sleep(PACKET_SECONDS)
+        self._app.call_later(self._settled)  # after the keys that have arrived
 
-    async def _settle(self, before: Moment, leaving: bool) -> None:
+    def _settle_after(self, before: Moment, event: events.Event | None = None) -> None:
+        self._settling = asyncio.create_task(self._settle(before, event))
+
+    async def _settle(self, before: Moment, event: events.Event | None) -> None:
         """Wait until the messages, screens and workers that an event has caused are complete, for at most
         LIMIT_SECONDS. Then the next key is handled.
 
-        `before` is the moment before the event.
+        `before` is the moment before the event, which is None if the application is only not ready yet.
         """
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
         arriving = asyncio.create_task(self._arrive_early())
@@ -255,7 +284,7 @@ class Typeahead:
             arriving.cancel()
             if arriving.done() and not arriving.cancelled() and (failed := arriving.exception()) is not None:
                 self._app.call_later(_raise, failed)
-            self._app.call_later(self._settled, leaving)  # else all later keys would be held forever
+            self._app.call_later(self._settled, event)  # else all later keys would be held forever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
         """Wait until no messages and no workers of the event are left. At the time `until` (monotonic) the wait ends,
@@ -292,13 +321,21 @@ class Typeahead:
             if self._ready():
                 self._arrive()
 
-    async def _settled(self, leaving: bool) -> None:
+    async def _settled(self, event: events.Event | None = None) -> None:
+        """Handle the next key. Keys that were pressed after `event` are meant for the present screen if that was seen
+        before the event; after Escape, also those that arrived in one packet with it.
+        """
         self._settling = None
+        since = math.inf
         if self._ready():
             self._arrive()
-        if leaving:
+            since = self._seen_since.get(self._app.screen, since)
+        leaving = isinstance(event, events.Key) and event.key == "escape"
+        if event is not None and (leaving or since < event.time):
             self._in_front_since = 0.0
-            self._held = deque(replace(held, changes=self._changes) for held in self._held)
+            self._held = deque(
+                replace(held, changes=self._changes) if leaving or held.behind is None else held for held in self._held
+            )
         await self._next()
 
     def _ready(self) -> bool:
@@ -341,6 +378,10 @@ async def _flush(node: MessagePump) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _is_text(event: Typed | None) -> bool:
+    return isinstance(event, events.Key) and event.is_printable
 
 
 def _is_field(widget: Widget | None) -> bool:
