@@ -218,12 +218,13 @@ def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
 
 
 def mean_or_state(group: Sequence[SweepTrial]) -> tuple[str, str]:
-    """Return the mean metric and its spread. For a setting without a complete training they are the metric of its last
-    rung, and its state.
+    """Return the mean metric and its spread. For a setting without a complete training the mean is the metric of its
+    last rung, if it has one, with its state.
     """
     if sweep_groups.values(group):
         return mean_and_spread(group)
-    return amount(sweep_groups.last_value(group[0])), group[0].state
+    last, state = sweep_groups.last_value(group[0]), group[0].state
+    return state if last is None else f"{amount(last)} {state}", amount(None)
 
 
 def seed(trial: SweepTrial) -> str:

@@ -204,7 +204,7 @@ def test_each_trial_and_each_setting_is_a_line() -> None:
     assert sweep_sentences.outcome(trials[3]) == "failed on h1: no file"
     groups = list(sweep_groups.groups(trials).values())
     assert [sweep_sentences.mean_or_state(group) for group in groups] == [
-        ("0.6", "0.141"), ("0.8", "dropped"), ("-", "planned")]  # fmt: skip
+        ("0.6", "0.141"), ("0.8 dropped", "-"), ("planned", "-")]  # fmt: skip
     assert [row[2:6] for row in sweep_sentences.trials_table(sweep).rows][:2] == [
         ["learning_rate=0.001", "1", "done", "0.5"], ["learning_rate=0.001", "2", "done", "0.7"]]  # fmt: skip
 

@@ -71,16 +71,15 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
     groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
-    room = width - 2 * (FIGURES + 1)
+    figures = [sweep_sentences.mean_or_state(group) for group in groups]
+    of_mean = max(FIGURES, *(len(mean) for mean, _ in figures), 0) + 1
+    room = width - of_mean - (FIGURES + 1)
     heading, of_settings = names(sweep, groups, room - 1)
     metric = fitting(clean(sweep.settings.metric), FIGURES, glyphs)
-    head = f"{fitting(heading, room - 1, glyphs):<{room}}{metric:>{FIGURES + 1}}{'spread':>{FIGURES + 1}}"
+    head = f"{fitting(heading, room - 1, glyphs):<{room}}{metric:>{of_mean}}{'spread':>{FIGURES + 1}}"
     rows += [[], [(head, "label")]]
-    for name, group in zip(of_settings, groups, strict=True):
-        mean, spread = sweep_sentences.mean_or_state(group)
-        rows.append(
-            [(f"{fitting(name, room - 1, glyphs):<{room}}{mean:>{FIGURES + 1}}{spread:>{FIGURES + 1}}", "value")]
-        )
+    for name, (mean, spread) in zip(of_settings, figures, strict=True):
+        rows.append([(f"{fitting(name, room - 1, glyphs):<{room}}{mean:>{of_mean}}{spread:>{FIGURES + 1}}", "value")])
     return [*rows, *([[], *over] if over else [])][:height]
 
 

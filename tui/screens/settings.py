@@ -10,7 +10,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ...engine.queue import queue_settings
@@ -20,7 +20,7 @@ from ..base.settings import declared, takes, wrong
 from ..base.themes import THEMES
 from ..base.undo import Act, Acts
 from ..drawing.rows import Row, fitting, wrapped
-from ..widgets.key_footer import KeyFooter
+from ..widgets.key_footer import KEYS_FROM, KeyFooter
 from ..widgets.row_widgets import Panel
 from . import undoing
 from .base import Header
@@ -83,7 +83,7 @@ class SettingsScreen(UndoActions):
         self._settings = dict(declared())
 
     def compose(self) -> ComposeResult:
-        yield Header()
+        yield Header(Static("Settings", id="title"), keys_from=KEYS_FROM)
         yield SettingsRows(id="settings", compact=True, markup=False)
         yield Panel(self._about, id="about")
         yield KeyFooter()
@@ -130,7 +130,8 @@ class SettingsScreen(UndoActions):
         setting = self._settings[self.key]
         default = _as_text(self.key, setting.metadata["default"])
         default = "empty" if default == "-" else default
-        text = f"{setting.metadata['meaning']}; takes {takes(setting)}; default {default}"
+        values = f"one of {', '.join(self._words(self.key))}" if self.key == "theme" else takes(setting)
+        text = f"{setting.metadata['meaning']}; takes {values}; default {default}"
         lines = wrapped(text, width, self.glyphs, height - 2)
         places = f"in {self.app.settings.path}", f"the queue: {queue_settings.FILE} next to it; {READINGS}"
         return [[(line, style)] for part, style in ((lines, "value"), (places, "label")) for line in part]

@@ -130,7 +130,7 @@ class ProofScreen(ProofView["Record"]):
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the proof and its current trial"),
         keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
-        keys.bind("save", "save_report", "Save report", meaning="save the report as Markdown"),
+        keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown"),
         catalogue.left_out("live"),  # room for the keys of this screen
     ]
 

@@ -93,7 +93,8 @@ class SweepScreen(ProofScreen):
         """
         sweep = self.data.sweep
         metric = sweep.settings.metric if sweep is not None else "metric"
-        figures = {clean(metric)[: FIGURE - 1]: FIGURE, "spread": FIGURE, "fresh seeds": FIGURE + 2}
+        means = max((len(sweep_sentences.mean_or_state(group)[0]) for group in self.compared), default=0)
+        figures = {clean(metric)[: FIGURE - 1]: max(FIGURE, means + 1), "spread": FIGURE, "fresh seeds": FIGURE + 2}
         room = self.size.width - SCROLLBAR - sum(figures.values())
         heading, of_settings = self._names(room - LEAST_SEEDS)
         longest = max(map(len, (heading, *of_settings)))

@@ -18,6 +18,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ....engine.runs.run import WAITING
+from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
@@ -185,6 +186,7 @@ class RunsTable(OpeningTable):
         self._all_trials: Mapping[str, int] = {}  # by sweep: how many of the runs are its trials
         self._entries: Mapping[str, Entry] = {}  # the rows
         self.matching = 0  # runs that match the filter
+        self.in_closed = ""  # how many of them are in closed sweeps, in words; empty for none
         self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
         self._one_preset = False  # of all shown runs: titles that are too long leave it out
 
@@ -216,6 +218,9 @@ class RunsTable(OpeningTable):
         if self._all_trials:
             in_rows = _in_sweeps(in_rows, sweeps, self._is_open)
         self._entries = shown = {entry.run.id: entry for entry in in_rows}
+        closed = sum(bool(entry.group) and not entry.is_open for entry in in_rows)
+        in_closed = self.matching - sum(not entry.group for entry in in_rows)
+        self.in_closed = f"{in_closed} in {counted(closed, 'closed sweeps')}" if closed else ""
         rows = dict(islice(shown.items(), most))  # thousands of rows take a second
         by_id = {hit.item.run.id: hit for hit in hits if hit.item.run.id in rows}
         searched = hits[0].words if hits else ()

@@ -256,6 +256,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         total = self._list.total if self._unread else len(folded(self.entries))
         reading = f"{CATCHING_UP}  " if self.is_stale else ""
         count = f"{reading}{marked}{self.table.matching} of {counted(total, 'runs')}"
+        count += f" ({self.table.in_closed})" if self.table.in_closed else ""
         if self._list.closed:
             count += f", {self._list.closed} not readable"
         start, form = self.app.key("start"), self.app.key("form")
