@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Iterable
 from dataclasses import replace
@@ -215,8 +214,9 @@ def test_the_area_lies_below_the_smoothed_line_and_letters_stand_where_no_curve_
         *(picture(replace(falling, spells=((begin, end, "e"),)), 7) for begin, end in ((0.0, 0.2), (1.0, 2.0), (0, 2))),
     ]  # fmt: skip
     assert "\n----\n".join(pictures) == snapshot
-    near = replace(falling, spells=((0.8, 0.9, "z"), (1.0, 1.1, "z"), (1.5, 1.6, "z")))
-    assert len(re.findall("z+", picture(near, 7))) == 2, "the second would touch the first"
+    spells = ((0.8, 0.9, "e"), (1.0, 1.1, "e"), (1.5, 1.6, "e"))
+    thinned = picture(replace(falling, spells=(spells[0], spells[2])), 7)
+    assert picture(replace(falling, spells=spells), 7) == thinned, "the second stands too near to the first"
 
 
 def test_curves_beside_their_scale_and_with_many_readings_in_a_column(snapshot: Any) -> None:
