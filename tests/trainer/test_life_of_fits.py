@@ -68,6 +68,7 @@ def live(tmp_path: Path) -> Iterator[Callable[..., Life]]:
         run.path.mkdir()
         fit: Any = SimpleNamespace(runs=runs, forget=lambda: run.path.joinpath("forgotten").touch())
         lives.append(Life(run, 3600.0, fit, lambda: None, gone, RunClock.launched()))
+        lives[-1].begin()
         return lives[-1]
 
     yield begin

@@ -24,6 +24,7 @@ from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.runs import Run
 from gputui.engine.system import stop_signals
 from gputui.engine.system.run_clock import RunClock, steady
+from gputui.engine.telemetry.sampler import Sampler
 from gputui.engine.trainer.measure.progress_reports import PULSE_SECONDS
 from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.description import LOOK
@@ -355,6 +356,19 @@ def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> Non
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_an_interruption_before_the_first_epoch_ends_the_run(cpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C while the readings begin, when others can already see the run."""
+    start = Sampler.start
+
+    def interrupt(sampler: Any) -> None:
+        start(sampler)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sampler, "start", interrupt)
+    run = interrupted(Monitor("early"))
+    until(lambda: run.state == "error", 10)
+
+
 def test_an_interrupted_fit_is_noticed_without_another(cpus: Any) -> None:
     run = interrupted(Monitor("gone"))
     until(lambda: run.state != "running")
@@ -411,6 +425,7 @@ def test_a_script_whose_fit_does_not_stop_within_half_a_minute_is_ended(
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     clock = RunClock(100.0, steady())
     life = Life(Run(tmp_path), 3600.0, fit, lambda: done.append("stop"), lambda: None, clock)
+    life.begin()
     monkeypatch.setattr(fit_life, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(os, "kill", lambda pid, number: done.append((pid == os.getpid(), number)))
     term, person = handlers[signal.SIGTERM], handlers[stop_signals.BY_PERSON]

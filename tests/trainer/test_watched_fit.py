@@ -79,6 +79,9 @@ class Lives:
     def __init__(self, run: Run, seconds: float, fit: Any, stop: Any, gone: Any, clock: Any) -> None:
         self.given, self.stop, self.gone, self.ended = (run, seconds, fit), stop, gone, 0
 
+    def begin(self) -> None:
+        pass
+
     def end(self) -> None:
         self.ended += 1
 

@@ -37,8 +37,8 @@ class Life:
     """Keeps the status of the run, takes readings every `sample_seconds`, and handles the stop signals while `fit`
     runs.
 
-    `stop` asks the fit to stop, and `gone` is called if the fit has ended without a report. `end` restores the signal
-    handlers.
+    `begin` starts this. `stop` asks the fit to stop, and `gone` is called if the fit has ended without a report. `end`
+    restores the signal handlers.
     """
 
     def __init__(
@@ -56,12 +56,15 @@ class Life:
         self._telemetry = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
-        self._asked_at, self._by_person = 0.0, 0
+        self._asked_at, self._by_person, self._listens = 0.0, 0, False
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def begin(self) -> None:
+        """Begin with the thread that notices the end of the fit: an interruption may come at any time after it."""
+        self._heart.start()
         self._write(alive=True)
         self._sampler.start()
-        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._listens = self._listen()
-        self._heart.start()
 
     def _listen(self) -> bool:
         """Handle the stop signals, unless the script has handlers of its own or this is not the main thread. Return

@@ -137,6 +137,7 @@ class WatchedFit:
             environment_variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus)
         )
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
+        self._life.begin()
 
     def epoch_begins(self, epoch: int) -> None:
         self.position.epoch = epoch
