@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -18,7 +19,9 @@ from gputui.engine.queue import entries, entry_changes
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, all_runs, events
 from gputui.engine.runs.run import WAITING
-from gputui.tui.base.keys import shown
+from gputui.engine.system.identity import Place, Process
+from gputui.tui.base.keys import VERBS, shown
+from gputui.tui.screens.base import AppScreen
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.help import ACTING, HelpScreen, working
@@ -184,48 +187,122 @@ async def test_every_screen_draws_every_state_of_a_run_with_a_true_footer(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-async def test_every_key_that_the_help_of_a_run_names_has_an_effect_or_says_why_not(
-    size: tuple[int, int], home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("shown_in", "size"),
+    [("alone", (80, 24)), ("listed", (120, 40)), ("measured", (80, 24)), ("compared", (120, 40))],
+)
+async def test_every_key_that_the_help_names_has_an_effect_or_says_why_not(
+    shown_in: str, size: tuple[int, int], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queued.no_runner(monkeypatch)
     asked: list[str] = []
-    for name in ("process.launch.start", "process.resuming.resume"):
+    for name in ("process.launch.start", "process.resuming.resume", "proof.proof_start.start_again"):
         monkeypatch.setattr(f"gputui.engine.{name}", lambda *_, name=name, **__: asked.append(name))
     monkeypatch.setattr("gputui.tui.screens.runs.actions._stop", asked.append)
-    made, tried = in_every_state(home, {"host": "elsewhere", "boot_id": "another"}), set[frozenset[str]]()
+    tried = set[tuple[object, ...]]()
     async with Tiny(ProofsScreen).run_test(size=size) as pilot:
         monkeypatch.setattr(pilot.app, "notify", lambda message, **_: asked.append(message))
-        for name, run in made.items():
-            live = LiveScreen(run)
-            await tiny(pilot).push_screen(live)
-            await wait_for(pilot, lambda live=live: not live.picture.reading)  # type: ignore[misc]
-            await settled(pilot)
-            named = frozenset(keys_of_actions(live))
-            for key in sorted(named) if named not in tried else ():
-                if key in keys_of_actions(live):
-                    await has_an_effect(pilot, live, key, asked, name)
-            tried.add(named)
-            await back_to(pilot, live)
-            await tiny(pilot).pop_screen()
-    assert len(tried) > 5
+        async for name, screen in SHOWN_IN[shown_in](pilot, home):
+            footer = keys_shown(pilot)
+            assert [key for key in keys_without_effect(screen) if f" {shown(key)} " in f" {footer}"] == [], footer
+            state = type(screen), frozenset(keys_of_actions(screen)), "queued" in name
+            if state not in tried:
+                tried.add(state)
+                await keys_pressed(pilot, screen, asked, name)
+    assert tried
 
 
-def keys_of_actions(screen: LiveScreen) -> set[str]:
+async def alone(pilot: Pilot[None], home: Path) -> AsyncIterator[tuple[str, AppScreen]]:
+    for name, run in in_every_state(home, {"host": "elsewhere", "boot_id": "another"}).items():
+        live = LiveScreen(run)
+        await tiny(pilot).push_screen(live)
+        await wait_for(pilot, lambda live=live: not live.picture.reading)  # type: ignore[misc]
+        await settled(pilot)
+        yield name, live
+        await tiny(pilot).pop_screen()
+
+
+async def listed(pilot: Pilot[None], home: Path) -> AsyncIterator[tuple[str, AppScreen]]:
+    made, table = in_every_state(home, {"host": "elsewhere", "boot_id": "another"}), RunsScreen()
+    await tiny(pilot).push_screen(table)
+    await wait_for(pilot, f"{len(made)} of {len(made)} runs")
+    for name, run in made.items():
+        await in_the_list(pilot, table, run)
+        yield name, table
+
+
+async def measured(pilot: Pilot[None], home: Path) -> AsyncIterator[tuple[str, AppScreen]]:
+    for name, proof in measurements(home).items():
+        screen = SCREENS[name.split(" ")[0]](proof)
+        await tiny(pilot).push_screen(screen)
+        await wait_for(pilot, lambda screen=screen: screen.latest is not None)  # type: ignore[misc]
+        await pilot.pause()
+        yield name, screen
+        await tiny(pilot).pop_screen()
+
+
+async def compared_with_another(pilot: Pilot[None], home: Path) -> AsyncIterator[tuple[str, AppScreen]]:
+    made = in_every_state(home, {"host": "elsewhere", "boot_id": "another"})
+    for name, run in made.items():
+        screen = CompareScreen([made["ended oom"], run])
+        await tiny(pilot).push_screen(screen)
+        await wait_for(pilot, lambda screen=screen: screen.comparison is not None)  # type: ignore[misc]
+        await pilot.pause()
+        yield name, screen
+        await tiny(pilot).pop_screen()
+
+
+SHOWN_IN = {"alone": alone, "listed": listed, "measured": measured, "compared": compared_with_another}
+
+
+def keys_of_actions(screen: AppScreen) -> set[str]:
     """The first key of each action of the screen that the help names, as Textual calls them."""
     named = {keys.partition(", ")[0] for group in ("Actions", ACTING) for keys, _ in working(screen).get(group, ())}
     return {key for key in screen.active_bindings if shown(key) in named}
 
 
-async def back_to(pilot: Pilot[None], screen: LiveScreen) -> None:
+def keys_without_effect(screen: AppScreen) -> set[str]:
+    """The first key of each further action of the screen, which has no effect now."""
+    bindings = [binding for listed in screen._bindings.key_to_bindings.values() for binding in listed]
+    verbs = [VERBS[binding.id] for binding in bindings if binding.id in VERBS]
+    bound = {verb.keys.split(",")[0] for verb in verbs if verb.group == "Actions"}
+    return bound - set(screen.active_bindings)
+
+
+async def keys_pressed(pilot: Pilot[None], screen: AppScreen, asked: list[str], name: str) -> None:
+    at = screen.current.run.id if isinstance(screen, RunsScreen) and screen.current else ""
+    for key in sorted(keys_of_actions(screen)):
+        if key in keys_of_actions(screen):
+            await has_an_effect(pilot, screen, key, asked, name)
+            await back_to(pilot, screen, at)
+    ends_later = name.endswith(("running", "going on", "queued"))
+    for key in sorted(keys_without_effect(screen)) if not isinstance(screen, LiveScreen) else ():
+        said = len(asked)
+        await pilot.press(key)
+        why: list[str] = []
+        for _ in range(100):
+            if why := [text for text in map(str, asked[said:]) if text.startswith(f"{shown(key)} (")]:
+                break
+            await pilot.pause(0.03)
+        assert len(why) == 1, f"{shown(key)} of {name}: {asked[said:]}"
+        assert not (ends_later and "has ended" in why[0]), f"{name}: {why}"
+
+
+async def back_to(pilot: Pilot[None], screen: AppScreen, at: str) -> None:
     while pilot.app.screen is not screen:
         await tiny(pilot).pop_screen()
-    screen.zoom = ""
-    screen.show_now()
+    if isinstance(screen, LiveScreen):
+        screen.zoom = ""
+        screen.show_now()
+    if isinstance(screen, RunsScreen):
+        if screen.focused is not screen.table:
+            screen.action_back()
+        screen.marked = {}
+        screen.rearrange(at)
     await pilot.pause()
 
 
-async def has_an_effect(pilot: Pilot[None], screen: LiveScreen, key: str, asked: list[str], name: str) -> None:
+async def has_an_effect(pilot: Pilot[None], screen: AppScreen, key: str, asked: list[str], name: str) -> None:
     def seen() -> tuple[Any, ...]:
         picture = [line for line in text_of(pilot.app).split("\n") if "elapsed" not in line]
         return pilot.app.screen, pilot.app.focused, picture, len(asked), len(tiny(pilot).opened)
@@ -236,8 +313,7 @@ async def has_an_effect(pilot: Pilot[None], screen: LiveScreen, key: str, asked:
         await pilot.pause(0.03)
         if seen() != before:
             break
-    assert seen() != before, f"{shown(key)} of a run that is {name}"
-    await back_to(pilot, screen)
+    assert seen() != before, f"{shown(key)} of {name}"
 
 
 async def in_the_list(pilot: Pilot[None], table: RunsScreen, run: Run) -> None:
@@ -295,16 +371,19 @@ def measurements(home: Path) -> dict[str, Proof]:
         request = swept.request_of(["learning_rate=1e-3..1e-2"]) if kind == "sweep" else Request(
             kind=kind, preset_name="small", preset="schema_version: 1\n", folder="/", seed=1
         )  # fmt: skip
-        for state in ("running", "done", "stopped", "failed", "crashed", "queued", "taken out"):
+        for state in ("running", "done", "stopped", "failed", "crashed", "queued", "taken out", "damaged"):
             proof = made[f"{kind} {state}"] = folder.create(request)
             file = proof.path / "proof.json"
             written = json.loads(file.read_text())
             old: dict[str, Any] = {
                 "started_t": 1.0,
-                "state": "running" if state in ("crashed", "queued", "taken out") else state,
+                "state": "running" if state in ("crashed", "queued", "taken out", "damaged") else state,
             }
             error = {"error": "it has failed"} if state == "failed" else {}
-            file.write_text(json.dumps(written | ({} if state == "running" else old | error)))
+            alive = {**Place.here().as_fields(), **Process.of(os.getpid()).as_fields()}
+            file.write_text(json.dumps(written | (alive if state == "running" else old | error)))
+            if state == "damaged":
+                file.write_text('{"state": "done", "comparisons": 7, "sweep": [], "search": "x"')
             if state in ("queued", "taken out"):
                 entries.add_entry(Entry(proof.id, 1, kind="proof", group=kind, what=kind, needs="none"))
             if state == "taken out":

@@ -257,7 +257,9 @@ async def test_trial_and_preset_are_opened_and_the_report_is_saved_and_never_ove
     file = tmp_path / f"proof-{proof.id}.md"
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
-        await pilot.press("enter")  # its folder is not there
+        await pilot.press("enter")
+        await wait_for(pilot, "no run of this row is here")
+        tiny(pilot).withdraw()  # it covers the footer
         await pilot.press("home")
         await pilot.press("up", "up", "up", "enter")
         await wait_for(pilot, lambda: tiny(pilot).opened)

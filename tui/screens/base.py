@@ -106,6 +106,8 @@ class AppScreen(StyledOnce, Keepable):
     """The base of all screens of this application."""
 
     app: BaseApp
+    # Further verbs, which the screen does not have, of which it says why their keys have no effect.
+    EXPLAINED: ClassVar[tuple[str, ...]] = ()
 
     @property
     def glyphs(self) -> Glyphs:
@@ -130,7 +132,8 @@ class AppScreen(StyledOnce, Keepable):
         if event.key in self.active_bindings:
             return
         shown = (binding for base in type(self).__mro__ for binding in vars(base).get("BINDINGS", ()))
-        for verb in {binding.id for binding in shown if isinstance(binding, Binding) and binding.id in VERBS}:
+        verbs = {binding.id for binding in shown if isinstance(binding, Binding) and binding.id in VERBS}
+        for verb in {*verbs, *self.EXPLAINED}:
             if verb and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb):
                 label, why = VERBS[verb].label, self.why_without_effect(verb)
                 self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{why}", markup=False)

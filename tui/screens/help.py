@@ -116,6 +116,8 @@ def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
         binding = active.binding
         if not active.enabled or not binding.description or binding.system:
             continue
+        if binding.id in getattr(screen, "keys_without_use", ()):
+            continue
         if len(key) == 1 and screen.check_consume_key(key, key):
             continue  # the screen takes it as text
         if key == "super+c":

@@ -47,6 +47,9 @@ class Table(DataTable[Text]):
     _columns_shown: Sequence[Column] = ()
     _rows_shown: Mapping[str, Sequence[Text]] = {}
 
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "select_cursor" or bool(self._rows_shown)
+
     @property
     def current_key(self) -> str | None:
         """The key of the row under the cursor. None if there is no row."""
@@ -63,7 +66,10 @@ class Table(DataTable[Text]):
             for key, cells in rows.items():
                 if cells is not self._rows_shown[key]:
                     self._rewrite(key, cells)
+        was_empty = not self._rows_shown
         self._columns_shown, self._rows_shown = list(columns), dict(rows)
+        if was_empty != (not rows):
+            self.refresh_bindings()
 
     def _fill_anew(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
         """Fill the table with other rows or columns. It stays scrolled as it was, if the row of the cursor is seen."""

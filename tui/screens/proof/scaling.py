@@ -31,7 +31,6 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 class ScalingScreen(ProofScreen):
     """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
 
-    EXPLAINED = {"stop": "stop", "file": "open", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
         keys.bind("start", "again", "Measure again", meaning="measure the same once more"),

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
-from textual import events, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ....engine.files.places import TRIALS
 from ....engine.runs import Run
+from ....engine.runs.run import WAITING
 from ....engine.trials.record import UNREAD
 from ....engine.trials.trial import Trial
 from ...base import keys
@@ -50,8 +51,6 @@ class ProofView(FollowingScreen[Reading]):
     """
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
-    # Verbs of which the screen says why their key does nothing, with their actions ("": it has none here).
-    EXPLAINED: ClassVar[Mapping[str, str]] = {}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("copy", label="Copy report", meaning="copy the report as Markdown", show=False),
         *keys.back(),
@@ -66,14 +65,12 @@ class ProofView(FollowingScreen[Reading]):
     def is_measuring(self) -> bool:
         return self.data.state == "running"
 
-    def on_key(self, event: events.Key) -> None:
-        """Show the reason if the key belongs to a verb of `EXPLAINED` that has no effect now. The footer does not show
-        such keys.
-        """
-        for verb, action in self.EXPLAINED.items():
-            idle = not action or self.check_action(action, ()) is False
-            if self.data.is_read and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
-                self.app.notify(clean(why), markup=False)
+    def why_without_effect(self, verb: str) -> str:
+        if not self.data.is_read:
+            return ": it cannot be read"
+        if self.data.state == WAITING:
+            return f": it waits in the queue; gputui queue rm {self.proof.id} takes it out"
+        return f": {clean(why)}" if (why := self.why_not(verb)) else ""
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
         """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
@@ -85,11 +82,16 @@ class ProofView(FollowingScreen[Reading]):
         """Return the cell of a table with a row of pieces."""
         return Text.assemble(*((text, painted_colour(self.app, style)) for text, style in row), no_wrap=True)
 
+    def run_of(self, name: str) -> Run:
+        """Return the run of a trial, whose folder is called `name`. The folder need not exist."""
+        return Run(self.proof.path / TRIALS / Path(name).name)
+
     def open_trial(self, name: str) -> None:
-        """Open the run of a trial, whose folder is called `name`. Nothing happens if the folder does not exist."""
-        path = self.proof.path / TRIALS / Path(name).name
-        if name and path.is_dir():
-            self.app.open_run(Run(path))
+        """Open the run of a trial, whose folder is called `name`, or say that it is not here."""
+        if name and self.run_of(name).path.is_dir():
+            self.app.open_run(self.run_of(name))
+        else:
+            self.notify("no run of this row is here: none has begun, or they were deleted")
 
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
@@ -126,7 +128,6 @@ class ProofScreen(ProofView["Record"]):
     """Shows one proof. `clock` returns the present Unix time and is replaced in tests."""
 
     CSS_PATH = "proof.tcss"
-    EXPLAINED = {"stop": "stop", "file": "open"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the proof and its current trial"),
         keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
@@ -287,7 +288,5 @@ class ProofScreen(ProofView["Record"]):
         self.open_picked()
 
     def open_picked(self) -> None:
-        """Open the run of the latest trial of the comparison under the cursor. Nothing happens if no trial has a
-        run.
-        """
+        """Open the run of the latest trial of the comparison under the cursor."""
         self.open_trial(latest_run(self.picked.trials if self.picked else ()))

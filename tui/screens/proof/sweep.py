@@ -41,7 +41,6 @@ WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trial
 class SweepScreen(ProofScreen):
     """Shows a sweep. Each row of its table is a setting with all of its trials, the best setting first."""
 
-    EXPLAINED = {"stop": "stop", "file": "open", "resume": "resume", "compare": "compare"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
         keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
@@ -185,11 +184,8 @@ class SweepScreen(ProofScreen):
             return "it goes on" if self.is_measuring else "it has ended"
         return "there are no two runs to compare" if verb == "compare" else super().why_not(verb)
 
-    def open_trial(self, name: str) -> None:
-        """Open the run of a trial."""
-        run = Run(runs_folder() / name)
-        if name and run.path.is_dir():
-            self.app.open_run(run)
+    def run_of(self, name: str) -> Run:
+        return Run(runs_folder() / name)
 
     def open_picked(self) -> None:
         """Open the latest run of the setting under the cursor."""

@@ -164,7 +164,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return True if the action has an effect now."""
-        if super().check_action(action, parameters) is False:
+        if super().check_action(action, parameters) is False or (action == "clear_marks" and not self.marked):
             return False
         return action != "resume" or self.current is None or self.offers(action)
 
@@ -213,7 +213,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
         is_sweep = self.current is not None and bool(self.current.group)
-        offered = (now is not None, now is not None and now.held, is_sweep, self.keys_without_use)
+        offered = (now is not None, now is not None and now.held, is_sweep, bool(self.marked), self.keys_without_use)
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()

@@ -70,7 +70,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     CSS_PATH = "tune.tcss"
     HELP_SECTIONS = (("Marks", MARKS),)
-    EXPLAINED = {"apply": "apply", "save": "save", "resume": "resume", "stop": "stop", "prove": ""}
+    EXPLAINED = ("prove",)
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the search and its current trial"),
         keys.bind("resume", label="Go on", meaning="continue a stopped search, or give an ended one more minutes"),
@@ -308,6 +308,8 @@ class TuneScreen(ProofView[SearchReading]):
         """
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
+        if verb == "zoom":
+            return "there is no chart now"
         if self.is_measuring:
             return "the search goes on" if verb == "resume" else "the search has not ended: nothing can be taken yet"
         if verb == "stop":
