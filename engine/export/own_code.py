@@ -171,7 +171,7 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
             script.blocks(extract("trainer/exported.py", "batches_in"))
             taken = '.take(batches_in(validation, made["validation_samples"], True))'
         script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
-        script.text(f"validation = ahead(validation{taken}{some})")
+        script.text(f"validation = ahead(validation{taken})")
     elif form.validation:
         _elements(script, "validation", form.validation, form, not some)
         script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
@@ -526,7 +526,8 @@ def _fit(script: Script, options: Options, form: Form | None) -> None:
     script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch={steps},")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
     if form is not None and form.kinds <= {"arrays", "mapped", "batched"}:
-        for name in ("initial_epoch", "validation_freq"):
+        some = ("validation_steps",) if form.validation == "batched" else ()  # of other data, its samples are taken
+        for name in ("initial_epoch", "validation_freq", *some):
             if name in form.given:
                 script.text(f'    {name}=made["{name}"],')
         script.text("    shuffle=False,  # the data is shuffled already\n    verbose=2,\n)")

@@ -34,8 +34,7 @@ class EpochEnd:
         those of its steps.
         """
         pipeline, own = self._built.pipeline, self._built.own
-        every = own.pipeline.fit.validation_freq if own else 1
-        is_evaluated = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
+        is_evaluated = own is None or own.pipeline.fit.evaluates_after(epoch)
         self.unfinished = logs
         if pipeline.validation_batches and is_evaluated:
             batches, steps = self._data.validation(pipeline.validation()), pipeline.validation_batches

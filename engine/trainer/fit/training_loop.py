@@ -459,6 +459,8 @@ class TrainingLoop:
         self.watch.loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
+        if self.built.own is not None:
+            self.built.own.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def _epoch_metrics(self) -> dict[str, float]:

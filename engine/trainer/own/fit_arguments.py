@@ -37,6 +37,11 @@ class FitArguments:
     validation_freq: int | list[int] = 1
     validation_steps: int | None = None
 
+    def evaluates_after(self, epoch: int) -> bool:
+        """Return True if the model is evaluated after that epoch, counted from 0."""
+        every = self.validation_freq
+        return (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
+
 
 NO_ARGUMENTS = FitArguments()
 

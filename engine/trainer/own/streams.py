@@ -176,10 +176,12 @@ class Batched:
     batch_size: int
     replicas: int
     epoch_is_pass: bool = False
+    ends: bool = False  # Keras' fit knows that an evaluation draws all batches of the user's Dataset
     kind: Data = "batched"
     smaller_last_batch: bool = True  # unknown
     _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
     _at_begin: list[Any] = field(default_factory=list)  # values at the begin of the epoch of what its functions change
+    _evaluations: list[Any] = field(default_factory=list)  # variables: evaluations before the next, iterators begun
 
     @property
     def spec(self) -> Any:
@@ -230,6 +232,34 @@ class Batched:
         if self.batches is not None:
             self._begun[0] = self._iterators(first_step // self.batches) + 1
         self._at_begin[:] = self._values()
+
+    def of_evaluation(self, count: int) -> tf.data.Dataset:
+        """Return the `count` batches of the evaluation that `evaluation_comes` has named, without a known length, as
+        Keras would else begin one more iterator at the end. With the user's Dataset Keras begins one for each
+        evaluation, one more if that has drawn all batches, and under a strategy one before the first, and one more for
+        each evaluation without validation_steps (counted with Keras 3.15).
+        """
+        several = self.replicas > 1
+        each = 1 + self.ends + (several and self.epoch_is_pass)
+        before, begun = self._counters()
+        none = tf.data.Dataset.choose_from_datasets([self.data], tf.data.Dataset.range(0))
+
+        def batches(_: Any) -> tf.data.Dataset:
+            unused = tf.maximum(each * before + several - begun, 0)
+            begun.assign_add(unused + 1)
+            return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(self.data)
+
+        return tf.data.Dataset.range(1).flat_map(batches).take(count)
+
+    def evaluation_comes(self, before: int) -> None:
+        """To be called before an evaluation, after `before` others of the training."""
+        self._counters()[0].assign(before)
+
+    def _counters(self) -> list[Any]:
+        if not self._evaluations:
+            with tf.device("CPU:0"):
+                self._evaluations[:] = [tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(2)]
+        return self._evaluations
 
     def _values(self) -> list[Any]:
         return [variable.numpy().tolist() for variable in self.nature.writes]

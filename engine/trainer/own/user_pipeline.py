@@ -26,7 +26,7 @@ from ..data.source import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
-from .counting import SAMPLES, counted, inspected, settable
+from .counting import SAMPLES, counted, inspected, reshuffles, settable
 from .dependence import length_follows_variable
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .iterables.kinds import ENDLESS
@@ -142,6 +142,11 @@ class OwnPipeline:
         if isinstance(self.train, Batched):
             self.train.epoch_comes(first_step)
 
+    def evaluation_begins(self, epoch: int) -> None:
+        """To be called before the evaluation after an epoch, counted from 0."""
+        if isinstance(self.held_out, Batched):
+            self.held_out.evaluation_comes(sum(map(self.fit.evaluates_after, range(self.fit.initial_epoch, epoch))))
+
     def epoch_trained(self) -> None:
         """To be called after the last step of an epoch, before its evaluation."""
         if isinstance(self.train, Indexed):
@@ -202,7 +207,9 @@ class OwnPipeline:
         stream, count = self.held_out, self.validation_batches
         depends = self._depends(stream)
         batches = stream.global_batches(0)
-        if depends or (isinstance(stream, Batched) and stream.nature.draws):
+        if isinstance(stream, Batched) and reshuffles(stream.data):
+            batches = stream.of_evaluation(count)
+        elif depends or (isinstance(stream, Batched) and stream.nature.draws):
             batches = batches.take(count).apply(tf.data.experimental.assert_cardinality(count))
         elif count != stream.batches:
             batches = batches.take(count).repeat()
@@ -268,10 +275,14 @@ def opened(
     held_out = None
     if kept_back is not None:
         steps = returned.fit.validation_steps
+        whole = int(kept_back.cardinality()) if isinstance(kept_back, tf.data.Dataset) else -1
+        ends = 0 <= whole <= (steps or whole)
         if steps is not None and isinstance(kept_back, tf.data.Dataset) and not returned.mapped:
             kept_back, steps = kept_back.take(steps), None  # it may have fewer
         length = _length(kept_back, returned.validation_samples, steps, "validation", report)
         held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share, report)
+        if isinstance(held_out, Batched):
+            held_out = replace(held_out, ends=ends)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batches", "check where it reads from, and its batch size")
     pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit, share)
