@@ -282,11 +282,11 @@ def test_arrays_are_samples_that_can_be_gathered_by_index_unless_they_are_ragged
     assert all(map(exported.are_arrays, ((X, Y), X, {"x": X})))
     assert not exported.are_arrays(tf.data.Dataset.range(3))
     load, vary = object(), object()
-    made: Any = exported.elements_of([X.astype("float64"), Y, None], None, load, vary, needed=False)  # type: ignore[arg-type]
+    made: Any = exported.samples_of([X.astype("float64"), Y, None], load, vary)  # type: ignore[arg-type]
     assert (made.samples, made.load, made.vary, made.whole) == (6, load, vary, True)
     assert [(part.dtype, part.shape.as_list()) for part in made.arrays] == [(tf.float32, [6, 4]), (tf.int64, [6])]
     assert values(made.dataset) == list(range(6))
-    ragged: Any = exported.elements_of(tf.ragged.constant([[1], [2, 3]]), None, None, None, needed=False)
+    ragged: Any = exported.samples_of(tf.ragged.constant([[1], [2, 3]]), None, None)
     assert (ragged.samples, ragged.arrays, ragged.whole) == (2, None, True)
 
 

@@ -25,6 +25,7 @@ from gputui.engine.trainer.measure import first_times
 from gputui.engine.trainer.measure.first_times import FirstTimes
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.monitor.watched_fit import Position
+from gputui.engine.trainer.own.fit_arguments import FitArguments
 
 
 @pytest.fixture
@@ -241,7 +242,7 @@ def test_an_interrupted_end_of_an_epoch_is_made_up_for(freq: Any, batches: int, 
         return {"loss": 2.0}
 
     callbacks: Any = SimpleNamespace(on_epoch_end=lambda epoch, logs: given.append((epoch, logs)))
-    own = SimpleNamespace(pipeline=SimpleNamespace(fit=SimpleNamespace(validation_freq=freq)))
+    own = SimpleNamespace(pipeline=SimpleNamespace(fit=FitArguments(validation_freq=freq)))
     pipe = SimpleNamespace(validation_batches=batches, validation=lambda: "batches")
     built: Any = SimpleNamespace(
         pipeline=pipe, own=own if freq != 1 else None, model=SimpleNamespace(evaluate=evaluate)
