@@ -12,8 +12,9 @@ import sys
 from collections import Counter
 from difflib import unified_diff
 
+from tests.faults.frozen import freeze, replay
 from tests.faults.one_line import Fault, by_hand, faults
-from tests.faults.planted import noticed
+from tests.faults.planted import noticed_by
 from tests.faults.reached import ROOT, Reached, run_suite
 
 
@@ -27,9 +28,17 @@ def main() -> int:
     parser.add_argument("--also", nargs="*", default=[], metavar="TEST", help="tests for each fault, such as new ones")
     parser.add_argument("--unreached", action="store_true", help="only list the lines that no test reaches")
     parser.add_argument("--replace", nargs=2, metavar=("OLD", "NEW"), help="instead: this text of the one FILE")
+    parser.add_argument("--freeze", action="store_true", help="instead: draw --faults and keep them in frozen.jsonl")
+    parser.add_argument("--frozen", action="store_true", help="instead: the kept faults whose noticing test is gone")
+    parser.add_argument("--anew", action="store_true", help="with --frozen: also those whose test still stands")
     given = parser.parse_args()
     if given.reach:
         return run_suite(given.files)
+    if given.freeze:
+        freeze(given.faults, given.seed, given.seconds)
+        return 0
+    if given.frozen:
+        return 0 if replay(given.files, given.seconds, given.also, given.anew) else 1
     try:
         reached = Reached()
     except FileNotFoundError:
@@ -63,7 +72,7 @@ def _report(reached: Reached, given: argparse.Namespace, file: str, fault: Fault
     outcome = "unreached"
     if tests:
         limit = 60 + 3 * reached.total_seconds(tests)
-        outcome = "noticed" if noticed(file, changed, tests, limit) else "survived"
+        outcome = "noticed" if noticed_by(file, changed, tests, limit) else "survived"
     if outcome != "noticed" or given.replace:
         print(f"{outcome}: {file}:{fault.line} ({fault.kind}; {len(tests)} of {len(reaching)} tests)")
         differing = unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm="")

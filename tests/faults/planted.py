@@ -7,6 +7,7 @@ working tree stays as it is, and nothing goes on that a fault keeps from ending.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,8 @@ MOUNTED = ("sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def noticed(file: str, source: str, tests: Sequence[str], at_most_seconds: float) -> bool:
-    """True if one of the tests fails, or hangs longer than `at_most_seconds`, with `source` in the place of `file`.
+def noticed_by(file: str, source: str, tests: Sequence[str], at_most_seconds: float) -> str | None:
+    """The first of the tests that fails with `source` in the place of `file`; of tests that hang, the first of all.
 
     Raises RuntimeError with the end of the output if the tests could not be run.
     """
@@ -32,17 +33,19 @@ def noticed(file: str, source: str, tests: Sequence[str], at_most_seconds: float
         changed.write_text(source, encoding="utf-8")
         changed.chmod((ROOT / file).stat().st_mode)
         os.utime(changed, (time.time() + 10, time.time() + 10))  # never that of the file whose bytecode is kept
-        run = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
-        command = [*IN_NAME_SPACES, *MOUNTED, str(changed), str(ROOT / file), *run, *tests]
+        options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
+        run = [sys.executable, "-m", "pytest", *options, *tests]
+        command = [*IN_NAME_SPACES, *MOUNTED, str(changed), str(ROOT / file), *run]
         try:
             ran = subprocess.run(
                 command, cwd=ROOT, env=os.environ | ENVIRONMENT | {"TMPDIR": folder}, capture_output=True, text=True,
                 timeout=at_most_seconds, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return True
-    if ran.returncode in (0, 1):
-        return ran.returncode == 1
-    if ran.returncode == 2 and "error" in ran.stdout:  # a file of tests can no longer be imported
-        return True
+            return tests[0]
+    if ran.returncode == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+)?)", ran.stdout, re.MULTILINE)
+    if failed and ran.returncode in (1, 2):  # 2: a file of tests can no longer be imported
+        return failed[1]
     raise RuntimeError((ran.stdout + ran.stderr)[-600:].strip())

@@ -71,7 +71,7 @@ class Painted(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._rows: list[Row] = []
-        self._width = 0  # of the rows
+        self._width = self._height = 0  # that the rows were made for
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
         self.has_edge = False  # the first of its rows is then a headline in the upper edge
@@ -90,6 +90,7 @@ class Painted(Widget):
         width, height = self.size
         if not width or not height:
             return
+        self._height = height
         rows = self._all_rows(width, height)[:height]
         if len(rows) != len(self._rows) or width != self._width:
             self._rows, self._strips, self._width = rows, {}, width
@@ -127,7 +128,7 @@ class Painted(Widget):
         """Return the strips of the region `crop`, which were kept from the last painting. Textual's method would make
         several new strips for each line.
         """
-        if self._width != self.size.width:  # Textual (8.2) sends no Resize to widgets laid out during a scroll
+        if (self._width, self._height) != self.size:  # Textual (8.2) sends no Resize for some layouts
             self.call_next(self.repaint)
         if self.styles.gutter:
             return super().render_lines(crop)

@@ -7,11 +7,33 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+FOLDER = Path(__file__).parent
+SOURCES: dict[str, list[str | Path]] = {
+    "current/libnvidia-ml.so.1": [FOLDER / "nvml.c"],
+    "old/libnvidia-ml.so.1": ["-DOLD", FOLDER / "nvml.c"],
+    "cuda/libcuda.so.1": [FOLDER / "cuda.c"],
+}
+
+
+def compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+def compiled(folder: Path) -> FakeNvml:
+    """The libraries, compiled into an empty folder. There must be a compiler."""
+    for name, words in SOURCES.items():
+        (folder / name).parent.mkdir()
+        subprocess.run(
+            [str(compiler()), "-O1", "-shared", "-fPIC", "-pthread", "-o", folder / name, *words], check=True
+        )
+    return FakeNvml(folder / "current", folder / "old", folder / "cuda")
 
 
 @dataclass(frozen=True)

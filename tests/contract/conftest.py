@@ -1,0 +1,44 @@
+"""The golden files of the contract, and the recorded home."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from gputui.engine import __version__
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Golden:
+    """golden(name, text) compares with golden/NAME; `pytest --snapshot-update` writes it."""
+
+    updates: bool
+
+    def expected(self, name: str) -> str | None:
+        """What the file holds; None if it is to be written."""
+        return None if self.updates else (HERE / "golden" / name).read_text(encoding="utf-8")
+
+    def __call__(self, name: str, text: str) -> None:
+        path = HERE / "golden" / name
+        if self.updates:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(bool(request.config.getoption("update_snapshots")))
+
+
+@pytest.fixture(scope="session")
+def recorded_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home that record.py has recorded, as it was when this version was released."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with tarfile.open(HERE / "homes" / f"{__version__}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "gputui"
