@@ -1,30 +1,12 @@
-"""The names of compared runs at every width, and their versions and code as cells."""
+"""The names of compared runs at every width."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from gputui.engine.compare.comparison import OptionRow
-from gputui.engine.compare.same_code import CodeRow
 from gputui.engine.runs.titles import Title
 from gputui.tui.wording import comparison
-
-from tests.tui.test_exact_words import compared
-
-
-def test_the_code_of_compared_runs_stands_after_the_versions() -> None:
-    code = CodeRow(("abc1234", "d\x1bef"), (None, ("a.py",)), (1, 2))
-    versions = (OptionRow("TensorFlow", ("2.21", "2.\x1b20")), OptionRow("Keras", ("3", None)))
-    own = compared((), code=code, versions=versions)
-    assert comparison.fact_cells(own) == [
-        ("TensorFlow", ["2.21", "2.?20"]), ("Keras", ["3", ""]), ("code", ["abc1234", "differs: a.py (d?ef)"]),
-    ]  # fmt: skip
-    assert [cells[0] for cells in comparison.table_rows(own)[3:]] == [
-        "outcome", "TensorFlow", "Keras", "code", "compile.xla", "input.cache",
-    ]  # fmt: skip
-    assert comparison.fact_cells(compared((), versions=())) == []
-
 
 MOMENTS = ("14:05", "14:06")
 

@@ -26,7 +26,7 @@ from tests.support import queued, recorded
 from tests.support.form_pilot import settled, told
 from tests.support.judged import PARALLEL
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
-from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -361,13 +361,3 @@ async def test_what_speaks_against_a_proof_is_said(home: Path, started: list[Any
 
 def _all_that_is_said(pilot: Pilot[None]) -> str:
     return f"{text_of(pilot.app)}\n{told(pilot)}"
-
-
-def test_picture_of_a_diagnosis(home: Path, snap_compare: Any) -> None:
-    async def ready(pilot: Pilot[None]) -> None:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("w")
-        await still(pilot, "measured steps")
-
-    run = diagnosed(home)
-    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=ready)

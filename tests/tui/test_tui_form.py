@@ -465,32 +465,3 @@ async def test_what_was_checked_is_not_shown_on_a_form_that_is_being_removed(mon
         await wait_for(pilot, asked.is_set)
         workers = [worker for worker in pilot.app.workers if worker.group == "checks"]
     assert left == [(False, WorkerState.SUCCESS, False)]
-
-
-# ---- pictures ------------------------------------------------------------------------------------
-
-Compare = Callable[..., bool]
-
-
-def themed(name: str) -> GputuiApp:
-    """The theme does not depend on the terminal that the tests run in."""
-    app = GputuiApp()
-    app.theme = name
-    return app
-
-
-def test_picture_of_the_form_at_80x24(snap_compare: Compare) -> None:
-    assert snap_compare(themed("gputui"), terminal_size=(80, 24), run_before=settled)
-
-
-def test_picture_of_errors_and_warnings_at_120x40(snap_compare: Compare) -> None:
-    async def change(pilot: Pilot[None]) -> None:
-        await settled(pilot)
-        await go(pilot, "compile.xla")
-        await pilot.press("right")
-        await go(pilot, "input.batch_size")
-        await write(pilot, "0")
-        await pilot.press("enter")
-        await settled(pilot)
-
-    assert snap_compare(themed("gputui"), terminal_size=(120, 40), run_before=change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from gputui.engine.files.places import home, user_presets_folder
 from gputui.engine.job import this_machine
 from gputui.engine.options import options_json
 from gputui.engine.runs import titles
-from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings
 from gputui.tui.form.file_text import NEW, OLD, SAME, file_text
 from gputui.tui.form.form_state import FormState
@@ -24,7 +23,6 @@ from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import NO_GPU, form, go, opened, seen, settled, told, write
 from tests.support.tiny import wait_for
 
-Compare = Callable[..., bool]
 SAVED = "quickstart.yaml  as saved"
 
 
@@ -154,15 +152,3 @@ def test_the_text_of_a_file_has_a_place_for_each_option_it_names(tmp_path: Path)
     own = user_presets_folder() / f"{fewer.name}.yaml"
     assert str(own) in file_text(fewer.preset, None, "train: [").problem, "the place of a new file"
     assert (text.changes, {mark for mark, _ in text.lines}) == (len(text.lines), {NEW})
-
-
-def test_picture_of_the_form_at_200x60(snap_compare: Compare) -> None:
-    app = GputuiApp()
-    app.theme = "high-contrast"  # does not depend on the terminal that the tests run in
-
-    async def read(pilot: Pilot[None]) -> None:
-        await settled(pilot)
-        await wait_for(pilot, "none has ended here yet")
-        await wait_for(pilot, SAVED)
-
-    assert snap_compare(app, terminal_size=(200, 60), run_before=read)

@@ -453,30 +453,3 @@ def test_the_name_of_a_run() -> None:
         assert name_of(Run(Path(name))) == "quick-start"
     drawn = plain(head.RunName("fast", "20261121-001249-fast", "Images").row(60, RICH))
     assert drawn.rstrip() == "fast  20261121-001249-fast  Images"
-
-
-async def _ended(pilot: Pilot[None]) -> None:
-    screen = pilot.app.screen
-    assert isinstance(screen, LiveScreen)
-    await wait_for(pilot, lambda: screen.now.outcome and screen.picture.log)
-    await still(pilot)
-
-
-async def _training(pilot: Pilot[None]) -> None:
-    await still(pilot, "training", "1,380/1,380", "9 lines")
-
-
-def test_picture_of_eight_gpus(home: Path, snap_compare: Any) -> None:
-    run = recorded.write(home, gpus=8, seconds=200, diagnosis=recorded_proof.DIAGNOSIS, mfu=0.41)
-    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=_ended)
-
-
-def test_picture_without_a_gpu(home: Path, snap_compare: Any) -> None:
-    run = going_on(home, gpus=0, seconds=150)
-    app = Tiny(lambda: LiveScreen(run, clock=at(150)))
-    assert snap_compare(app, terminal_size=(80, 24), run_before=_training)
-
-
-def test_picture_of_sixteen_gpus_out_of_memory(home: Path, snap_compare: Any) -> None:
-    run = recorded.write(home, gpus=16, seconds=150, outcome="oom", lost_gpu=5)
-    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(200, 60), run_before=_ended)

@@ -33,12 +33,11 @@ from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.scaling import ScalingScreen
 from gputui.tui.screens.proof.screen import ProofScreen
 from gputui.tui.screens.runs.screen import RunsScreen
-from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import SIZES
 from tests.support.recorded_proof import PROOF, rewrite, running, write_proof
-from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, text_of, tiny, wait_for
 from tests.support.typed import as_read, typed
 
 
@@ -491,11 +490,3 @@ def test_nothing_is_imported_beside_a_proof(home: Path) -> None:
         waits.queue_file.parent.mkdir(exist_ok=True)
         waits.queue_file.write_text("{}")
     assert [proof.state for proof in app.measuring()] == ["running"]
-
-
-def test_picture_of_a_proof(home: Path, snap_compare: Any) -> None:
-    async def ready(pilot: Pilot[None]) -> None:
-        await still(pilot, "✓ done")
-
-    proof = write_proof(home)
-    assert snap_compare(Tiny(lambda: ProofScreen(proof)), terminal_size=(80, 24), run_before=ready)

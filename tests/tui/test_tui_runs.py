@@ -461,21 +461,3 @@ async def test_comparison(five: list[Run]) -> None:
         assert "| throughput | 3,000 samples/s |" in pilot.app.clipboard
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, CompareScreen)
-
-
-def test_picture_of_the_runs(five: list[Run], snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_columns, "when_text", lambda then: "Sep 21")
-
-    async def ready(pilot: Pilot[None]) -> None:
-        await wait_for(pilot, "5 of 5")
-        await pilot.press("down", "space")
-        await still(pilot, "1 marked")
-
-    assert snap_compare(Tiny(RunsScreen), terminal_size=(80, 24), run_before=ready)
-
-
-def test_picture_of_a_comparison(five: list[Run], snap_compare: Any) -> None:
-    async def ready(pilot: Pilot[None]) -> None:
-        await still(pilot, "figures")
-
-    assert snap_compare(Tiny(lambda: CompareScreen(five[:3])), terminal_size=(120, 40), run_before=ready)

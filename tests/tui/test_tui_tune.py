@@ -31,7 +31,6 @@ from gputui.tui.screens.tune import limits_dialog
 from gputui.tui.screens.tune.limits_dialog import TuneDialog
 from gputui.tui.screens.tune.screen import TuneScreen
 from gputui.tui.widgets.table import Table
-from textual.pilot import Pilot
 from textual.widget import Widget
 
 from tests.support import queued, recorded
@@ -39,7 +38,7 @@ from tests.support.bursts import ENTER, ESCAPE, answered, burst
 from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
 from tests.support.recorded_proof import rewrite
 from tests.support.recorded_search import ENDED, KEPT, POLICY, candidate, running, write_search, write_trial
-from tests.support.tiny import Tiny, lines_of, still, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, lines_of, text_of, tiny, wait_for
 
 GIB = recorded.GIB
 # ---- the screen -----------------------------------------------------------------------------------------
@@ -249,14 +248,6 @@ async def test_the_list_of_proofs_tells_a_search_as_such(home: Path) -> None:
         assert "search: batch_size=256, policy=mixed_bfloat16" in lines["quick"]
         await pilot.press("down", "enter")
         await wait_for(pilot, lambda: tiny(pilot).opened)
-
-
-def test_picture_of_a_search(home: Path, snap_compare: Any) -> None:
-    async def ready(pilot: Pilot[None]) -> None:
-        await still(pilot, "✓ done")
-
-    proof = write_search(home)
-    assert snap_compare(Tiny(lambda: TuneScreen(proof)), terminal_size=(120, 40), run_before=ready)
 
 
 # ---- its start from the form ------------------------------------------------------------------------------
