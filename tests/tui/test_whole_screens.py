@@ -33,7 +33,7 @@ JUDGING = ("warning", "success", "error", "moderate", "heavy")
 # What tells of this machine: its processes, memory, packages, or the folder of the test. tests/tui has others for them.
 OF_THIS_MACHINE = {"gpus", "processes", "doctor", "presets", "save", "settings"}
 KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
-PATIENCE_SECONDS, LAST_CHANGE_SECONDS = 20.0, 3.0
+PATIENCE_SECONDS, LAST_CHANGE_SECONDS = 30.0, 8.0
 STILL_SECONDS = 0.4
 RULE = "=" * 20
 
