@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults import frozen
 from tests.faults.one_line import by_hand, faults
 
 SOURCE = '''
@@ -59,3 +60,10 @@ def test_a_fault_by_hand_replaces_a_text_that_is_there_once() -> None:
         by_hand(SOURCE, "LIMIT", "limit")
     with pytest.raises(SyntaxError):
         by_hand(SOURCE, "<= 2", "<= 2)").planted(SOURCE)
+
+
+def test_the_test_that_notices_a_frozen_fault_is_still_there() -> None:
+    """If one was deleted on purpose, `python -m tests.faults --frozen` says whether another one notices the fault."""
+    noticed = [fault for fault in frozen.read() if fault.outcome == "noticed"]
+    assert len(noticed) > 200
+    assert [fault for fault in noticed if not frozen.exists(fault.by)] == []

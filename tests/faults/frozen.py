@@ -64,9 +64,9 @@ def replay(files: list[str], seconds: float, also: list[str], anew: bool) -> boo
     def judged(fault: Frozen) -> Frozen | None:
         if files and not any(fault.file.startswith(name) for name in files):
             return fault
-        if not anew and (fault.outcome != "noticed" or _exists(fault.by)):
+        if not anew and (fault.outcome != "noticed" or exists(fault.by)):
             return fault
-        return _judged(fault, reached, seconds, also) if _found(fault) else None
+        return _judged(fault, reached, seconds, also) if found_in(fault) else None
 
     before = read()
     with ThreadPoolExecutor(WORKERS) as workers:
@@ -92,9 +92,9 @@ def read() -> list[Frozen]:
 
 
 def _judged(fault: Frozen, reached: Reached, seconds: float, also: list[str]) -> Frozen:
-    file, source = _found(fault) or (fault.file, "")
+    file, source = found_in(fault) or (fault.file, "")
     planted = by_hand(source, fault.before, fault.after)
-    reaching = [test for test in reached.tests(file, source, planted.line, planted.last_line) if _exists(test)]
+    reaching = [test for test in reached.tests(file, source, planted.line, planted.last_line) if exists(test)]
     tests = [*also, *reached.chosen([test for test in reaching if test.partition("::")[0] not in also], seconds)]
     by = noticed_by(file, planted.planted(source), tests, 60 + 3 * reached.total_seconds(tests)) if tests else None
     outcome = "noticed" if by else "survived" if tests else "unreached"
@@ -102,7 +102,7 @@ def _judged(fault: Frozen, reached: Reached, seconds: float, also: list[str]) ->
     return replace(fault, file=file, outcome=outcome, by=by or "")
 
 
-def _found(fault: Frozen) -> tuple[str, str] | None:
+def found_in(fault: Frozen) -> tuple[str, str] | None:
     """File and source with the fault's lines exactly once: its own file, or the only one whose function has them."""
     own = ROOT / fault.file
     paths = [own] if own.exists() else []
@@ -117,7 +117,7 @@ def _found(fault: Frozen) -> tuple[str, str] | None:
     return None
 
 
-def _exists(test: str) -> bool:
+def exists(test: str) -> bool:
     path, _, name = test.partition("::")
     file = ROOT / path
     return file.exists() and f"def {name.partition('[')[0].rpartition('::')[2]}(" in file.read_text(encoding="utf-8")
