@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..figures import GPU
 from ..files.values import number
 
 Reading = Mapping[str, Any]
 
 WORKS = 0.5  # an idle GPU lowers its clock
 JOULES_PER_WH = 3600
+_WORKING = ("sm_clock_mhz", "max_sm_clock_mhz")  # whose means are those of a GPU that works
+_UNITS = {GPU[key].unit for key in ("busy", "power_w", "temperature_c", "sm_clock_mhz", "pcie_rx_bytes_per_second")}
+_MEANT = tuple(key for key, figure in GPU.items() if figure.unit in _UNITS and key not in _WORKING)
+MEANS = (*_MEANT, *_WORKING)  # the figures of a reading that have a mean
 # If there is no counter: the reasons in a reading (nvml/queries.py, THROTTLE_REASONS) that stand for it.
 _REASONS = {
     "slowed_by_power_seconds": ("power cap",),
@@ -50,11 +55,13 @@ class GpuTotals:
         name = str(gpu.get("uuid") or gpu.get("index"))
         self._seen.add(name)
         self._shared |= isinstance(gpu.get("mig"), list)
+        for key in _MEANT:
+            self._add(key, number(gpu.get(key)))
         busy = number(gpu.get("busy"))
-        self._add("busy", busy)
-        self._add("power_w", number(gpu.get("power_w")))
         if busy is None or busy >= WORKS:
             self._clock(number(gpu.get("sm_clock_mhz")), number(gpu.get("max_sm_clock_mhz")))
+        else:
+            self._add("idle sm_clock_mhz", number(gpu.get("sm_clock_mhz")))
         if isinstance(reasons := gpu.get("throttle"), list | tuple):
             for key, names in _REASONS.items():
                 self._add(f"sampled {key}", float(any(name in reasons for name in names)))
@@ -103,8 +110,8 @@ class GpuTotals:
     def mean(self, key: str) -> float | None:
         """Return the mean of a value over the readings, or the growth of a counter per second; None if it is not known.
 
-        `key` is `busy`, `power_w`, `sm_clock_mhz`, `max_sm_clock_mhz`, `clock_share` (the clocks only while the GPUs
-        work), or the name of a counter such as `energy_j`.
+        `key` is one of MEANS or `clock_share` (the SM clocks only while the GPUs work), `idle sm_clock_mhz`, or the
+        name of a counter such as `energy_j`.
         """
         return self._sums[key] / self._weights[key] if self._weights.get(key) else None
 

@@ -114,6 +114,19 @@ async def test_who_comes_back_sees_the_charts_as_they_are_drawn_now(
             assert "GPU 0" in await wait_for(pilot, f"EMA {weight}")
 
 
+async def test_alone_the_title_names_its_value_the_last_and_the_time_of_the_cursor_stands_once(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=100)
+    app = Tiny(lambda: LiveScreen(run))
+    async with app.run_test(size=(120, 40)) as pilot:
+        assert ", last" not in await wait_for(pilot, "throughput")
+        await pilot.press("enter")
+        await wait_for(pilot, "samples/s, last")
+        await pilot.press("left")
+        told = await wait_for(pilot, "after training began")
+        assert told.count("after training began") == 1
+        assert "epoch 2" in told
+
+
 def two_runs(home: Path) -> None:
     for number, name in enumerate(("first", "cnn", "mlp")):
         settings = ("input.batch_size=128",) if name == "mlp" else ()

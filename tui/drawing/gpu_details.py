@@ -116,8 +116,8 @@ def _activity(gpu: Gpu) -> _NotedRow:
 
 
 def _clocks(gpu: Gpu) -> _NotedRow:
-    row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz"), ("  ", "label"), *_named(gpu, "pstate")]
-    return row, False
+    row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz")]
+    return row if gpu.mean else [*row, ("  ", "label"), *_named(gpu, "pstate")], False
 
 
 def _slowed(gpu: Gpu) -> _NotedRow:

@@ -15,6 +15,7 @@ from ...engine.units import gibibytes, percent, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
+from ..reading.run.store import MEAN
 from .plot.canvas import curve_rows, draw
 from .plot.curves import Curve, Plot
 from .plot.scales import soon
@@ -82,7 +83,7 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
     `alone` is True on a screen without a run.
     """
-    name = "host  " if now.outcome is None else "last  "  # as narrow: "last reading" would push a figure out
+    name = "host  " if now.outcome is None else "mean  " if now.host.get(MEAN) else "last  "  # as narrow
     cpu: Row = [(name, "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
@@ -124,7 +125,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
     `alone` is True on a screen without a run, which already shows why there is no GPU.
     """
-    name = "host  " if now.outcome is None else "last reading  "
+    name = "host  " if now.outcome is None else "mean while training  " if now.host.get(MEAN) else "last reading  "
     left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
@@ -156,7 +157,8 @@ def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:
     if not alone and now.host.get("trainer_bytes"):  # 0 once its process has ended
         right += [(_TRAINER, "label"), (size(number(now.host.get("trainer_bytes"))), "value")]
     if tensors is not None:
-        right += [("  tensors ", "label"), (size(number(now.tf_host.get("current_bytes"))), "value")]
+        right += [("  tensors", "label")]
+        right += [] if now.host.get(MEAN) else [(f" {size(number(now.tf_host.get('current_bytes')))}", "value")]
         right += [(" peak ", "label"), (size(tensors), "value")]
     room = max(4, width - length(right) - 8)
     return fit([(_MEMORY, "label"), *_host_gauge(now, room, glyphs), *right], width)

@@ -12,7 +12,7 @@ from textual.message import Message
 from ..base.glyphs import Glyphs
 from ..drawing.plot.axes import GUTTER, column_of, place_of, x_scale
 from ..drawing.plot.canvas import HAS_AXIS, draw, edge_title, title
-from ..drawing.plot.cursor import seen_at
+from ..drawing.plot.cursor import named_last, seen_at
 from ..drawing.plot.curves import Plot
 from ..drawing.plot.overlay import overlaid
 from ..drawing.plot.scales import Scale
@@ -216,6 +216,9 @@ class BigChart(PlotArea):
         """The length of one column of cells, in the axis' unit."""
         across = self.view.visible
         return (across.high - across.low) / max(1, self.inner - 1)
+
+    def _title(self, width: int) -> Row:
+        return title(named_last(self.plot), width, self.glyphs)
 
     def clicked(self, event: events.Click) -> None:
         self.view.place(self._place_under(event))

@@ -84,9 +84,10 @@ class GpuCard(Painted):
 
 
 def kinds(gpus: Sequence[Gpu], ended: bool) -> Content:
-    """Return a title with the number of GPUs of each model. `ended` is True if the run has ended."""
+    """Return a title with the number of GPUs of each model, and what their figures are if the run has `ended`."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
-    lead = "GPUs, last reading  " if ended else "GPUs  "
+    means = any(gpu.mean for gpu in gpus)
+    lead = "GPUs, mean while training  " if means else "GPUs, last reading  " if ended else "GPUs  "
     return Content(lead + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
 
@@ -131,7 +132,7 @@ class GpuCards(Vertical):
 
         A GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn` is the number of a repaint:
         every second card draws its history, and the others do so at the next turn. If it is None, all are drawn. The
-        figures are always drawn. `ended` is True if the readings are the last ones of a run.
+        figures are always drawn. `ended` is True if the run has ended.
         """
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
@@ -349,9 +350,11 @@ def _history(
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """Return a gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
     taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
+    right: Row = [(" peak", "label")] if gpu.mean else []
+    right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
-        right += [(f"  {GPU['tf_current_bytes'].label} ", "label"), (_gib(gpu.tf_current_bytes), "value")]
+        right += [(f"  {GPU['tf_current_bytes'].label}", "label")]
+        right += [] if gpu.mean else [(f" {_gib(gpu.tf_current_bytes)}", "value")]
         right += [(f" {GPU['tf_peak_bytes'].label} ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
     if gpu.shared_with_host:
         right += [(" shared with host", "label")]

@@ -21,10 +21,14 @@ _LEAST_PHASES = 24  # columns that the phases need next to the marks
 _UNITS = ("time", "step", "epoch")
 
 
-def row(now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs: Glyphs, back: str) -> Row:
+def row(
+    now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs: Glyphs, back: str, alone: bool = False
+) -> Row:
     """Return one row of `width` cells. With a cursor, it has the place of the cursor in all units; with a selected
     range, the range and the key `back`, which shows the whole axis; else the marks in `plots` with their names, and the
     phases of the run.
+
+    `alone` is True below a chart alone, where another row has the place of the cursor in the unit of the axis.
     """
     if not plots:
         return phases.phase_line(now, width)
@@ -34,7 +38,7 @@ def row(now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs
     if view.dragged is not None:
         return spread(_range(plot, view.dragged, "select "), right, width)
     if view.cursor is not None:
-        texts = places(now, plot, view.cursor)
+        texts = places(now, plot, view.cursor)[alone:]
         items: list[Row] = [[(f"{'  ' * bool(at)}{text}", "value")] for at, text in enumerate(texts)]
         return spread([piece for item in kept_items(items, room) for piece in item], right, width)
     if view.window is not None:

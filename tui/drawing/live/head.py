@@ -248,6 +248,8 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
     if of_result(now.summary).steps == UNFINISHED:
         results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
+    if (throughput := of_run("samples_per_second")) in results:  # the chart of it has the last value
+        results[throughput] = (f"mean {results[throughput][0]}", results[throughput][1])
     speed = [item for figure, item in results.items() if figure != LOSS and item[1] != NONE]
     return [*_learnt(now, results.get(LOSS, ("", NONE))), *speed]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ....engine.units import NONE, amount, count, counted, seconds, share
 from ...base.glyphs import Glyphs
-from ...reading.run.series import Line
+from ...reading.run.series import AXES, Line
 from ..rows import Row, length
 from .canvas import mark_of, style_of
 from .curves import Curve, Plot
@@ -118,6 +118,13 @@ def seen_at(plot: Plot, x: float) -> Plot:
         return replace(curve, value=at.y if at is not None else math.nan)
 
     return replace(plot, curves=tuple(map(with_value, plot.curves)), note="")
+
+
+def named_last(plot: Plot) -> Plot:
+    """Return the plot with a legend that calls its values the last ones, as other rows have others."""
+    if plot.empty or plot.x_unit not in AXES or any(curve.colour is not None for curve in plot.curves):
+        return plot  # without values, or with the results of whole runs
+    return replace(plot, unit=f"{plot.unit}, last" if plot.unit else "last")
 
 
 def has_values(plot: Plot) -> bool:

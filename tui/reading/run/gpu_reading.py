@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any
 
 from ....engine.figures import GPU
 from ....engine.files.values import EMPTY, mapping, moment, number
-from ....engine.telemetry.gpu_totals import CAUSES, GpuTotals
+from ....engine.telemetry.gpu_totals import CAUSES, MEANS, GpuTotals
 from .series import NOTHING, Line
 
 NOT_ASKED = "not asked"
@@ -74,7 +74,8 @@ class Gpu:
     that fix the clocks. `tf_*`: bytes of TensorFlow's allocator. `lease`: a text that names the holder of the lease, or
     says that the GPU is free. It is empty if the lease was not read. `energy_wh`: energy in Wh since the first reading,
     None if the driver does not count it. `slowed`: for each cause, the share (0 to 1) of the time since the first
-    reading in which it lowered the clock. `more`: declared figures without a field of their own.
+    reading in which it lowered the clock. `more`: declared figures without a field of their own. `mean`: True if the
+    figures are means of the readings while the run trained, and the used memory is the most.
     """
 
     index: int
@@ -118,6 +119,7 @@ class Gpu:
     uuid: str = ""
     lease: str = ""
     more: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)
+    mean: bool = False
 
     def value(self, figure: str) -> float | None:
         """Return the value of a declared figure (figures.GPU), from the field of this name or from `more`; None without
@@ -182,7 +184,26 @@ def read(
         energy_wh=totals.energy_wh if totals.counts_energy else None,
         slowed={cause: part for cause in CAUSES if (part := totals.slowed_by(cause)) is not None},
         more={figure: number(reading.get(figure)) for figure in FIGURES if figure not in _FIELDS},
+        mean=False,
         **{figure: number(reading.get(figure)) for figure in FIGURES if figure in _FIELDS},
+    )
+
+
+def with_means(gpu: Gpu, training: GpuTotals, memory: Line) -> Gpu:
+    """Return the GPU of an ended run with the means of its figures while the run trained. `training` has the sums of
+    these readings, and `memory` the memory in use.
+    """
+    means: dict[str, Any] = {key: training.mean(key) for key in MEANS} | {"power_w": training.power_w}
+    if means["sm_clock_mhz"] is None:  # it has hardly worked
+        means["sm_clock_mhz"] = training.mean("idle sm_clock_mhz")
+    return replace(
+        gpu,
+        mean=True,
+        throttle=None,
+        memory_used_bytes=max(memory.high or memory.y, default=None),
+        tf_current_bytes=None,
+        more={**gpu.more, **{key: value for key, value in means.items() if key in gpu.more}},
+        **{key: value for key, value in means.items() if key in _FIELDS},
     )
 
 

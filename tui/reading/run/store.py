@@ -24,6 +24,7 @@ __all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", 
 
 MAX_MESSAGES = 200
 BEFORE_RESUME = "before_resume"  # marks a diagnosis of the part of a run before it was resumed
+MEAN = "mean"  # marks figures of the host that are means while the run trained
 MAX_EPOCHS = 1000
 MAX_SPELLS = 1000
 LAST_TIMES = 200
@@ -64,6 +65,8 @@ class Store:
     _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _gpu_names: dict[int, str] = field(default_factory=dict)
     _gpu_totals: dict[int, GpuTotals] = field(default_factory=dict)
+    _gpu_training: dict[int, GpuTotals] = field(default_factory=dict)  # of the readings while this sitting trains
+    _host_training: dict[str, tuple[float, int]] = field(default_factory=dict)  # of these, sums and numbers of values
     _allocator: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     _begun: float | None = None
     _paused: float = 0.0
@@ -99,7 +102,7 @@ class Store:
         if self._ended_t is not None:  # what comes later belongs to no sitting, or to the next one
             now = min(now, self._ended_t)
         return Snapshot(
-            **self._facts,
+            **self._facts | {"host": self._host_now()},
             elapsed=self._time(now),
             phase=self._phases.phase,
             phase_detail=self._phases.detail,
@@ -143,6 +146,9 @@ class Store:
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
         phase, before = str(event.get("phase", "")), self._phases
+        if phase != "training":
+            for training in self._gpu_training.values():
+                training.pause()
         if before.started and before.phase != "training" and phase not in BEGINNINGS:
             self._spells.append(Spell(before.phase, self._time(before.since), self._time(t), self._step))
         if phase in BEGINNINGS and before.phase not in BEGINNINGS:
@@ -178,6 +184,8 @@ class Store:
             series.gap()
         for totals in self._gpu_totals.values():
             totals.pause()
+        self._gpu_training.clear()  # as the result has the means of its own sitting
+        self._host_training.clear()
         self._set(outcome=None, error=None, summary=EMPTY, input_stages=EMPTY)
         self._set(diagnosis=_of_before(self._facts["diagnosis"]))
         self._set(resumes=(*self._facts["resumes"], t))
@@ -287,14 +295,30 @@ class Store:
         if reading.get("name"):
             self._gpu_names[index] = str(reading["name"])
         self._gpu_totals.setdefault(index, GpuTotals()).take(t, reading)
+        if self._phases.phase == "training":
+            links = {f"nvlink_{key}": value for key, value in mapping(reading.get("nvlink")).items()}
+            self._gpu_training.setdefault(index, GpuTotals()).take(t, {**reading, **links})
         for name, key in GPU_LINES.items():
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """Return the last reading of the GPU with NVML's number `index`. `own` has TensorFlow's figures of this GPU."""
+        """Return the last reading of the GPU with NVML's number `index` or, of an ended run that has trained, the
+        means. `own` has TensorFlow's figures of this GPU.
+        """
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
-        return gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
+        gpu = gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
+        training = self._gpu_training.get(index)
+        if self._facts["outcome"] is None or training is None or gpu.missing:
+            return gpu
+        return gpu_reading.with_means(gpu, training, self._series[f"gpu{index} memory"].line())
+
+    def _host_now(self) -> Mapping[str, Any]:
+        """Return the last reading of the host or, of an ended run that has trained, the means, with a mark."""
+        if self._facts["outcome"] is None or not self._host_training:
+            return mapping(self._facts["host"])
+        means = {key: total / count for key, (total, count) in self._host_training.items()}
+        return MappingProxyType(self._facts["host"] | means | {MEAN: True})
 
     @property
     def _used(self) -> Sequence[Any]:
@@ -318,6 +342,11 @@ class Store:
 
     def on_host(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(host=event)
+        if self._phases.phase == "training":
+            for key in event:
+                if (value := number(event[key])) is not None:
+                    total, count = self._host_training.get(key, (0.0, 0))
+                    self._host_training[key] = total + value, count + 1
         self._add("cpu", self._time(t), event.get("cpu"))
 
     def on_warning(self, _t: float, event: Mapping[str, Any]) -> None:

@@ -275,7 +275,7 @@ class LiveView(FollowingScreen[Picture]):
         plots = self.charts(self.app.settings.charts)
         back = self.app.key("zoom_all")
         return phases.failure(self.now, width, self.glyphs) or chart_foot.row(
-            self.now, plots, self.view, width, self.glyphs, back
+            self.now, plots, self.view, width, self.glyphs, back, alone=True
         )
 
     @on(Chart.Opened)

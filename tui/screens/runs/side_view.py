@@ -18,6 +18,7 @@ from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
 from ...drawing.charts import plots
 from ...drawing.live import head, phases
+from ...drawing.plot.cursor import named_last
 from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row, wrapped
 from ...reading.run.reader import Picture, RunReader
@@ -144,9 +145,12 @@ class SideView(Vertical):
             chart.show(plot)
 
     def _plots(self) -> list[Plot]:
-        """Return the charts with curves: the loss, then the others in their order of importance."""
+        """Return the charts with curves: the loss, then the others in their order of importance. Speeds and shares are
+        called the last ones, as the figures below are means.
+        """
         drawn = [plot for plot in plots(self.now, self.app.settings.charts) if not plot.empty]
-        return sorted(drawn, key=lambda plot: plot.title != "loss")
+        drawn.sort(key=lambda plot: plot.title != "loss")
+        return [named_last(plot) if plot.unit or plot.bounds != "free" else plot for plot in drawn]
 
     def _head(self, width: int) -> list[Row]:
         """Return rows: title and state, progress, the facts of the training, its verdict, and the error that ended
