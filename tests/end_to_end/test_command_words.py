@@ -87,7 +87,7 @@ def test_the_exit_code_says_if_the_run_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(Run, "status", property(lambda _: {"ended_by": ended_by}))
     monkeypatch.setattr(resuming, "why_not", lambda _: why_not)
-    assert train._exit_code(run, outcome) == code
+    assert train.code_of(run, outcome) == code
 
 
 # ---- followers ------------------------------------------------------------------------------------

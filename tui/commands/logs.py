@@ -16,10 +16,11 @@ from ...engine.files.reading import open_regular
 from ...engine.process.known_failures import RESUMED
 from ...engine.runs import Run
 from ...engine.runs.run import WAITING
-from ..base.errors import DONE, INTERRUPTED, Refused, clean, exit_code
+from ..base.errors import DONE, INTERRUPTED, Refused, clean
 from ..drawing.log_rows import epoch_text, judged
 from ..reading.run.log_tail import EpochTail
 from ..reading.run.snapshot import Epoch
+from .train import code_of
 
 POLL_SECONDS = 0.2
 BLOCK_BYTES = 1 << 16
@@ -41,7 +42,7 @@ def show_log(name: str, follow: bool, last: int | None) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED  # of looking on: the run goes on
-    return exit_code((run.result or {}).get("outcome")) if follow else DONE
+    return code_of(run, (run.result or {}).get("outcome")) if follow else DONE
 
 
 def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:

@@ -243,7 +243,7 @@ def _follow(
         return _unheard(run, fault)
     process.wait()
     _wait_for_followers(run)
-    return _exit_code(run, follower.outcome)
+    return code_of(run, follower.outcome)
 
 
 def _wait_for_followers(run: Run) -> None:
@@ -259,7 +259,8 @@ def _wait_for_followers(run: Run) -> None:
         complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
 
 
-def _exit_code(run: Run, outcome: str) -> int:
+def code_of(run: Run, outcome: str | None) -> int:
+    """Return the exit code of the command that trained the run, which has ended with the outcome."""
     if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not resuming.why_not(run):
         return TO_BE_RESUMED
     return exit_code(outcome)
