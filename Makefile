@@ -116,4 +116,4 @@ gpu-report: $(READY)
 	@$(BIN)/python -m benchmarks.gpu_report $(if $(QUICK),--quick)
 
 clean:
-	rm -rf $(VENV) $(EXTRAS) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .faults
+	rm -rf $(VENV) $(EXTRAS) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .faults
