@@ -70,7 +70,7 @@ async def test_the_table_shows_what_a_run_came_to(five: list[Run]) -> None:
         for size in [(80, 24), (200, 40)]:
             await pilot.resize_terminal(*size)
             shown = await wait_for(pilot, "5 of 5 runs")
-            for word in ("train loss", "running", "crashed", "oom", "done", "3,000", "57.9 GiB", "8 %", "samples/s"):
+            for word in ("validation", "running", "crashed", "oom", "done", "3,000", "samples/s"):
                 assert word in shown, word
             assert names(pilot) == ["mlp", "vit", "resnet50", "cnn-2", "cnn"]
             assert "  cnn 11:00 " in shown  # two of one name on one day
@@ -104,10 +104,7 @@ async def test_figures_are_named_for_what_they_are_and_stopped_is_no_failure(hom
     run.file("result.json").write_text(json.dumps(result))
     async with Tiny(RunsScreen).run_test(size=(116, 24)) as pilot:
         shown = await wait_for(pilot, "■ stopped")
-        assert "host mem train loss" in shown
-        assert "599 MiB" in shown
-        assert "tensors" not in shown, "on a CPU TensorFlow counts next to nothing"
-        assert " accuracy 0.913 " in shown
+        assert " accuracy 0.913 " in shown, "what it has learnt stands in every list"
 
 
 async def test_the_run_under_the_cursor_is_shown_beside_the_table(five: list[Run]) -> None:
@@ -124,7 +121,7 @@ async def test_the_run_under_the_cursor_is_shown_beside_the_table(five: list[Run
         await pilot.press("up")
         await still(pilot, "✗ out of memory", "loss ─")  # from the reader that was kept
         await pilot.press("slash", *"nothing at all")
-        assert "samples/s" not in (await wait_for(pilot, "0 of 5 runs")).split("0 of 5")[0].split("when")[-1]
+        assert "samples/s" not in (await wait_for(pilot, "0 of 5 runs")).split("0 of 5")[0].split("│", 1)[-1]
         await pilot.press("escape")
         await still(pilot, "5 of 5 runs", "loss ─")
         await pilot.press("V")

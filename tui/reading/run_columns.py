@@ -8,7 +8,6 @@ from typing import Any
 
 from ...engine import units
 from ...engine.figures import Figure, of_run, shown
-from ...engine.runs.run import WAITING
 from ..word_search import Hit, search
 from .run_list import FIGURES, LEFT, Entry, when_text
 
@@ -137,32 +136,31 @@ _BY_LIST = (
 COLUMNS = {column.key: column for column in _BY_LIST}
 SPEED, STEP_TIME = (of_run(key).narrow_head for key in ("samples_per_second", "step_ms.p50"))
 _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation"]
-HOST = "peak_process_bytes"
-ON_GPUS = "gpu_busy_mean"  # known of a run that has trained on GPUs
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
     "run",
     "state",
-    SPEED,
     "validation",
-    "done",
+    SPEED,
     "when",
+    "done",
     "loss",
-    "memory",
-    "host",
     "wait",
     "left",
     STEP_TIME,
+    "memory",
+    "host",
     "tags",
     "note",
     "description",
     "id",
     "size",
 )
-LEAST_WORDS = 18  # cells of a note or description
+LEAST_TITLE, LEAST_WORDS = 25, 18  # cells of a title; of a note or description
 SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
+OWN_WORDS = {"tags", "note", "description"}
 
 
 def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
@@ -175,34 +173,20 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
     ]
 
 
-def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
-    """Return the names of the columns to show if the user has chosen none, as many as fit into `width` with `title`
-    cells for the title.
+def usual(entries: Sequence[Entry], width: int) -> list[str]:
+    """Return the names of the columns to show if the user has chosen none, as many as fit into `width`.
 
-    Columns without values for these runs are left out, then less important columns.
+    The width alone decides, so that columns do not come and go with the runs. Only the user's own words are left out
+    if no run has any.
     """
-    useful = [name for name in USUAL if _is_informative(name, entries)]
+    useful = [name for name in USUAL if name not in OWN_WORDS or any(COLUMNS[name].show(entry) for entry in entries)]
     fitting: set[str] = set()
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        needed = (COLUMNS[name].width or (title if name == "run" else LEAST_WORDS)) + 1
+        needed = (COLUMNS[name].width or (LEAST_TITLE if name == "run" else LEAST_WORDS)) + 1
         if needed + (SPARE if name == "size" else 0) <= width:
             fitting.add(name)
             width -= needed
     return [name for name in useful if name in fitting]
-
-
-def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
-    if name in ONLY_GOING_ON:
-        return any(entry.is_active for entry in entries)
-    if name == "memory":  # on a CPU TensorFlow counts next to nothing
-        return any(entry.figures.get(ON_GPUS) is not None for entry in entries)
-    if name == "wait":  # the input's, which would be taken for that of runs in the queue
-        return all(entry.state != WAITING for entry in entries)
-    if name == "host":
-        return any(entry.figures.get(HOST) is not None and entry.figures.get(ON_GPUS) is None for entry in entries)
-    if name == "validation":
-        return any(entry.validation[1] is not None for entry in entries)
-    return name not in ("tags", "note", "description") or any(COLUMNS[name].show(entry) for entry in entries)
 
 
 def matching(entries: Iterable[Entry], words: str) -> list[Hit[Entry]]:

@@ -134,7 +134,7 @@ class _Names(OptionList, inherit_bindings=False):
 
 
 MARK = 2  # cells of the mark before the first column
-LEAST, USEFUL = 17, 28  # of a column whose width is not fixed; titles get the second before less important columns
+LEAST = 17  # cells of a column whose width is not fixed
 MOST_CHOSEN = 48  # if columns were chosen, the table may scroll
 SEARCHED = ("run", "id", "state", "tags", "note", "description")
 ASCENDING = SEARCHED  # words begin with A
@@ -228,8 +228,7 @@ class RunsTable(OpeningTable):
         self._one_preset = len({entry.title.preset for entry in rows.values()}) == 1
         scrolls = len(shown) > self.size.height - self.header_height
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
-        longest = max((len(COLUMNS["run"].show(entry)) for entry in rows.values()), default=0)
-        self.names = list(self.chosen) or usual(entries, width, max(LEAST, min(USEFUL, longest)))
+        self.names = list(self.chosen) or usual(entries, width)
         widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
         heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
         made_of = tuple(widths.items())
