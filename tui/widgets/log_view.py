@@ -92,9 +92,11 @@ class LogLines(ScrollRequests, can_focus=True):
         self.refresh()
 
     def _keep_end(self) -> None:
-        """Scroll to the newest line, unless the user has scrolled up."""
+        """Scroll to the newest line, unless the user has scrolled up. Forced, as the first rows may come before the
+        scrollbar that Textual would wait for.
+        """
         if self.follows:
-            self.scroll_end(animate=False, immediate=True)
+            self.scroll_end(animate=False, immediate=True, force=True)
 
     @property
     def allow_vertical_scroll(self) -> bool:
