@@ -15,16 +15,11 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
 
-# Four at a time, as most tests wait for something that starts, in the order of tests/conftest.py; those that measure
-# times come after, alone. A measurement that another program may disturb is taken again (the marker flaky); no other
-# test is. If one of the four dies, all end: with a new one in its place pytest-xdist may wait for ever. The stand-in for
-# GPUs is compiled meanwhile; a test that needs it waits, and says what has failed. Tests of what this machine lacks,
-# such as tmux or a compiler, are left out: the last lines say which. GPUTUI_TESTS_DEMAND_ALL=1 lets them fail.
+# A measurement that another program may disturb is taken again (the marker flaky); no other test is. The stand-in for GPUs
+# is compiled meanwhile; a test that needs it waits, and says what has failed. Tests of what this machine lacks, such as
+# tmux or a compiler, are left out: the last lines say which. GPUTUI_TESTS_DEMAND_ALL=1 lets them fail.
 test: $(READY)
-	$(BIN)/python -m tests.support.fakegpu.build 2>/dev/null & \
-		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-			-m "not alone and not slurm and not extras and not nightly" --durations 20
-	$(BIN)/pytest -m alone --durations 20
+	$(BIN)/python -m tests.support.fakegpu.build 2>/dev/null & $(BIN)/python -m tests.measured
 	@$(BIN)/python -m tests.support.needs
 
 # Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: some minutes, mostly the

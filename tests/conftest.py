@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import gc
 import importlib
+import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Timer
@@ -22,6 +23,7 @@ from gputui.engine import runs
 from gputui.engine.interpreter import interpreter
 from gputui.engine.system import import_cost, stop_signals
 
+from tests import measured
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers
@@ -47,6 +49,7 @@ for name in ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     os.environ.pop(name, None)
 gc.disable()  # while the tests are imported, and TensorFlow with them: a fifth of the time
 _with_room: list[bool] = []
+_seconds: dict[str, float] = defaultdict(float)
 HERE = Path(__file__).parent
 
 
@@ -63,25 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Nobody sees the summary of a worker, and to look for snapshots that no test uses would take it ten seconds."""
     if hasattr(config, "workerinput"):
         config.option.no_summary = True
-
-
-# Of the files that take longest, several at a time on two cores. A slow test of another file counts as ten seconds.
-# Those that wait for the stand-in for GPUs to be compiled come after the one that compiles it and after others that
-# take long.
-SECONDS = {
-    "end_to_end/test_fit_batch.py": 108, "test_ab.py": 97, "test_run_life.py": 85, "test_multi_worker.py": 75,
-    "test_matrix.py": 65, "test_export.py": 63, "test_gpu_devices.py": 57, "test_gpu_input.py": 56,
-    "test_tui_live.py": 50, "test_doctor.py": 46, "test_damaged_runs.py": 75, "test_export_own.py": 42,
-    "test_micro_batches.py": 39, "test_leaving.py": 38, "test_programs.py": 37, "test_tui_bursts.py": 34,
-    "test_own_mirrored.py": 33, "test_tui_gpus.py": 33, "test_models.py": 31, "test_own_data.py": 28,
-    "test_hangs.py": 28, "test_fork_server.py": 27, "test_telemetry.py": 26, "test_resuming.py": 26,
-    "test_own_steps.py": 25, "test_pipeline.py": 24, "test_life.py": 24, "test_own_resume.py": 23,
-    "test_tui_proof.py": 23, "test_trainer_effects.py": 22, "test_tui_form.py": 22, "test_own_code.py": 21,
-    "test_many_machines.py": 25, "test_disk.py": 20, "test_terminal.py": 19, "test_tui_tune.py": 18,
-    "test_cases.py": 18, "test_multi_worker_matrix.py": 17, "test_own_runs.py": 16, "test_scaling.py": 16,
-    "test_step_times.py": 16, "test_own_fit.py": 15, "end_to_end/test_gpu_report.py": 120,
-    "end_to_end/test_prepare.py": 30,
-}  # fmt: skip
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -109,13 +93,20 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take longest first: among several workers a long file that begins last would run by itself."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    seconds = json.loads(measured.FILE.read_text(encoding="utf-8"))["seconds"]
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
-    def seconds(path: Path) -> int:
-        in_folder = SECONDS.get(f"{path.parent.name}/{path.name}", 10 * slow[path])  # others have the same name
-        return SECONDS.get(path.name, in_folder)
 
-    items.sort(key=lambda item: -seconds(item.path))
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In the process that has the workers: how long each file takes."""
+    _seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish() -> None:
+    if (file := os.environ.get(measured.MEASURED)) and "PYTEST_XDIST_WORKER" not in os.environ:
+        earlier = json.loads(Path(file).read_text(encoding="utf-8")) if Path(file).exists() else {}
+        rounded = {name: round(seconds, 1) for name, seconds in _seconds.items() if seconds >= 1}
+        Path(file).write_text(json.dumps(rounded | earlier), encoding="utf-8")
 
 
 def pytest_collection_finish() -> None:
