@@ -47,6 +47,7 @@ nightly:
 		TENSORFLOW="$(or $(TENSORFLOW),2.18:3.10 2.21)"
 
 nightly-only: $(READY)
+	$(BIN)/pytest -n 2 -m hypothesis --hypothesis-profile nightly
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not slurm and not extras" -rs --durations 10
 
 check: style

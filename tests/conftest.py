@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from gputui.engine import runs
 from gputui.engine.interpreter import interpreter
@@ -51,6 +52,15 @@ gc.disable()  # while the tests are imported, and TensorFlow with them: a fifth 
 _with_room: list[bool] = []
 _seconds: dict[str, float] = defaultdict(float)
 HERE = Path(__file__).parent
+
+
+# 50 drawn inputs for each property, the same in every run; `make nightly` draws 1,000 new ones.
+HEALTHY = [hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow]
+for profile, many, same in (("usual", 50, True), ("nightly", 1000, False)):
+    hypothesis.settings.register_profile(
+        profile, max_examples=many, derandomize=same, database=None, deadline=None, suppress_health_check=HEALTHY
+    )
+hypothesis.settings.load_profile("usual")
 
 
 @pytest.hookimpl(tryfirst=True)
