@@ -38,17 +38,13 @@ def scope(script: Script, options: Options) -> str:
     return "    "
 
 
-def steps(script: Script, options: Options, unless: str = "") -> None:
-    """Write the definitions of steps_per_epoch and steps, and of together if several steps run in one execution.
-
-    `unless` is a condition (an expression of the script) under which an epoch is always one pass.
-    """
+def steps(script: Script, options: Options) -> None:
+    """Write the definitions of steps_per_epoch and steps, and of together if several steps run in one execution."""
     given = options.train.steps_per_epoch
     if given is None:
         script.text("steps_per_epoch = per_pass")
     else:
-        otherwise = f"per_pass if {unless} else " if unless else ""
-        script.add(f"steps_per_epoch = {otherwise}{given}", "train.steps_per_epoch")
+        script.add(f"steps_per_epoch = {given}", "train.steps_per_epoch")
     script.text("steps = steps_per_epoch * EPOCHS")
     together = options.compile.steps_per_execution
     if together > 1 and options.strategy.kind != "mirrored":
@@ -156,12 +152,11 @@ def parts(script: Script, options: Options) -> None:
     script.add(f"model.test_step = split_testing(model, {count}{cast})", "train.micro_batches")
 
 
-def onto_devices(script: Script, options: Options, *validates: str, fits: str = "") -> None:
+def onto_devices(script: Script, options: Options, *validates: str) -> None:
     """Write the last stage of the data, which prefetches batches to the memory of the GPUs.
 
     `validates` has the text before the line for the validation data, such as a condition. It is absent if there is no
-    validation. `fits` is a further condition for leaving batches unchanged, in addition to having no GPU, and begins
-    with ` or `. Writes nothing for the mirrored strategy, which copies batches itself.
+    validation. Writes nothing for the mirrored strategy, which copies batches itself.
     """
     if options.strategy.kind == "mirrored":
         return  # the strategy itself copies the batches
@@ -171,7 +166,7 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
         script.add("# each step copies its own batch to the GPU", key)
         return
     script.text("\n\ndef onto_devices(batches):")
-    script.text(f"    if not gpus{fits}:\n        return batches")
+    script.text("    if not gpus:\n        return batches")
     if single:
         script.add(f'    return batches.apply(tf.data.experimental.prefetch_to_device("/GPU:0", {count}))', key)
     else:
@@ -185,14 +180,13 @@ def onto_devices(script: Script, options: Options, *validates: str, fits: str = 
 
 
 def callbacks(
-    script: Script, options: Options, theirs: str = "", chooses_rate: str = "", whole: bool | None = None
+    script: Script, options: Options, theirs: str = "", chooses_rate: bool = True, whole: bool = True
 ) -> None:
     """Write the list `callbacks`: first the items of the expression `theirs`, then the best model, plateau, early
     stopping, NaN check, checkpoints, profile and time limit.
 
-    Each of these seven is written only if the options ask for it. `chooses_rate` is an expression that is true if the
-    options choose the learning rate; empty: they always do. `whole`: Keras can save the whole model of own code; None:
-    it is not known.
+    Each of these seven is written only if the options ask for it. `chooses_rate`: the options choose the learning rate.
+    `whole`: Keras can save the whole model of own code.
     """
     run = options.run
     if run.profile_steps:
@@ -201,15 +195,10 @@ def callbacks(
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
     if run.checkpoint != "off" and options.workload.entry is not None:
         script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
-    if options.workload.entry is not None and (run.keeps_best_by is not None or run.save_model):
-        if whole is None:
-            script.blocks(extract("trainer/exported.py", "saves_whole"))
-        if run.keeps_best_by is not None:
-            script.text("whole = saves_whole(model)" if whole is None else f"whole = {whole}")
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
-    _by_figures(script, options, chooses_rate)
+    _by_figures(script, options, chooses_rate, whole)
     _nan(script, options)
     _checkpoint(script, options)
     if run.profile_steps:
@@ -219,26 +208,21 @@ def callbacks(
     script.text("]")
 
 
-def _by_figures(script: Script, options: Options, chooses_rate: str) -> None:
+def _by_figures(script: Script, options: Options, chooses_rate: bool, whole: bool) -> None:
     """Write the callbacks that follow a figure of each epoch, in the order in which the trainer calls its own."""
     train, called = options.train, "keras.callbacks"
     if (figure := options.run.keeps_best_by) is not None:
-        if options.workload.entry is not None:
-            script.add(f"    {called}.ModelCheckpoint(", KEEP_BEST)
-            script.text('        "best.keras" if whole else "best.weights.h5",\n        save_weights_only=not whole,')
-            script.text(f"        {_monitor(figure)},\n        save_best_only=True,\n    ),")
-        else:
-            # A model of a class in the script could not be loaded alone.
-            kind = '"best.weights.h5", save_weights_only=True' if options.bytes_to_device else '"best.keras"'
-            script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
-    if (figure := train.reduces_rate_by) is not None:
-        before, after = (f"*([] if not {chooses_rate} else [", "])") if chooses_rate else ("", "")
-        script.add(f"    {before}{called}.ReduceLROnPlateau(", "train.schedule")
+        # A model of a class in the script could not be loaded alone.
+        alone = whole and not (options.bytes_to_device and options.workload.entry is None)
+        kind = '"best.keras"' if alone else '"best.weights.h5", save_weights_only=True'
+        script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
+    if chooses_rate and (figure := train.reduces_rate_by) is not None:
+        script.add(f"    {called}.ReduceLROnPlateau(", "train.schedule")
         script.add(f"        {_monitor(figure)},", PLATEAU_FIGURE)
         script.add(f"        factor={train.decay_rate},", "train.decay_rate")
         script.add(f"        patience={train.plateau_patience},", "train.plateau_patience")
         script.add(f"        min_lr={train.plateau_min_rate},", "train.plateau_min_rate")
-        script.text(f"    ){after},")
+        script.text("    ),")
     if (figure := train.stops_by) is not None:
         script.add(f"    {called}.EarlyStopping(", EARLY_STOP)
         script.text(f"        {_monitor(figure)},")
@@ -296,15 +280,13 @@ def _fit(script: Script, options: Options) -> None:
     save(script, options)
 
 
-def save(script: Script, options: Options, whole: bool | None = None) -> None:
+def save(script: Script, options: Options, whole: bool = True) -> None:
     """Write the line that saves the model. `whole` is that of `callbacks`."""
     if not options.run.save_model:
         return
-    if options.workload.entry is not None and whole is not None:
-        written = 'model.save("model.keras")' if whole else 'model.save_weights("model.weights.h5")'
-    elif options.workload.entry is not None:
-        written = 'model.save("model.keras") if saves_whole(model) else model.save_weights("model.weights.h5")'
-    elif options.bytes_to_device:  # a model of a class in the script could not be loaded alone
+    if not whole:
+        written = 'model.save_weights("model.weights.h5")'
+    elif options.bytes_to_device and options.workload.entry is None:  # as for the best model
         written = 'keras.Model(model.inputs, model.outputs, name=model.name).save("model.keras")'
     else:
         written = 'model.save("model.keras")'

@@ -40,20 +40,21 @@ class Form:
     """
 
     train: str
-    validation: str  # empty: none
-    is_split: bool  # the validation data is a part of the arrays
-    given: frozenset[str]  # keys of the dict
-    compiled: bool
-    iterated: frozenset[str]
-    plain: bool
-    small: bool
-    dense: bool  # all parts of a batch are dense tensors of numbers
-    whole: bool  # Keras can save the whole model
-    begins_anew: bool
-    cached: bool
-    reshuffles: bool  # a tf.data.Dataset has another order in each pass
-    counted: bool
-    counted_validation: bool
+    validation: str = ""  # none
+    is_split: bool = False  # the validation data is a part of the arrays
+    given: frozenset[str] = frozenset()  # keys of the dict
+    compiled: bool = False
+    iterated: frozenset[str] = frozenset()
+    plain: bool = True
+    small: bool = True
+    dense: bool = True  # all parts of a batch are dense tensors of numbers
+    whole: bool = True  # Keras can save the whole model
+    images: bool = False  # input.augment changes x
+    begins_anew: bool = False
+    cached: bool = True
+    reshuffles: bool = False  # a tf.data.Dataset has another order in each pass
+    counted: bool = True
+    counted_validation: bool = True
     warnings: tuple[str, ...] = ()
 
     @property

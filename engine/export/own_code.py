@@ -1,8 +1,7 @@
 """The part of an exported script that trains a user's own code: the call of build, its context, the data, the model.
 
-The script has what the form of the data needs (form.py). If the form is not known, or images are augmented, the script
-has all cases that docs/own-code.md names. Arrays and single samples go through the trainer's own pipeline
-(trainer/data/batching.py). Batched data is left as it is.
+The script has only what the form of the data needs (form.py). Arrays and single samples go through the trainer's own
+pipeline (trainer/data/batching.py). Batched data is left as it is.
 """
 
 from __future__ import annotations
@@ -23,39 +22,14 @@ from .form import Form
 from .lines import Script, literal
 from .specialised import Partly
 
-PYDATASET = "isinstance(train, keras.utils.PyDataset)"
-VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
-
-
-def data(script: Script, options: Options, form: Form | None) -> None:
-    """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
-    script.section("data")
-    options = _cached(options, form)
-    if form is not None and _of_its_form(options):
-        _of_form(script, options, form)
-    else:
-        if form is not None and form.begins_anew:
-            script.text("# Losses may differ from gputui's: batches are made ahead of their epoch, and your data may")
-            script.text("# depend on the training.")
-        _of_any_form(script, options)
-
-
-def _of_its_form(options: Options) -> bool:
-    return options.input.augment == "off"
-
-
-def _cached(options: Options, form: Form | None) -> Options:
-    """Return the options without input.cache if the data may depend on the training."""
-    if form is None or form.cached:
-        return options
-    return replace(options, input=replace(options.input, cache="off"))
-
-
 ARRAYS = object()  # arrays that are not None
 
 
-def _of_form(script: Script, options: Options, form: Form) -> None:
-    """Write what `data` writes, for data of this form only."""
+def data(script: Script, options: Options, form: Form) -> None:
+    """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
+    script.section("data")
+    if not form.cached:  # the data may depend on the training
+        options = replace(options, input=replace(options.input, cache="off"))
     file = ""
     for role in sorted(form.iterated):
         script.blocks(extract("trainer/exported.py", "as_dataset"))
@@ -106,9 +80,9 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         script.add(f"per_pass = {counted}", "input.drop_remainder")
         sizes = "Sizes(global_batch, per_pass, SEED)"
         if form.begins_anew:
-            _batches_of_epochs(script, options, sizes)
+            _batches_of_epochs(script, options, form, sizes)
         else:
-            script.text(f"train = training_batches(elements, {sizes}{file})")
+            script.text(f"train = {_batches(options, form, f'{sizes}{file}')}")
     if "class_weight" in form.given:
         script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
         script.text('train = weigh(train, made["class_weight"])')
@@ -130,16 +104,26 @@ def _count(script: Script, form: Form) -> str:
     return 'batches_in(train, made.get("samples"), True)'
 
 
-def _batches_of_epochs(script: Script, options: Options, sizes: str) -> None:
+def _batches(options: Options, form: Form, arguments: str) -> str:
+    """Return the expression for the training batches of `elements`."""
+    made = f"training_batches(elements, {arguments})"
+    return f"augmented_batches({made}, SEED)" if _augments(options, form) else made
+
+
+def _augments(options: Options, form: Form) -> bool:
+    return options.input.augment != "off" and form.images
+
+
+def _batches_of_epochs(script: Script, options: Options, form: Form, sizes: str) -> None:
     """Write train as batches of one epoch, which Keras' fit makes from the number of the epoch when it begins."""
     given = options.train.steps_per_epoch
     script.text('with tf.device("CPU:0"):\n    epoch = tf.Variable(0, trainable=False, dtype=tf.int64)')
     script.text("\n\ndef batches_of_epoch(_):")
     if given is None:
-        script.text(f"    return training_batches(elements, {sizes}, epoch).take(per_pass)\n\n")
+        script.text(f"    return {_batches(options, form, f'{sizes}, epoch')}.take(per_pass)\n\n")
     else:
         script.add(f"    step = epoch * {given}", "train.steps_per_epoch")
-        script.text(f"    batches = training_batches(elements, {sizes}, step // per_pass)")
+        script.text(f"    batches = {_batches(options, form, f'{sizes}, step // per_pass')}")
         script.text(f"    return batches.skip(step % per_pass).take({given})\n\n")
     steps = "per_pass" if given is None else str(given)
     script.text("train = tf.data.Dataset.range(1).flat_map(batches_of_epoch)")
@@ -209,55 +193,24 @@ def _copied(script: Script, options: Options, role: str) -> None:
         script.add(f"{role} = Copied({role})", "strategy.kind")
 
 
-def _of_any_form(script: Script, options: Options) -> None:
-    script.blocks(extract("plan.py", "batches_per_pass"))
-    script.blocks(extract("trainer/data/source.py", "split_order"))
-    script.named_blocks(_functions(options))
-    script.blocks(extract("trainer/exported.py", "as_dataset", "are_arrays", "samples_of", "elements_of", "batches_in"))
-    script.blocks(extract("trainer/own/streams.py", "of_numpy", "as_array"))
-    script.blocks(extract("trainer/own/model_checks.py", "can_evaluate"))
-    script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
-    if options.strategy.kind == "mirrored":
-        script.blocks(extract("trainer/exported.py", "Copied"))
-    file = cache_file(script, options, " or your code")
-    _stream(script, options, file)
-    _validating(script, file)
-    _iterated(script, options)
-    _split(script)
-    _handed_over(script, options)
-
-
-def _functions(options: Options, form: Form | None = None) -> list[str]:
+def _functions(options: Options, form: Form) -> list[str]:
     """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
     and of the data's form filled in.
     """
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
-    if form is not None and form.begins_anew:
+    constants |= {"data": _known(form, options.input.cache), "numbered": _augments(options, form)}
+    if form.begins_anew:
         del constants["first_pass"]
+    if not form.given & {"map", "validation_map", "augment"}:
+        constants |= {"load": None, "made": False}
+        constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
-    if form is not None:
-        constants["data"] = _known(form, options.input.cache)
-        if not form.given & {"map", "validation_map", "augment"}:
-            constants |= {"load": None, "made": False}
-            constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}
-        kinds = (form.train, form.validation)
-        pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
-    augmenting = []
-    if options.input.augment == "off":
-        constants["numbered"] = False
-    else:
-        augmenting = specialised(
-            "trainer/own/streams.py", "is_image", "augmented_batches", options=options, constants=constants
-        )
-    return [
-        *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
-        *(
-            []
-            if form is not None
-            else specialised("trainer/data/finishing.py", "one_batch", "ahead", options=options, constants=constants)
-        ),
-        *augmenting,
-    ]
+    kinds = (form.train, form.validation)
+    pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
+    made = specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants)
+    if _augments(options, form):
+        made += specialised("trainer/own/streams.py", "augmented_batches", options=options, constants=constants)
+    return made
 
 
 def _known(form: Form, cache: str) -> Partly:
@@ -278,85 +231,6 @@ def _known(form: Form, cache: str) -> Partly:
     return Partly(values)
 
 
-def _stream(script: Script, options: Options, file: str) -> None:
-    script.text('\n\ndef stream(elements, per_pass):\n    """Batches without an end."""')
-    script.text("    sizes = Sizes(global_batch, per_pass, SEED)")
-    if options.input.augment == "off":
-        script.text(f"    return training_batches(elements, sizes{file})\n\n")
-        return
-    script.add("    images = is_image(loaded(elements.dataset, elements.load).element_spec)", "input.augment")
-    script.text(f"    batches = training_batches(elements, sizes{file}, numbered=images)")
-    script.text("    return augmented_batches(batches, SEED) if images else batches\n\n")
-
-
-def _validating(script: Script, file: str) -> None:
-    script.text('\n\ndef validating(data):\n    """The same batches in each epoch."""')
-    script.text('    count, some = made.get("validation_samples"), made.get("validation_steps") or -1')
-    script.text('    if isinstance(data, tf.data.Dataset) and "map" not in made:')
-    script.text("        return ahead(data.take(batches_in(data, count, some < 0)).take(some))")
-    script.text('    load = made.get("validation_map", made.get("map"))')
-    script.text("    arrays = are_arrays(data)")
-    script.text(
-        "    elements = samples_of(data, load, None) if arrays else elements_of(data, count, load, None, some < 0)"
-    )
-    script.text("    per_pass = batches_per_pass(elements.samples, global_batch, replicas)")
-    script.text("    sizes = Sizes(global_batch, per_pass, SEED)")
-    script.text(f"    return ahead(validation_batches(elements, sizes{file}).take(some))\n\n")
-
-
-def _iterated(script: Script, options: Options) -> None:
-    copies = options.strategy.kind == "mirrored"
-    script.text('in_batches, some = "map" not in made, made.get("validation_steps")')
-    script.text(f"train = as_dataset(of_numpy(train), model, in_batches, copies={copies})")
-    script.text(f"validation = as_dataset(of_numpy(validation), model, in_batches, copies={copies}, kept=some)")
-
-
-def _split(script: Script) -> None:
-    script.text('if are_arrays(train) and validation is None and can_evaluate(model, made.get("loss")):')
-    script.text("    arrays = tf.nest.map_structure(as_array, as_fitted(train))")
-    script.text("    total = len(tf.nest.flatten(arrays)[0])")
-    drawn = "trained, held_out = split_order(total, VALIDATION_SPLIT, SEED)"
-    script.add(f"    {drawn}", "train.validation_split", "train.seed")
-    script.text("    if len(held_out):")
-    script.text("        validation = tf.nest.map_structure(lambda array: array[held_out], arrays)")
-    script.text("        train = tf.nest.map_structure(lambda array: array[trained], arrays)")
-
-
-def _handed_over(script: Script, options: Options) -> None:
-    mirrored = options.strategy.kind == "mirrored"
-    needed = options.train.steps_per_epoch is None
-    script.text("on_demand = False  # each batch is made at its step, as Keras' fit does")
-    script.text(f"if {PYDATASET}:\n    per_pass = len(train)")
-    if mirrored:
-        script.add("    train = Copied(train)", "strategy.kind")
-    script.text('elif are_arrays(train) or "map" in made:')
-    script.text('    changes = made.get("map"), made.get("augment")')
-    script.text('    arrays, count = are_arrays(train), made.get("samples")')
-    of_arrays, of_others = "samples_of(train, *changes)", f"elements_of(train, count, *changes, {needed})"
-    script.text(f"    elements = {of_arrays} if arrays else {of_others}")
-    drop = f"drop_remainder={options.input.drop_remainder}"
-    counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
-    script.add(f"    per_pass = {counted}", "input.drop_remainder")
-    script.text("    train = stream(elements, per_pass)")
-    script.text(f'else:\n    per_pass = batches_in(train, made.get("samples"), {needed})')
-    one_pass = "train.apply(tf.data.experimental.assert_cardinality(per_pass))"
-    script.add(f"    train = {one_pass if _epoch_is_pass(options) else 'train.repeat()'}", *_read_ahead(options))
-    script.text(f"    on_demand = {_on_demand(options)}")
-    script.text(f"if not {PYDATASET}:")
-    script.text('    if made.get("class_weight"):  # Keras needs weights of all classes here')
-    script.text('        train = weigh(train, made["class_weight"])')
-    script.text("    train = ahead(one_batch(train), on_demand)")
-    script.text("if validation is not None and not isinstance(validation, keras.utils.PyDataset):")
-    script.text("    validation = validating(validation)")
-    if mirrored:
-        script.text("elif validation is not None:")
-        script.add("    validation = Copied(validation)", "strategy.kind")
-    script.text("is_one_pass = isinstance(train, tf.data.Dataset) and int(train.cardinality()) >= 0")
-    if needed:
-        script.text("if not 0 < per_pass < 2**50:")
-        script.text('    sys.exit("train has no samples, too few for a batch, or no end: see train.steps_per_epoch")')
-
-
 # Operations that draw from TensorFlow's own random state, which seeds them by their place in the graph.
 DRAWS = frozenset({
     "normal", "uniform", "truncated_normal", "shuffle", "categorical", "gamma", "poisson", "random_crop",
@@ -365,7 +239,7 @@ MOST_DRAWS = 5
 MOST_BYTES = 1_000_000
 
 
-def code(script: Script, options: Options, form: Form | None) -> None:  # noqa: ARG001 - as the other parts
+def code(script: Script, options: Options, form: Form) -> None:  # noqa: ARG001 - as the other parts
     """Write the call of the user's build function. In the script, `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
@@ -443,17 +317,17 @@ def _context(script: Script, options: Options) -> None:
     script.text(")")
 
 
-def training(script: Script, options: Options, form: Form | None) -> None:
+def training(script: Script, options: Options, form: Form) -> None:
     """Write the code that compiles the model, if the user's code has not compiled it, and that trains it."""
     script.section("training")
-    is_pydataset = form is not None and form.train == "pydataset"
+    is_pydataset = form.train == "pydataset"
     one_pass = replace(options, train=replace(options.train, steps_per_epoch=None)) if is_pydataset else options
-    training_part.steps(script, one_pass, unless=PYDATASET if form is None else "")
-    chooses_rate = ""
-    compiled = form is not None and form.compiled
-    if not compiled:
-        training_part.rate(script, options)
-        chooses_rate = _compile(script, options)
+    training_part.steps(script, one_pass)
+    chooses_rate = not form.compiled and "optimizer" not in form.given
+    if not form.compiled:
+        if chooses_rate:
+            training_part.rate(script, options)
+        _compile(script, options, form)
     for name, value, comments in training_part.execution(options):
         if name == "jit_compile" and options.compile.xla == "auto":
             _xla_as_compiled(script, options)
@@ -461,49 +335,28 @@ def training(script: Script, options: Options, form: Form | None) -> None:
             script.add(f"model.{name} = {value}", *comments)
     training_part.built(script, options)
     training_part.parts(script, options)
-    theirs = 'tf.nest.flatten(made.get("callbacks") or [])' if form is None else ""
-    if form is not None and "callbacks" in form.given:
-        theirs = 'tf.nest.flatten(made["callbacks"])'
-    if form is not None and form.begins_anew and _of_its_form(options):
+    theirs = 'tf.nest.flatten(made["callbacks"])' if "callbacks" in form.given else ""
+    if form.begins_anew:
         setter = "keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, logs: epoch.assign(number))"
         theirs = f"[{setter}{f', *{theirs}' if theirs else ''}]"
-    training_part.callbacks(script, options, theirs, "" if compiled else chooses_rate, form.whole if form else None)
-    _onto_devices(script, options, form)
+    training_part.callbacks(script, options, theirs, chooses_rate, form.whole)
+    if form.dense and form.train != "pydataset":
+        held_out = [""] if form.validation not in ("", "pydataset") else []
+        training_part.onto_devices(script, options, *held_out)
     _fit(script, options, form)
 
 
-def _compile(script: Script, options: Options) -> str:
-    """Write the call of compile. Returns an expression that is true if the options choose the learning rate, or an
-    empty text if no line needs it.
-    """
-    chooses_rate = ""
-    if options.train.reduces_rate_by is not None:
-        chooses_rate = "chooses_rate"
-        script.text('chooses_rate = not model.compiled and made.get("optimizer") is None')
-    script.text("if not model.compiled:  # else it keeps the optimizer that your code has chosen")
-    margin = "    "
-    if options.strategy.kind != "single":
-        script.add("    with strategy.scope():", "strategy.kind")
-        margin = "        "
-    script.text(f'{margin}model.compile(\n{margin}    optimizer=made.get("optimizer")')
-    training_part.optimizer(script, options, margin + "    ", "or ")
-    script.text(f'{margin}    loss=made.get("loss"),\n{margin}    metrics=made.get("metrics"),\n{margin})')
-    return chooses_rate
-
-
-def _onto_devices(script: Script, options: Options, form: Form | None) -> None:
-    if form is not None and form.dense:
-        if form.train != "pydataset" and options.input.device_batches:
-            held_out = [""] if form.validation not in ("", "pydataset") else []
-            training_part.onto_devices(script, options, *held_out)
-        return
-    script.blocks(extract("trainer/data/finishing.py", "fits_devices"))
-    training_part.onto_devices(
-        script,
-        options,
-        "if validation is not None:\n    ",
-        fits=" or isinstance(batches, keras.utils.PyDataset) or not fits_devices(batches.element_spec)",
-    )
+def _compile(script: Script, options: Options, form: Form) -> None:
+    margin = training_part.scope(script, options)
+    script.text(f"{margin}model.compile(")
+    if "optimizer" in form.given:
+        script.text(f'{margin}    optimizer=made["optimizer"],')
+    else:
+        training_part.optimizer(script, options, margin + "    ", "optimizer=")
+    for name in ("loss", "metrics"):
+        if name in form.given:
+            script.text(f'{margin}    {name}=made["{name}"],')
+    script.text(f"{margin})")
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
@@ -517,32 +370,26 @@ def _xla_as_compiled(script: Script, options: Options) -> None:
         script.add("    model.jit_compile = False", "compile.xla")
 
 
-def _fit(script: Script, options: Options, form: Form | None) -> None:
-    steps = "None if is_one_pass else steps_per_epoch"
-    if form is not None:
-        begins_anew = form.begins_anew and _of_its_form(options)
-        one_pass = begins_anew or (form.train == "batched" and _epoch_is_pass(options))
-        steps = "None" if one_pass else "steps_per_epoch"
-    script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch={steps},")
-    script.text("    validation_data=validation,\n    callbacks=callbacks,")
-    if form is not None and form.kinds <= {"arrays", "mapped", "batched"}:
-        some = ("validation_steps",) if form.validation == "batched" else ()  # of other data, its samples are taken
-        for name in ("initial_epoch", "validation_freq", *some):
-            if name in form.given:
-                script.text(f'    {name}=made["{name}"],')
-        script.text("    shuffle=False,  # the data is shuffled already\n    verbose=2,\n)")
-        training_part.save(script, options, form.whole)
-        return
-    script.text(f'    class_weight=made.get("class_weight") if {PYDATASET} else None,')
-    script.text('    initial_epoch=made.get("initial_epoch") or 0,')
-    script.text('    validation_freq=made.get("validation_freq") or 1,')
-    script.text(f'    validation_steps=made.get("validation_steps") if {VALIDATION_PYDATASET} else None,')
-    if options.input.shuffle == "off":
+def _fit(script: Script, options: Options, form: Form) -> None:
+    one_pass = form.begins_anew or (form.train == "batched" and _epoch_is_pass(options))
+    steps = "" if one_pass else "\n    steps_per_epoch=steps_per_epoch,"
+    script.text(f"model.fit(\n    train,\n    epochs=EPOCHS,{steps}")
+    if form.validation:
+        script.text("    validation_data=validation,")
+    script.text("    callbacks=callbacks,")
+    weights = ("class_weight",) if form.train == "pydataset" else ()  # the other batches have them
+    some = ("validation_steps",) if form.validation in ("batched", "pydataset") else ()  # of samples, some are taken
+    for name in (*weights, "initial_epoch", "validation_freq", *some):
+        if name in form.given:
+            script.text(f'    {name}=made["{name}"],')
+    if form.train != "pydataset":
+        script.text("    shuffle=False,  # the data is shuffled already")
+    elif options.input.shuffle == "off":
         script.add("    shuffle=False,", "input.shuffle")
     else:
-        script.add(f"    shuffle={PYDATASET},", "input.shuffle", "in Keras' own order; all else is shuffled")
+        script.add("    shuffle=True,", "input.shuffle", "in Keras' own order")
     script.text("    verbose=2,\n)")
-    training_part.save(script, options, form.whole if form is not None else None)
+    training_part.save(script, options, form.whole)
 
 
 # ---- random draws of the user's code ----------------------------------------------------------

@@ -69,7 +69,7 @@ def to_script(preset: Preset, base: Path | None = None, form: Form | None = None
     """Return the source of a script that trains the preset and needs only TensorFlow.
 
     Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute. `form` is
-    that of the user's data; with None, the script takes data of any form.
+    that of the data of a user's own code.
     """
     return with_paths(preset, base, form)[0]
 
@@ -91,6 +91,7 @@ def with_paths(preset: Preset, base: Path | None = None, form: Form | None = Non
         for write in (_data, _model, compile_and_fit.training):
             write(body, options)
     else:
+        assert form is not None, "the script has what the form of the data needs"
         for write_own in own_code.PARTS:
             write_own(body, options, form)
     leftovers(closing, preset, body.named | environment.named, form)
@@ -343,14 +344,14 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form | None = None) -> None:
     """Write the comments at the end of the script: the changed options that no line of it names, each with the reason.
 
-    `named` are the keys of the options that lines of the script name, and `form` is the form of the user's data, if it
-    is known. Nothing is written if none is left over.
+    `named` are the keys of the options that lines of the script name, and `form` is the form of the data of a user's
+    own code. Nothing is written if none is left over.
     """
     options = preset.options
     lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
-    if options.workload.entry is not None and (form is None or "pydataset" in form.kinds):
+    if form is not None and "pydataset" in form.kinds:
         of_tf_data = (info.key for info in OPTIONS if info.group == "input" and info.about.own in OF_TF_DATA)
         keys = textwrap.wrap(", ".join(of_tf_data), 88)
         one_pass = [] if options.train.steps_per_epoch is None else [ONE_PASS]

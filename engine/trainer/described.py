@@ -90,6 +90,7 @@ def _described(own: Own) -> dict[str, Any]:
         "compiled": own.own_compile,
         "dense": fits_devices(pipeline.spec),
         "whole": whole,
+        "images": isinstance(pipeline.train, Samples) and pipeline.train.images,
         "begins_anew": single and pipeline.apart and bool(pipeline.follows),
         "cached": not pipeline.follows,
         "reshuffles": reshuffles(returned.train),

@@ -110,16 +110,6 @@ def saves_weights(model: keras.Model, data: Any) -> bool:
     return has_variables(model, data)
 
 
-def saves_whole(model: keras.Model) -> bool:
-    """Return True if Keras can save the whole model, and not only its weights."""
-    try:
-        model.to_json()
-    except Exception as fault:  # noqa: BLE001 - the user's code: a class of its own may have no get_config
-        print(f"only the weights of {type(model).__name__} are saved: {fault}")
-        return False
-    return True
-
-
 class OfBytes(keras.Model):
     """A model that takes inputs as bytes and converts them to floats, multiplied by `scale`, at the start of each
     step.
@@ -170,10 +160,6 @@ def as_dataset(data: Any, model: keras.Model, in_batches: bool, copies: bool, ke
         return made
     count = len(data) if hasattr(data, "__len__") else tf.data.UNKNOWN_CARDINALITY
     return made.apply(tf.data.experimental.assert_cardinality(count)) if 0 <= count < 2**62 else made
-
-
-def are_arrays(data: Any) -> bool:
-    return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:

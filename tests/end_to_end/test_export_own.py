@@ -6,9 +6,9 @@ import ast
 import dataclasses
 import math
 import re
+import shutil
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export import export_folder, form
+from gputui.engine.export.form import Form
 from gputui.engine.export.script import to_script
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import Preset
@@ -23,7 +24,7 @@ from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
 from tests.support.cases import all_hold
-from tests.support.exporting import changed_lines, closing_list, losses_of_command, named, trained_by_both
+from tests.support.exporting import changed_lines, closing_list, form_of, losses_of_command, named, trained_by_both
 from tests.support.forking import Forks
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
@@ -84,15 +85,23 @@ FORMS = {
             while True:
                 yield from batches()
         return {"model": compiled(), "train": batches, "validation": forever(), "validation_steps": 2}""",
+    "images": """
+        pictures = rng.random((60, 6, 6, 1)).astype("float32")
+        made = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+        some = (pictures[:20], pictures[:20].sum(axis=(1, 2, 3)))
+        return {"model": made, "train": (pictures, pictures.sum(axis=(1, 2, 3))), "validation": some, "loss": "mse"}""",
     "pages": "return compiled(), Pages(context.global_batch_size - 1), Pages(11)",  # odd sizes for two replicas
 }
 SETTINGS = {
     "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
     "split": ["shuffle=1000"],
     "mapped": ["steps_per_epoch=4", "cache=memory", "args={by: 0.5}"],
+    "images": ["augment=light", "shuffle=9"],
     "pages": ["strategy.kind=mirrored", "logical_devices=2", "batch_size=10"],
     "batched": ["prefetch=off", "parallel_calls=off", "stop_on_nan=false"],
 }
+
+OF_ARRAYS = Form("arrays", "arrays", is_split=True, given=frozenset({"loss"}), images=True)
 
 
 @pytest.fixture
@@ -106,16 +115,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command exports without calling build, and so for data of any form."""
-    monkeypatch.setattr(form, "asked", lambda preset: None)
+    """The command exports without calling build."""
+    monkeypatch.setattr(form, "asked", lambda preset: OF_ARRAYS)
 
 
 def write(folder: Path, form: str) -> None:
     (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[form]), "    "))
 
 
-def script(*settings: str) -> str:
-    return to_script(presets.defaults(["entry=train.py:build", *settings]))
+def script(*settings: str, form: Form = OF_ARRAYS) -> str:
+    return to_script(presets.defaults(["entry=train.py:build", *settings]), form=form)
 
 
 @pytest.mark.slow
@@ -128,7 +137,7 @@ def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, fork
     settings = ["deterministic=true", "shuffle=off", f"epochs={epochs}", "seed=5", "batch_size=20", entry]
     preset, code = presets.defaults([*settings, *SETTINGS.get(form, [])]), ""
     if form == "arrays":  # from a folder that was exported and moved
-        preset, folder = exported_and_moved(preset, folder)
+        preset, folder = exported_and_moved(preset, folder, form_of(preset, forks, folder.parent))
         code = (folder / "plain.py").read_text()
     _, ours, theirs = trained_by_both(forks, preset, folder, code)
     assert len(ours) == 2
@@ -179,14 +188,14 @@ def test_the_script_keeps_the_weights_of_a_model_that_keras_cannot_save(folder: 
     assert run.file("model.weights.h5").is_file()
 
 
-def exported_and_moved(preset: Preset, folder: Path) -> tuple[Preset, Path]:
+def exported_and_moved(preset: Preset, folder: Path, form: Form | None) -> tuple[Preset, Path]:
     """The preset of the exported folder, somewhere else, and that place; the code is no longer where it was."""
-    export_folder.export(preset, folder.parent / "exported")
+    export_folder.export(preset, folder.parent / "exported", form)
     moved = folder.parent / "an other's [machine]" / "moved"
     moved.parent.mkdir()
     (folder.parent / "exported").rename(moved)
     for path in folder.iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     return presets.resolve(str(moved / "default.yaml")), moved
 
 
@@ -353,7 +362,7 @@ def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> 
             with cases.case(key):
                 needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
                 code = script("train.schedule=cosine", *needs, f"{key}={text}")
-                left = {key} & ((NOT_IN_A_SCRIPT - {"input.across_epochs"}) | UNREAD)
+                left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
                 assert (key in named(code)) == (not left)
                 assert set(closing_list(code)) == left
 
@@ -390,15 +399,17 @@ def test_the_context_is_that_of_gputui() -> None:
 
 
 def test_fit_gets_what_the_code_returns_for_it() -> None:
-    calls = [node for node in ast.walk(ast.parse(script())) if isinstance(node, ast.Call)]
-    (fit,) = [call for call in calls if ast.unparse(call.func) == "model.fit"]
-    words = {word.arg: compile(ast.Expression(word.value), "fit", "eval") for word in fit.keywords}
-    keras = SimpleNamespace(utils=SimpleNamespace(PyDataset=object))
-    defaults = {"class_weight": None, "initial_epoch": 0, "validation_freq": 1, "validation_steps": None}
-    given = {"class_weight": {0: 2.0}, "initial_epoch": 2, "validation_freq": 3, "validation_steps": 4}
-    for made, expected in (({}, defaults), (given, given)):
-        names = {"made": made, "keras": keras, "train": None, "validation": None}
-        assert {name: eval(words[name], {}, names) for name in defaults} == expected
+    given = frozenset({"class_weight", "initial_epoch", "validation_freq", "validation_steps"})
+    for kinds, expected in (
+        (("pydataset", "batched"), given), (("arrays", "arrays"), {"initial_epoch", "validation_freq"}),
+        (("batched", "pydataset"), given - {"class_weight"}),
+    ):  # fmt: skip
+        for some in (given, frozenset[str]()):
+            tree = ast.parse(script(form=Form(*kinds, given=some)))
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            (fit,) = [call for call in calls if ast.unparse(call.func) == "model.fit"]
+            words = {word.arg: ast.unparse(word.value) for word in fit.keywords if word.arg in given}
+            assert words == {name: f"made['{name}']" for name in expected & some}
 
 
 def test_weights_that_keras_cannot_save_have_no_checkpoints() -> None:
@@ -409,8 +420,10 @@ def test_weights_that_keras_cannot_save_have_no_checkpoints() -> None:
 
 
 def test_what_keras_does_by_itself_with_a_pydataset_is_said() -> None:
-    assert "Of a keras.utils.PyDataset also not" in script()
-    assert "nor train.steps_per_epoch" in script("steps_per_epoch=5")
+    pages = Form("pydataset")
+    assert "Of a keras.utils.PyDataset also not" in script(form=pages)
+    assert "nor train.steps_per_epoch" in script("steps_per_epoch=5", form=pages)
+    assert "Of a keras.utils.PyDataset" not in script()
 
 
 # ---- gputui export ----------------------------------------------------------------------------------

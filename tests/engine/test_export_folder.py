@@ -13,6 +13,7 @@ from gputui.engine import __version__, presets
 from gputui.engine.entry import EntryFault
 from gputui.engine.export import export_folder
 from gputui.engine.export.export_folder import Exported, export
+from gputui.engine.export.form import Form
 from gputui.engine.export.own_code import stateful_draws
 from gputui.engine.files.writing import ExistsError
 from gputui.engine.interpreter import installed, interpreter
@@ -119,7 +120,7 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     with (tmp_path / "code" / "train.py").open("a") as stream:
         stream.write("def build(context): ...\n")
     target = tmp_path / "out"
-    export(preset(f"entry={tmp_path}/code/train.py:build", f"workload.folder={tmp_path}/code"), target)
+    export(preset(f"entry={tmp_path}/code/train.py:build", f"workload.folder={tmp_path}/code"), target, Form("arrays"))
     assert files(target) - ALWAYS == {
         "train.py", "a/__init__.py", "a/b.py", "a/x.py", "a/plain.py", "a/n1/n2/z.py", "c.py", "f.py", "g/h.py",
         "g/h2.py", "top.py",
@@ -128,15 +129,15 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     assert not any("Your code also imports" in line and "numpy" not in line for line in needed), needed
     read = presets.resolve(str(target / "my-night.yaml")).options.workload
     assert (read.entry, read.folder) == (f"{target}/train.py:build", str(target))
-    export(preset("entry=a.b:build", f"workload.folder={tmp_path}/code"), tmp_path / "module")
+    export(preset("entry=a.b:build", f"workload.folder={tmp_path}/code"), tmp_path / "module", Form("arrays"))
     assert presets.resolve(str(tmp_path / "module" / "my-night.yaml")).options.workload.entry == "a.b:build"
     below = preset(f"entry={tmp_path}/code/g/h.py:build", f"workload.folder={tmp_path}/code")
-    export(below, tmp_path / "below")
+    export(below, tmp_path / "below", Form("arrays"))
     assert presets.resolve(str(tmp_path / "below" / "my-night.yaml")).options.workload.entry == (
         f"{tmp_path}/below/g/h.py:build"
     )
     outside = preset(f"entry={tmp_path}/code/a/x.py:build", f"workload.folder={tmp_path}/code/g")
-    export(outside, tmp_path / "outside")
+    export(outside, tmp_path / "outside", Form("arrays"))
     assert files(tmp_path / "outside") - ALWAYS == {"x.py"}, "its own folder is the root"
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.export.data import DIGITS
+from gputui.engine.export.form import Form
 from gputui.engine.export.script import to_script, with_paths
 from gputui.engine.presets import Preset
 
 # What the export itself writes, or makes of a function for the options.
-OWN = ("build", "load", "onto_devices", "cache_file", "stream", "validating", "decay_steps")
+OWN = ("build", "load", "onto_devices", "cache_file", "batches_of_epoch", "decay_steps")
 FIGURES = (
     "early_stop=val_loss:min", "early_stop_patience=3", "early_stop_min_delta=0.01", "early_stop_restore=true",
     "keep_best=val_accuracy", "schedule=reduce_on_plateau", "plateau_figure=loss", "plateau_patience=2",
@@ -85,6 +86,14 @@ OWN_CODE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+FORMS = {
+    "a file": Form("arrays", "arrays", is_split=True, given=frozenset({"callbacks", "loss", "metrics"})),
+    "a module": Form("mapped", "mapped", given=frozenset({"map", "augment", "optimizer", "loss"}), images=True),
+    "on all devices": Form("pydataset", "batched", compiled=True, given=frozenset({"class_weight", "initial_epoch"})),
+    "on one device": Form("batched", "pydataset", iterated=frozenset({"train"}), whole=False, counted=False),
+}
+
+
 def without_the_trainers_functions(code: str) -> str:
     lines = code.splitlines()
     for node in reversed(ast.parse(code).body):
@@ -107,7 +116,7 @@ def test_the_whole_script_of_own_code(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(CODE)
     (tmp_path / "module.py").write_text(MODULE)
-    text = without_the_trainers_functions(to_script(presets.defaults(OWN_CODE[name])))
+    text = without_the_trainers_functions(to_script(presets.defaults(OWN_CODE[name]), form=FORMS[name]))
     assert text.replace(str(tmp_path), "HERE") == snapshot
 
 
@@ -166,8 +175,8 @@ def test_each_script_defines_all_that_it_uses(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "train.py").write_text(CODE)
     (tmp_path / "module.py").write_text(MODULE)
     assert undefined("import a.b\nc = a + d") == {"d"}
-    for settings in (*SCRIPTS.values(), *OWN_CODE.values()):
-        text = to_script(presets.defaults(settings))
+    for name, settings in (SCRIPTS | OWN_CODE).items():
+        text = to_script(presets.defaults(settings), form=FORMS.get(name))
         assert undefined(text) == set(), settings
         *before, last = ast.parse(text).body
         assert isinstance(last, ast.If)

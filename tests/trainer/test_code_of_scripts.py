@@ -279,8 +279,6 @@ def test_samples_of_a_dataset_are_as_many_as_are_given_or_counted_or_without_an_
 
 
 def test_arrays_are_samples_that_can_be_gathered_by_index_unless_they_are_ragged() -> None:
-    assert all(map(exported.are_arrays, ((X, Y), X, {"x": X})))
-    assert not exported.are_arrays(tf.data.Dataset.range(3))
     load, vary = object(), object()
     made: Any = exported.samples_of([X.astype("float64"), Y, None], load, vary)  # type: ignore[arg-type]
     assert (made.samples, made.load, made.vary, made.whole) == (6, load, vary, True)

@@ -214,6 +214,9 @@ class Reading(TextArea, inherit_bindings=False):
     ]
 
 
+OF_OWN_CODE = "# The script of your own code has what your function returns. This calls it, and writes the script:\n"
+
+
 class TextScreen(Screen[None]):
     """Shows one of three texts of the form: `what` is "yaml", "command" or "python"."""
 
@@ -269,6 +272,9 @@ class TextScreen(Screen[None]):
             return self.state.preset.to_yaml()
         if self.what == "command":
             return self.state.command() + "\n"
+        if self.state.preset.options.workload.entry is not None:
+            command = self.state.command().replace("gputui", "gputui export", 1)
+            return f"{OF_OWN_CODE}{command} -o plain.py\n"
         from ....engine.export import script  # only the Python text needs it
 
         return script.to_script(self.state.preset)
