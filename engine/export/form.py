@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """The kinds of the data are `arrays`, `mapped`, `batched` and `pydataset`. `iterated` are the roles, train and
-    validation, whose data is read by iterating over it. `plain`: all arrays are tuples and dicts of NumPy's, which are
-    not converted. `small`: the arrays make small batches.
+    """The kinds of the data are `arrays`, `mapped`, `batched` and `pydataset`. `iterated` has for the roles, train and
+    validation, whose data is read by iterating over it, the expression that opens it as a Dataset. `plain`: all arrays
+    are tuples and dicts of NumPy's, which are not converted. `small`: the arrays make small batches.
 
     `begins_anew`: single samples may depend on the training, so that each epoch has an iterator of its own. `cached`:
     input.cache applies to single samples. `counted` and `counted_validation`: TensorFlow knows the number of elements
@@ -44,7 +44,8 @@ class Form:
     is_split: bool = False  # the validation data is a part of the arrays
     given: frozenset[str] = frozenset()  # keys of the dict
     compiled: bool = False
-    iterated: frozenset[str] = frozenset()
+    iterated: dict[str, str] = field(default_factory=dict)
+    batches: int | None = None  # in a pass over train
     plain: bool = True
     small: bool = True
     dense: bool = True  # all parts of a batch are dense tensors of numbers
@@ -88,8 +89,7 @@ def asked(preset: Preset) -> Form | None:
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
     warnings = tuple(f"{event.message}; {event.hint}" for event in warned if event.kind == "reads_ahead")
-    sets = {name: frozenset(facts[name]) for name in ("given", "iterated")}
-    return Form(**{**facts, **sets, "warnings": warnings})
+    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
 
 
 def _on_cpus(options: Options) -> Options:

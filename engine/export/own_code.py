@@ -22,6 +22,8 @@ from .form import Form
 from .lines import Script, literal
 from .specialised import Partly
 
+BATCHES = "trainer/own/iterables/batch_types.py"
+OPENING = {"as_batch": BATCHES, "copied": BATCHES, "first_again": "trainer/exported.py"}
 ARRAYS = object()  # arrays that are not None
 
 
@@ -31,11 +33,10 @@ def data(script: Script, options: Options, form: Form) -> None:
     if not form.cached:  # the data may depend on the training
         options = replace(options, input=replace(options.input, cache="off"))
     file = ""
-    for role in sorted(form.iterated):
-        script.blocks(extract("trainer/exported.py", "as_dataset"))
-        kept = ', made["validation_steps"]' if role == "validation" and "validation_steps" in form.given else ""
-        copies = options.strategy.kind == "mirrored"
-        script.text(f"{role} = as_dataset({role}, model, {'map' not in form.given}, {copies}{kept})")
+    for role, opened in sorted(form.iterated.items()):
+        for name, file in OPENING.items():
+            script.blocks(extract(file, name) if name in opened else [])
+        script.text(f"{role} = {opened}")
     if form.kinds & {"arrays", "mapped"}:
         file = cache_file(script, options, " or your code")
         script.blocks(extract("plan.py", "batches_per_pass"))
@@ -68,7 +69,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         return
     if form.train == "batched":
         if needed:
-            script.text(f"per_pass = {_count(script, form)}")
+            script.text(f"per_pass = {_count(script, options, form)}")
         if not _epoch_is_pass(options):
             script.add("train = train.repeat()", *_read_ahead(options))
         elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
@@ -93,10 +94,12 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
     script.text(f"train = ahead({batches}{on_demand})")
 
 
-def _count(script: Script, form: Form) -> str:
+def _count(script: Script, options: Options, form: Form) -> str:
     """Return the expression for the number of batches in a pass over train."""
     if form.counted:
         return "int(train.cardinality())"
+    if options.strategy.kind != "mirrored":
+        return f"{form.batches}  # batches in train, counted when this script was written"
     if "train" in form.iterated and "samples" not in form.given:
         script.blocks(extract("trainer/exported.py", "counted"))
         return "counted(train)"

@@ -82,7 +82,8 @@ def _described(own: Own) -> dict[str, Any]:
     return {
         "train": pipeline.train.kind,
         "validation": pipeline.held_out.kind if pipeline.held_out is not None else "",
-        "iterated": [name for name in ("train", "validation") if passes_of(getattr(returned, name)) is not None],
+        "iterated": {name: text for name in streams if (text := _opened(own, name, streams[name]))},
+        "batches": pipeline.train.batches,
         "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name == "train" or not is_split),
         "small": all(is_small(part.source.train.elements.element_spec, part.batch_size) for part in arrays.values()),
         "is_split": is_split,
@@ -97,6 +98,62 @@ def _described(own: Own) -> dict[str, Any]:
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
     }
+
+
+def _opened(own: Own, name: str, stream: Any) -> str:
+    """Return the expression that opens data which is read by iterating over it as a Dataset. Empty for other data."""
+    from .own.iterables.batch_types import LOOKED_AT
+    from .own.iterables.recognised import passes_of
+    from .own.streams import Samples
+
+    assert own.returned is not None
+    data = getattr(own.returned, name)
+    if (passes := passes_of(data)) is None:
+        return ""
+    spec = stream.source.train.elements.element_spec if isinstance(stream, Samples) else stream.spec
+    begin = name if not hasattr(data, "__iter__") else f"{name}.__iter__"
+    if passes.once and name == "validation":
+        begin, first = f'first_again({name}, made["validation_steps"])', stream.positions.passes.peek(LOOKED_AT)
+    elif passes.once:
+        # The first batches are drawn here, as in the run.
+        begin = f"itertools.chain(list(itertools.islice({name}, {LOOKED_AT})), {name}).__iter__"
+        first = stream.positions.passes.peek(LOOKED_AT)
+    else:
+        first = passes.peek(LOOKED_AT)
+    if own.pipeline.replicas > 1:  # TensorFlow may write into the arrays of a batch
+        begin = f"lambda begin={begin}: (tf.nest.map_structure(copied, as_batch(batch)) for batch in begin())"
+    elif not all(map(_is_ready, first)):
+        begin = f"lambda begin={begin}: map(as_batch, begin())"
+    made = f"tf.data.Dataset.from_generator(\n    {begin},\n    output_signature={_signature(spec)},\n)"
+    if passes.once or passes.batches is None or passes.batches >= 2**62:
+        return made
+    return f"{made}.apply(tf.data.experimental.assert_cardinality(len({name})))"
+
+
+def _is_ready(batch: Any) -> bool:
+    """Return True if TensorFlow takes the batch as it is: arrays and tensors in tuples and dicts."""
+    import numpy as np
+
+    from .own.iterables.batch_types import TENSORS
+
+    if isinstance(batch, dict):
+        return all(map(_is_ready, batch.values()))
+    if isinstance(batch, tuple):
+        return all(map(_is_ready, batch))
+    return isinstance(batch, (np.ndarray, *TENSORS))
+
+
+def _signature(spec: Any) -> str:
+    """Return the type of an element as the expression that makes it."""
+    import tensorflow as tf
+
+    if isinstance(spec, dict):
+        return "{" + ", ".join(f"{key!r}: {_signature(part)}" for key, part in spec.items()) + "}"
+    if isinstance(spec, tuple):
+        return "(" + ", ".join(map(_signature, spec)) + (",)" if len(spec) == 1 else ")")
+    shape = None if spec.shape.rank is None else spec.shape.as_list()
+    ragged = f", {spec.ragged_rank}, tf.{spec.row_splits_dtype.name}" if isinstance(spec, tf.RaggedTensorSpec) else ""
+    return f"tf.{type(spec).__name__}({shape}, tf.{spec.dtype.name}{ragged})"
 
 
 def _is_plain(data: Any) -> bool:

@@ -19,8 +19,6 @@ from ..plan import batches_per_pass
 from .data.batching import Elements
 from .data.finishing import fits_devices, split
 from .own.counting import inspected
-from .own.iterables.batch_types import LOOKED_AT, as_batch, copied, type_of
-from .own.py_dataset import opened_as
 from .own.streams import as_fitted, as_tensors, as_tuples
 
 
@@ -127,39 +125,16 @@ class OfBytes(keras.Model):
         return tf.cast(x, tf.float32) * self.scale if x.dtype == tf.uint8 else x, y
 
 
-def as_dataset(data: Any, model: keras.Model, in_batches: bool, copies: bool, kept: int | None = None) -> Any:
-    """Return data that is read by iterating over it (a generator, a function that returns one, a loader) as a Dataset.
+def first_again(data: Any, count: int) -> Any:
+    """Return a function that iterates each time over the same first `count` elements of an iterator, kept in memory."""
+    left: Any = itertools.islice(data, count)
 
-    Other data is returned unchanged. If it is not `in_batches`, its elements are single samples. `copies`: arrays are
-    copied. `kept` is the number of batches of a generator that are kept in memory, as an evaluation needs them again.
-    """
-    data_sets = (tf.data.Dataset, keras.utils.PyDataset, dict, list, tuple)
-    if data is None or isinstance(data, data_sets) or hasattr(data, "shape") or hasattr(data, "__array__"):
-        return data
-    once, is_function = hasattr(data, "__next__"), not hasattr(data, "__iter__")
-    states = random.getstate(), np.random.get_state()
-    iterator = iter(data() if is_function else data)
-    first = list(itertools.islice(iterator, LOOKED_AT))
-    if not once:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-    whole: Any = itertools.islice(itertools.chain(first, iterator), kept)
+    def again() -> Any:
+        nonlocal left
+        left, elements = itertools.tee(left)  # `left` stays at its begin
+        return elements
 
-    def one_pass() -> Any:
-        nonlocal whole
-        if once and kept:
-            whole, batches = itertools.tee(whole)  # `whole` stays at its begin
-        else:
-            batches = whole if once else data() if is_function else data
-        for batch in batches:
-            yield tf.nest.map_structure(copied, as_batch(batch)) if copies else as_batch(batch)
-
-    spec = tf.nest.map_structure(lambda *leaves: type_of(leaves, in_batches), *map(as_batch, first))
-    made = tf.data.Dataset.from_generator(one_pass, output_signature=opened_as(spec, model) if in_batches else spec)
-    if once:
-        return made
-    count = len(data) if hasattr(data, "__len__") else tf.data.UNKNOWN_CARDINALITY
-    return made.apply(tf.data.experimental.assert_cardinality(count)) if 0 <= count < 2**62 else made
+    return again
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:

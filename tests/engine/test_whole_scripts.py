@@ -90,7 +90,14 @@ FORMS = {
     "a file": Form("arrays", "arrays", is_split=True, given=frozenset({"callbacks", "loss", "metrics"})),
     "a module": Form("mapped", "mapped", given=frozenset({"map", "augment", "optimizer", "loss"}), images=True),
     "on all devices": Form("pydataset", "batched", compiled=True, given=frozenset({"class_weight", "initial_epoch"})),
-    "on one device": Form("batched", "pydataset", iterated=frozenset({"train"}), whole=False, counted=False),
+    "on one device": Form(
+        "batched",
+        "pydataset",
+        iterated={"train": "tf.data.Dataset.from_generator(train, tf.int32)"},
+        batches=7,
+        whole=False,
+        counted=False,
+    ),
 }
 
 

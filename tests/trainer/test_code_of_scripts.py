@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ import tensorflow as tf
 from gputui.engine.trainer import exported
 
 X, Y = np.arange(24, dtype="float32").reshape(6, 4), np.arange(6)
-ANY_MODEL: Any = SimpleNamespace(inputs=None, outputs=None)
 
 
 # ---- callbacks ---------------------------------------------------------------------------------
@@ -160,90 +158,10 @@ def batches() -> Iterator[Any]:
     yield X[2:3], Y[2:3], None
 
 
-def test_data_that_keras_or_tensorflow_can_read_stays_as_it_is() -> None:
-    class Pages(keras.utils.PyDataset):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return 1
-
-    array_like = SimpleNamespace(__array__=lambda: X)
-    for data in (None, X, tf.constant(X), (X, Y), [X, Y], {"x": X}, tf.data.Dataset.range(3), Pages(), array_like):
-        assert exported.as_dataset(data, ANY_MODEL, in_batches=True, copies=False) is data
-
-
-def test_a_function_is_a_dataset_whose_passes_begin_again_and_whose_random_numbers_are_not_used_up() -> None:
-    drawn: list[float] = []
-
-    def drawing() -> Iterator[Any]:
-        drawn.append(random.random() + np.random.rand())
-        yield from batches()
-
-    random.seed(3)
-    np.random.seed(3)
-    made = exported.as_dataset(drawing, ANY_MODEL, in_batches=True, copies=False)
-    assert made.element_spec == (tf.TensorSpec((None, 4), tf.float32), tf.TensorSpec((None,), tf.int64))
-    assert int(made.cardinality()) == tf.data.UNKNOWN_CARDINALITY
-    assert [values(made), values(made)] == [[[0, 1], [2]]] * 2
-    looked_at, first, second = drawn
-    assert looked_at == first != second
-    random.seed(3)
-    exported.as_dataset(drawing(), ANY_MODEL, in_batches=True, copies=False)
-    here = random.random()
-    random.seed(3)
-    assert here != random.random(), "what a generator has drawn is used up"
-
-
-@pytest.mark.parametrize("length", [2, 2**62, None])
-def test_an_iterable_has_its_length_if_it_has_an_end(length: int | None) -> None:
-    class Sized:
-        def __iter__(self) -> Iterator[Any]:
-            return batches()
-
-    class Known(Sized):
-        def __len__(self) -> int:
-            assert length is not None
-            return length
-
-    data = Sized() if length is None else Known()
-    made = exported.as_dataset(data, ANY_MODEL, in_batches=True, copies=False)
-    assert int(made.cardinality()) == (2 if length == 2 else tf.data.UNKNOWN_CARDINALITY)
-    assert values(made) == [[0, 1], [2]]
-
-
-def test_a_generator_is_read_once_with_its_first_batches_and_as_many_of_it_are_kept_as_an_evaluation_needs() -> None:
-    def numbers() -> Iterator[Any]:
-        for number in range(9):
-            yield X[:1] + number, Y[number : number + 1]
-
-    kept = exported.as_dataset(numbers(), ANY_MODEL, in_batches=True, copies=False, kept=3)
-    assert [values(kept.take(3)), values(kept), values(kept)] == [[[0], [1], [2]]] * 3, "also if its end is not read"
-    once = exported.as_dataset(numbers(), ANY_MODEL, in_batches=True, copies=False)
-    assert [values(once), values(once)] == [[[number] for number in range(6)] + [[]] * 3, []]
-
-
-def test_single_samples_of_a_function_keep_their_shapes_and_arrays_are_copied_if_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    samples = exported.as_dataset(lambda: zip(X, Y, strict=True), ANY_MODEL, in_batches=False, copies=False)
-    assert samples.element_spec == (tf.TensorSpec((4,), tf.float32), tf.TensorSpec((), tf.int64))
-    generated: list[Callable[[], Iterator[Any]]] = []
-    data_set = tf.data.Dataset.from_generator
-
-    def noted(function: Any, **more: Any) -> Any:
-        generated.append(function)
-        return data_set(function, **more)
-
-    monkeypatch.setattr(tf.data.Dataset, "from_generator", noted)
-    for copies in (False, True):
-        exported.as_dataset(lambda: iter([(X, Y)]), ANY_MODEL, in_batches=True, copies=copies)
-        ((x, y),) = generated.pop()()
-        assert (x is X, y is Y) == (not copies, not copies)
-        assert x.tolist() == X.tolist()
-
-
-def test_axes_that_the_model_leaves_open_may_differ_from_batch_to_batch() -> None:
-    open_model: Any = SimpleNamespace(inputs=[SimpleNamespace(name="x", shape=(None, None))], outputs=None)
-    made = exported.as_dataset(lambda: iter([(X, Y), (X[:2], Y[:2])]), open_model, in_batches=True, copies=False)
-    assert made.element_spec == (tf.TensorSpec((None, None), tf.float32), tf.TensorSpec((None,), tf.int64))
+def test_as_many_elements_of_a_generator_are_kept_as_an_evaluation_needs() -> None:
+    again = exported.first_again(iter(range(9)), 3)
+    assert next(again()) == 0
+    assert [list(again()), list(again())] == [[0, 1, 2]] * 2, "also if its end was not read"
 
 
 UNKNOWN, ENDLESS = tf.data.UNKNOWN_CARDINALITY, tf.data.INFINITE_CARDINALITY
