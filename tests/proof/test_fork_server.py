@@ -13,7 +13,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.process import fork_client, launch
+from gputui.engine.process import launch
 from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.proof import proof_start
 from gputui.engine.runs import Run, control
@@ -21,9 +21,8 @@ from gputui.engine.system.identity import Process
 from gputui.engine.trials.trial_runner import Stop, TrialRunner, below
 
 from tests.support.front_door import ended, happened, until
-from tests.support.standing_in import engines_of, stand_in
-
-__all__ = ["stand_in"]
+from tests.support.standing_in import engines_of
+from tests.support.standing_in import stand_in as stand_in
 
 SMALL = ("model=mlp", "width=0.05")
 SHORT = ("epochs=2", "batch_size=64", "inter_op_threads=3", "xla_flags=--xla_cpu_enable_fast_math=false")
@@ -36,11 +35,6 @@ if sys.orig_argv[-1] == "--fork-server":
     with open("{told}", "a") as stream:
         stream.write("started ")
     os._exit(1)
-"""
-SILENT_SERVER = """
-if sys.orig_argv[-1] == "--fork-server":
-    import signal
-    signal.pause()
 """
 
 
@@ -87,12 +81,6 @@ def process_of(server: ForkServer) -> psutil.Process | None:
     """
     process = next(iter(server._servers.values()))._process
     return psutil.Process(process.pid) if process is not None and process.poll() is None else None
-
-
-def any_serves(folder: Path) -> bool:
-    """Whether a process that forks trials of that folder runs, whoever started it."""
-    words = [str(folder), "--fork-server"]
-    return any((process.info["cmdline"] or [])[-2:] == words for process in psutil.process_iter(["cmdline"]))
 
 
 def pid_of(run: Run, role: str) -> int:
@@ -219,18 +207,6 @@ def test_a_server_that_cannot_fork_is_not_tried_again(stand_in: None, server: Fo
         run, engine_runs = server.start(presets.resolve("quickstart"), tmp_path / "trials" / str(number), tmp_path)
         training_until_stopped(run, engine_runs)
     assert log.read_text() == "started "
-
-
-def test_a_server_that_does_not_answer_is_not_waited_for(
-    stand_in: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (tmp_path / "standing-in" / "sitecustomize.py").open("a") as stream:
-        stream.write(SILENT_SERVER)
-    monkeypatch.setattr(fork_client, "READY_SECONDS", 0.5)
-    for number, server in enumerate((ForkServer(tmp_path / "trials"), ForkServer(tmp_path / "trials", lambda: True))):
-        run, engine_runs = server.start(presets.resolve("quickstart"), tmp_path / "trials" / str(number), tmp_path)
-        training_until_stopped(run, engine_runs)
-        assert not any_serves(tmp_path / "trials")
 
 
 def _is_socket(pid: int, file: str) -> bool:

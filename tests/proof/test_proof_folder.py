@@ -1,35 +1,42 @@
-"""The folder of a proof: what is written into it, how its process is started in it, and which proof a text names."""
+"""The folder, the record and the process of a proof: names, ends, full disks, and what is resumed."""
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-import subprocess
-import sys
+import secrets
+import signal
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.leases import lease
-from gputui.engine.leases.lease import NotFree
-from gputui.engine.leases.start_devices import Devices
+from gputui.engine.job import this_machine
+from gputui.engine.leases import free_gpus, lease
+from gputui.engine.notify import sending
 from gputui.engine.options import Options
-from gputui.engine.process.spawn import LOCK
-from gputui.engine.proof import folder, request
+from gputui.engine.presets import defaults
+from gputui.engine.process.fork_client import ForkServer
+from gputui.engine.proof import folder, process, proof_start, request
+from gputui.engine.proof.process import Site
 from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.runs import results
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.system import locks, stop_signals
 from gputui.engine.system.identity import Process
 from gputui.engine.system.locks import PROOF_LOCK
-from gputui.engine.trials.record import Record
+from gputui.engine.trials import trial_runner
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.record import Comparison, Record
+from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
+from tests.support.proving import HERE, Planted, proving
 from tests.support.recorded_proof import write_proof
-from tests.support.swept import request_of
+from tests.support.small_disk import no_writing
 
 
 def asked(kind: str = "ab", name: str = "small", *settings: str, **more: Any) -> Request:
@@ -41,9 +48,6 @@ def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(ProofError) as fault:
         call()
     return str(fault.value)
-
-
-# ---- which proof is meant ---------------------------------------------------------------------------
 
 
 def test_a_proof_is_named_by_its_id_a_part_of_it_or_as_the_latest(home: Path) -> None:
@@ -70,39 +74,6 @@ def test_a_proof_is_named_by_its_id_a_part_of_it_or_as_the_latest(home: Path) ->
     assert [proof.id for proof in folder.proofs()] == [names[1], names[0], names[2]], "of one moment by their ids"
 
 
-def test_the_trials_of_a_proof_are_in_the_order_of_their_numbers_without_unfinished_folders(home: Path) -> None:
-    proof = write_proof(home)
-    assert proof.trials == []
-    for name in ("100-b", "02-a", ".101-a.new", "99-a"):
-        (proof.path / "trials" / name).mkdir(parents=True)
-    assert [run.id for run in proof.trials] == ["02-a", "99-a", "100-b"]
-
-
-# ---- a new folder -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "slug"),
-    [("My CNN!! (2)", "my-cnn-2"), ("???", "proof"), ("a" * 40, "a" * 32), (f"{'a' * 31}-b", "a" * 31),
-     ("../up", "up")],
-)  # fmt: skip
-def test_a_new_folder_is_named_for_its_time_and_preset_and_has_the_request_and_an_empty_record(
-    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, slug: str
-) -> None:
-    monkeypatch.setattr(time, "strftime", lambda form: {"%Y%m%d-%H%M%S": "20261127-010203"}[form])
-    made = asked("loop", name, limit_seconds=60.0, repeats=4, measure_seconds=7.0)
-    proof = folder.create(made, "waiting for its turn")
-    assert proof.path == home / "proofs" / f"20261127-010203-{slug}"
-    assert sorted(path.name for path in proof.path.iterdir()) == ["proof.json", "request.json"]
-    assert proof.request == made
-    record = folder.read_record(proof.path)
-    assert (record.id, record.kind, record.preset_name, record.state) == (proof.id, "loop", name, "running")
-    assert (record.repeats, record.measure_seconds, record.limit_seconds) == (4, 7.0, 60.0)
-    assert (record.preset_before, record.doing, record.all_trials) == (made.preset, "waiting for its turn", [])
-    assert folder.create(made).path.name == f"20261127-010203-{slug}-2"
-    assert folder.read_record(folder.create(made).path).doing == "starting"
-
-
 def test_a_folder_whose_record_cannot_be_written_is_removed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Record, doing: str | None = None) -> None:
         assert (self.path.parent / "request.json").exists()
@@ -112,110 +83,6 @@ def test_a_folder_whose_record_cannot_be_written_is_removed(home: Path, monkeypa
     with pytest.raises(OSError, match="No space left"):
         folder.create(asked())
     assert list((home / "proofs").iterdir()) == []
-
-
-# ---- its process ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, Any]]]:
-    """The processes that would be started: their commands, and what else `subprocess` is asked for."""
-    made: list[tuple[list[str], dict[str, Any]]] = []
-
-    def popen(command: list[str], **more: Any) -> SimpleNamespace:
-        assert locks.held(Path(command[-1]) / PROOF_LOCK)
-        made.append((command, more))
-        return SimpleNamespace(pid=os.getpid())
-
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("kind", "module"),
-    [("ab", "proof"), ("loop", "proof"), ("diagnosis", "proof"), ("tune", "tune"), ("rate", "tune"),
-     ("scaling", "scaling")],
-)  # fmt: skip
-def test_each_kind_has_a_process_of_its_own_in_a_session_of_its_own(
-    home: Path, begun: Any, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
-) -> None:
-    handed: list[tuple[object, ...]] = []
-    taken: list[tuple[object, ...]] = []
-
-    def leased(options: Options, what: str, **more: Any) -> Any:
-        taken.append((options.device.visible, what, more))
-        return _Context(Devices(options, ()))
-
-    class _Context:
-        def __init__(self, devices: Devices) -> None:
-            self.devices = devices
-
-        def __enter__(self) -> Devices:
-            return self.devices
-
-        def __exit__(self, *_: object) -> None:
-            handed.append(("left",))
-
-    monkeypatch.setattr(folder, "leased", leased)
-    monkeypatch.setattr(Devices, "hand_over", lambda _self, pid, run: handed.append((pid, run)))
-    monkeypatch.setattr(lease, "environment", lambda leases: {"OF_LEASES": str(len(leases))})
-    monkeypatch.setenv("GPUTUI_OF_THIS_TEST", "1")
-    proof = folder.create(asked(kind, "small", "device.visible=none"))
-    folder.start(proof)
-    folder.start(proof, {"GPU-1"}, {"ONLY": "this"}, "/tmp")
-    (first, own), (second, given) = begun
-    command = [sys.executable, "-P", "-m", f"gputui.engine.{module}", str(proof.path)]
-    assert first == second == command
-    every = kind in ("tune", "scaling")
-    assert taken == [("none", "small", {"among": among, "all_visible": every}) for among in (None, {"GPU-1"})]
-    assert handed == [(os.getpid(), str(proof.path)), ("left",)] * 2
-    assert own["env"] == {**os.environ, LOCK: own["env"][LOCK], "OF_LEASES": "0"}
-    assert given["env"] == {"ONLY": "this", LOCK: given["env"][LOCK], "OF_LEASES": "0"}
-    assert (own["cwd"], given["cwd"]) == (None, "/tmp")
-    for more in (own, given):
-        assert more["pass_fds"] == [int(more["env"][LOCK])], "it inherits the lock"
-        assert more["start_new_session"]
-        assert more["stdin"] == subprocess.DEVNULL
-        assert more["stdout"] is more["stderr"]
-        assert more["stdout"].name == str(proof.path / "proof.log")
-        assert more["stdout"].mode == "ab", "a resumed proof keeps its log"
-
-
-def test_a_sweep_leases_nothing_and_a_damaged_preset_is_left_to_the_process(
-    home: Path, begun: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leased(*_given: Any, **_more: Any) -> Any:
-        raise AssertionError("something is leased")
-
-    monkeypatch.setattr(folder, "leased", leased)
-    sweep = folder.create(request_of(["learning_rate=1e-3,2e-3"]))
-    folder.start(sweep)
-    damaged = folder.create(asked())
-    plain = json.loads((damaged.path / "request.json").read_text())
-    (damaged.path / "request.json").write_text(json.dumps(plain | {"preset": "- no preset\n"}))
-    folder.start(damaged)
-    assert [command[-2:] for command, _ in begun] == [
-        ["gputui.engine.sweep", str(sweep.path)], ["gputui.engine.proof", str(damaged.path)]]  # fmt: skip
-
-
-def test_devices_that_are_not_free_are_an_error_and_for_the_queue_a_reason_to_wait(
-    home: Path, begun: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leased(*_given: Any, **_more: Any) -> Any:
-        raise NotFree("GPU 0 is not free")
-
-    monkeypatch.setattr(folder, "leased", leased)
-    proof = folder.create(asked())
-    assert refusal(lambda: folder.start(proof)) == "GPU 0 is not free"
-    with pytest.raises(NotFree):
-        folder.start(proof, ())
-    with locks.take(proof.path / PROOF_LOCK), pytest.raises(locks.Taken):
-        folder.start(proof)
-    assert begun == []
-    assert not locks.held(proof.path / PROOF_LOCK)
-
-
-# ---- stopping, and what must not be touched meanwhile -------------------------------------------------
 
 
 def as_living(monkeypatch: pytest.MonkeyPatch, live: Liveness) -> None:
@@ -243,15 +110,8 @@ def test_a_proof_is_reserved_unless_it_waits_runs_or_is_in_use(home: Path, monke
     (home / "queue").mkdir()
     proof.queue_file.write_text('{"kind": "proof", "state": "waiting"}')
     assert proof.state == "waiting"
-    assert refusal(reserve) == (
-        "20261127-a cannot be deleted: it waits in the queue; gputui queue rm 20261127-a takes it out"
-    )
-    assert refusal(lambda: folder.request_stop(proof)) == (
-        "20261127-a waits in the queue; gputui queue rm 20261127-a takes it out"
-    )
-    for entry in ('{"kind": "proof", "state": "running"}', '{"kind": "run", "state": "waiting"}'):
-        proof.queue_file.write_text(entry)
-        assert proof.state == "stopped"
+    assert "it waits in the queue" in refusal(reserve)
+    assert "waits in the queue" in refusal(lambda: folder.request_stop(proof))
 
 
 def test_a_stop_is_sent_to_the_process_that_the_record_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,13 +140,190 @@ def test_a_stop_is_sent_to_the_process_that_the_record_names(home: Path, monkeyp
     assert refusal(lambda: folder.request_stop(ended)) == "20261127-b is not running (it is done)"
 
 
-def test_what_json_prints_has_the_state_of_the_process_and_nothing_of_a_damaged_record(home: Path) -> None:
-    proof = write_proof(home, state="running", pid=None)
-    plain = folder.read_plain(proof.path)
-    assert plain["state"] == "running"
-    assert proof.data == plain | {"state": "crashed"}, "its process is gone"
-    (proof.path / "proof.json").write_text('{"id": 3}')
-    assert (proof.data, proof.state, proof.record.is_read) == ({}, "crashed", False)
-    whole = write_proof(home, "20261127-neg", repeats=-1)
-    assert not whole.record.is_read
-    assert asdict(whole.record)["id"] == ""
+ELSEWHERE = {"host": "node7", "boot_id": "another", "pid_namespace": "1"}
+
+
+@pytest.mark.parametrize(
+    ("ago", "state", "live"),
+    [(30.0, "running", Liveness(engine=True, host="node7")), (90.0, "crashed", Liveness())],
+)  # fmt: skip
+def test_a_proof_of_another_machine_goes_on_while_its_record_is_new(
+    home: Path, ago: float, state: str, live: Liveness
+) -> None:
+    now = time.time()
+    proof = write_proof(home, state="running", pid=1, started_t=now - 500.0 - ago, seconds=500.0, **ELSEWHERE)
+    assert (proof.state, proof.liveness(proof.record)) == (state, live)
+    if state == "running":
+        with pytest.raises(ProofError) as refused:
+            folder.request_stop(proof)
+        assert str(refused.value) == (f"{proof.id} is running on node7; stop it there: gputui proof {proof.id} --stop")
+
+
+def test_a_resumed_proof_that_had_failed_measures_again_what_had_failed(home: Path) -> None:
+    asked = request.of_opened("tune", presets.defaults(), None)
+    rows: list[dict[str, Any]] = [
+        {"side": "a", "repeat": 1, "run": f"0{n}-a", "outcome": outcome}
+        for n, outcome in enumerate(("ok", "error", "oom"), 1)
+    ]
+    for state, outcomes in (("failed", ["ok"]), ("stopped", ["ok", "error", "oom"])):
+        proof = write_proof(home, f"20261127-{state}", state=state, pid=1, comparisons=[], baseline_trials=rows)
+        record = folder.empty_record(proof.path, asked)
+        kept = [trial.outcome for trial in process._go_on(proof.path, record)]
+        assert kept[:1] == outcomes[:1]
+        assert [outcome for outcome in kept if outcome != "ok"] == outcomes[1:], kept
+        assert record.elapsed == pytest.approx(262.0, abs=5.0), "its earlier time counts"
+
+
+def test_a_measurement_waits_until_nothing_is_in_its_way_and_names_each_obstacle_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = request.of_opened("ab", presets.defaults(), None)
+    obstacles = ["the run a", "the run a", "the run b", ""]
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(proof_start, "blocks", lambda request, here, but=None: obstacles.pop(0))
+    told: list[str] = []
+    proof_start.wait(made, told.append, lambda: False)
+    assert (told, obstacles) == (["waiting: the run a", "waiting: the run b"], [])
+    obstacles.append("the run c")
+    proof_start.wait(made, told.append, lambda: True)
+    assert obstacles == ["the run c"], "it is given up before it looks"
+    with pytest.raises(proof_start.BlockedError) as blocked:
+        proof_start.begin(made, trains_on=HERE)
+    assert str(blocked.value) == (
+        "the run c: figures measured at the same time would be worthless; wait for it (--wait), or give --anyway"
+    )
+    free = request.of_opened("ab", presets.defaults(["device.visible=free:1"]), None)
+    assert str(proof_start.BlockedError(free, "no GPU is free")) == "no GPU is free\nwait for it (--wait)"
+    launched: list[object] = []
+    monkeypatch.setattr(proof_start, "launch", launched.append)
+    proof_start.begin(made, anyway=True, trains_on=HERE)
+    assert launched == [made]
+
+
+@pytest.fixture
+def proof(home: Path, monkeypatch: pytest.MonkeyPatch) -> folder.Proof:
+    """A proof that this process may carry out."""
+    monkeypatch.setattr(signal, "signal", lambda *_given: None)
+    monkeypatch.setattr(this_machine, "read", lambda: HERE)
+    monkeypatch.setattr(sending, "send_to", lambda _find, _make: [])
+    return folder.create(request.of_opened("ab", presets.defaults(["train.seed=5"]), None))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "state", "because", "error"),
+    [
+        (None, 0, "done", "all was measured", None),
+        (Stopped(), 0, "stopped", "a stop was requested", None),
+        (BaselineFailed("no room"), 1, "failed", "all was measured", "no room"),
+        (RuntimeError("a\n  b"), 1, "failed", "all was measured", "RuntimeError: a b"),
+    ],
+)
+def test_a_proof_ends_with_a_state_and_a_reason(
+    proof: folder.Proof, capsys: Any, fault: Exception | None, code: int, state: str, because: str, error: str | None
+) -> None:
+    def work(site: Site) -> None:
+        record = site.record
+        assert folder.read_record(proof.path).doing == "examining this machine"
+        assert (record.state, site.bench.seed, site.machine, list(site.earlier)) == ("running", 5, HERE, [])
+        assert locks.held(proof.path / PROOF_LOCK)
+        assert Process.read(vars(folder.read_record(proof.path))) == Process.current()
+        record.ended_because, record.budget_seconds, record.budget_most_seconds = "all was measured", 60.0, 90.0
+        record.earlier = [Trial(side="a", repeat=1, run="01-a", outcome="ok")]
+        for decision in ("kept", "running"):
+            record.comparisons.append(Comparison(changes={}, decision=decision, why="w"))
+        if fault is not None:
+            raise fault
+
+    assert process.main(proof.path, work) == code
+    record = folder.read_record(proof.path)
+    assert (record.state, record.ended_because, record.error, record.doing) == (state, because, error, "ended")
+    assert [(each.decision, each.why) for each in record.comparisons] == [
+        ("kept", "w"), ("failed", "the proof ended before it was finished")]  # fmt: skip
+    assert (record.budget_seconds, record.budget_most_seconds) == (None, None)
+    assert [trial.run for trial in record.earlier] == ([] if fault is None else ["01-a"]), "a resumed proof needs them"
+    assert ("Traceback" in capsys.readouterr().err) is isinstance(fault, RuntimeError | KeyError)
+    assert not locks.held(proof.path / PROOF_LOCK)
+
+
+def test_a_proof_that_another_process_carries_out_is_left_alone(proof: folder.Proof) -> None:
+    before = (proof.path / "proof.json").read_bytes()
+    with locks.take(proof.path / PROOF_LOCK), pytest.raises(SystemExit) as ended:
+        process.main(proof.path, lambda _site: None)
+    assert str(ended.value) == f"another process is already carrying out {proof.path}"
+    assert (proof.path / "proof.json").read_bytes() == before
+
+
+def test_gpus_are_given_back_and_the_notice_is_sent_after_the_record_is_written(
+    proof: folder.Proof, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    states: list[str] = []
+
+    def told(words: str) -> list[str]:
+        states.append(f"{words}: {folder.read_record(proof.path).state}")
+        return [f"{words} failed"]
+
+    monkeypatch.setenv(locks.LEASED, "GPU-1 7")
+    monkeypatch.setattr(lease, "inherited", lambda given: [given])
+    monkeypatch.setattr(free_gpus, "give_back", lambda leases: told(f"giving back {leases}"))
+    monkeypatch.setattr(sending, "send_to", lambda _find, make: told(f"notice of {make().outcome}"))
+    assert process.main(proof.path, lambda _site: None) == 0
+    back, notice = "giving back ['GPU-1 7']", "notice of done"
+    assert states == [f"{back}: done", f"{notice}: done"]
+    assert capsys.readouterr().err == f"gputui: {back} failed\ngputui: {notice} failed\n"
+    assert locks.LEASED not in os.environ, "its trials inherit no lease"
+
+
+SIXTEEN = "steps_per_execution=16"
+
+
+def test_a_disk_that_refuses_the_record_for_a_time_ends_no_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbelow", lambda below: 0)
+
+    def figures(options: Options, before: int) -> Planted:
+        if before == 1:
+            in_the_way.mkdir()  # where the draft of proof.json is written
+        return Planted()
+
+    def work() -> None:
+        made.prover.prove()
+        assert len(made.written["comparisons"][0]["trials"]) < 2, "nothing could be written since"
+        threading.Timer(0.1, in_the_way.rmdir).start()
+
+    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
+    in_the_way = tmp_path / "proof" / f".proof.json.{os.getpid()}000000000"
+    assert process._make(made.record, work, Stop()) == 0
+    assert made.written["state"] == "done"
+    assert len(made.written["comparisons"][0]["trials"]) == 6
+
+
+def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search would take its candidates for failed, one after another."""
+    numbers = [errno.ENOSPC, errno.EDQUOT, errno.EAGAIN]
+
+    def refused(*given: Any) -> Any:
+        raise OSError(numbers.pop(0), "refused")
+
+    measures = TrialRunner(tmp_path / "trials", tmp_path, 7, 5.0, HERE, Stop())
+    monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0.0)
+    with monkeypatch.context() as planted:
+        planted.setattr(ForkServer, "start", refused)
+        row = measures.measure(defaults(()), "a", 1)
+    assert (row.outcome, row.error, numbers) == ("crashed", "not started: [Errno 11] refused", [])
+    monkeypatch.setattr(trial_runner, "ROOM_SECONDS", 0.0)
+    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), lambda o, n: Planted())
+
+    def work() -> None:
+        with no_writing():
+            measures.measure(defaults(()), "a", 1)
+
+    assert process._make(made.record, work, Stop()) == 1
+    path = tmp_path / "trials" / "02-a"
+    told = f"largest file size (ulimit -f) reached at {path} (File too large): no trial can be started"
+    assert made.written["error"] == told
+    measures.stop.ask()
+    with no_writing():
+        assert measures.measure(defaults(()), "a", 1).outcome == "crashed"

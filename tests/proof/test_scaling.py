@@ -1,4 +1,4 @@
-"""How the speed grows with the replicas: rounds of trials, what limits it, what is refused, and all its views."""
+"""How the speed grows with replicas, and whether several copies on one device pay."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine import checks, presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.options import Options
-from gputui.engine.proof import duration, folder, request
+from gputui.engine.options import Options, options_json
+from gputui.engine.presets import Preset
+from gputui.engine.proof import folder, improved_preset, request
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.scaling import scaling_request
+from gputui.engine.runs import Run, events
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.scaling import copies, scaling_request
 from gputui.engine.scaling.rounds import Rounds
 from gputui.engine.trials import proof_sentences, scaling_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial import Trial
 from gputui.tui import cli
-from gputui.tui.printing import proof as printing
 
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
@@ -37,13 +39,19 @@ workload: {entry: "train.py:build"}
 input: {batch_size: 32}
 train: {validation_split: 0}
 """
+
+
 CODE = """\
 import keras, numpy as np
 def build(context):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     return {"model": model, "loss": "mse", "train": (np.zeros((512, 4), "float32"), np.zeros(512))}
 """
+
+
 PARTS = ("device.logical_devices=4", "batch_size=64")
+
+
 Figures = Callable[[Options, int], Planted]
 
 
@@ -99,57 +107,6 @@ def test_rounds_go_up_and_down_and_each_is_compared_with_its_own_single_replica(
     assert "weak scaling" in proof_sentences.result(typed(Record, data))
 
 
-def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
-    wanted = asked("strategy.kind=mirrored", keep="global", counts=[2, 4])
-    record, bench = measured(tmp_path / "p", wanted, lambda o, n: Planted(1000.0 * replicas(o)))
-    assert {(replicas(one), one.input.batch_size, one.strategy.kind) for one in bench.asked} == {
-        (1, 256, "single"), (2, 128, "mirrored"), (4, 64, "mirrored"),
-    }  # fmt: skip
-    assert {point["global_batch_size"] for point in told(record)["scaling"]["points"]} == {256}
-    assert "strong scaling" in proof_sentences.result(typed(Record, told(record)))
-
-
-def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path: Path) -> None:
-    for wait, said in (0.5, "most of what was added is waiting for the input"), (0.1, "the step itself takes longer"):
-
-        def figures(options: Options, before: int, waits: float = wait) -> Planted:
-            alone = replicas(options) == 1
-            return Planted(1000.0 if alone else 600.0 * replicas(options), input_wait=0.1 if alone else waits)
-
-        data = told(measured(tmp_path / str(wait), asked(counts=[2]), figures)[0])
-        rehearsal, limit = scaling_sentences.remarks(typed(Record, data))
-        assert "share the cores of one CPU" in rehearsal
-        assert said in limit, wait
-    fine = told(measured(tmp_path / "fine", asked(counts=[2]), lambda o, n: Planted(950.0 * replicas(o)))[0])
-    assert len(list(scaling_sentences.remarks(typed(Record, fine)))) == 1
-
-
-def test_with_the_same_global_batch_the_input_has_to_be_as_many_times_faster(tmp_path: Path) -> None:
-    """One replica waits 20 ms of a step of 100; each of two waits 20 of 60, where 10 of 50 would be twice the speed."""
-
-    def figures(options: Options, before: int) -> Planted:
-        alone = replicas(options) == 1
-        return Planted(2560.0 if alone else 256 / 0.06, input_wait=0.2 if alone else 1 / 3)
-
-    wanted = asked("strategy.kind=mirrored", counts=[2], keep="global")
-    *_, limit = scaling_sentences.remarks(typed(Record, told(measured(tmp_path / "p", wanted, figures)[0])))
-    assert "2 replicas: a step takes 60 ms, 50 ms would be 2 times the speed" in limit
-    assert "most of what was added is waiting for the input" in limit
-
-
-def test_on_gpus_all_replicas_are_compiled_alike() -> None:
-    for setting, expected in (("compile.xla=auto", False), ("compile.xla=true", None), ("compile.xla=false", None)):
-        preset = presets.defaults([setting])
-        found = scaling_request.scaling_settings(preset, machine_with(2), [2], "per-replica").settings
-        assert [one.changes.get("compile.xla") for one in found] == [expected, expected], setting
-    scaling_settings = scaling_request.scaling_settings(presets.defaults(PARTS), HERE, [2], "per-replica")
-    assert [one.changes.get("compile.xla") for one in scaling_settings.settings] == [None, None], (
-        "auto compiles nothing on a CPU"
-    )
-    points = [{"replicas": 1, "changes": {"compile.xla": False}}, {"replicas": 2, "changes": {"compile.xla": False}}]
-    assert "measured without XLA" in next(scaling_sentences.remarks(typed(Record, {"scaling": {"points": points}})))
-
-
 def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     for outcome, trials in ("oom", 1), ("crashed", 2):
 
@@ -165,56 +122,6 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
             assert f"4 replicas could not be measured: {outcome}" in text
     with pytest.raises(BaselineFailed, match="1 replica could not be measured"):
         measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
-
-
-def test_one_that_was_stopped_goes_on_with_what_it_has_and_keeps_its_time(tmp_path: Path) -> None:
-    def stops(options: Options, before: int) -> Planted:
-        if before == 4:
-            bench_of[0].stop.ask()
-        return Planted(1000.0 * replicas(options), outcome="stopped" if before == 4 else "ok")
-
-    bench_of: list[PlantedBench] = []
-    wanted, path = asked(), tmp_path / "p"
-    path.mkdir()
-    record, bench = folder.empty_record(path, wanted), PlantedBench(path / "trials", stops)
-    bench_of.append(bench)
-    with pytest.raises(Stopped):
-        Rounds(wanted, record, bench).measure()
-    record.state = "stopped"
-    record.write()
-    assert proof_sentences.result(typed(Record, told(record))).startswith("4 replicas train 4.00 times")
-    known = typed(Record, told(record)).all_trials
-    again, more = measured(path, wanted, lambda o, n: Planted(1000.0 * replicas(o)), known)
-    assert len(more.asked) == 5, "4 of 9 were measured before"
-    dead = [dataclasses.replace(trial, outcome="crashed") for trial in known if trial.replicas == 2]
-    anew, _ = measured(tmp_path / "anew", wanted, lambda o, n: Planted(1000.0 * replicas(o)), dead)
-    outcomes = [row["outcome"] for point in told(anew)["scaling"]["points"] for row in point["trials"]]
-    assert outcomes == ["ok"] * 9, "what was killed is measured again"
-    assert [len(point["trials"]) for point in told(again)["scaling"]["points"]] == [3, 3, 3]
-    short = dataclasses.replace(wanted, limit_seconds=65.0)  # two rounds of three trials of 10 s each
-    late = told(measured(tmp_path / "late", short, lambda o, n: Planted(1000.0))[0])
-    assert late["ended_because"] == "", "planted trials take no time"
-    ended = told(measured(tmp_path / "none", dataclasses.replace(wanted, limit_seconds=1.0), stops)[0])
-    assert ended["ended_because"].startswith("the time budget of 0.0")
-
-
-def test_a_trial_that_was_stopped_is_measured_again(tmp_path: Path) -> None:
-    class Asked(PlantedBench):
-        def measure(self, *given: Any, **more: Any) -> Trial:
-            row = super().measure(*given, **more)
-            if len(self.asked) == 2:
-                self.stop.ask()
-                row.outcome = "stopped"
-            return row
-
-    (tmp_path / "p").mkdir()
-    record, bench = folder.empty_record(tmp_path / "p", asked()), Asked(tmp_path / "t", lambda o, n: Planted(1000.0))
-    with pytest.raises(Stopped):
-        Rounds(asked(), record, bench).measure()
-    assert [(trial.outcome, trial.key) for trial in record.trials] == [("ok", "1 1 1"), ("stopped", "")]
-    again, more = measured(tmp_path / "q", asked(), lambda o, n: Planted(1000.0), record.trials)
-    assert len(more.asked) == 8
-    assert {trial.outcome for trial in again.trials} == {"ok"}
 
 
 def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
@@ -241,44 +148,9 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
     assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]
 
 
-def test_minutes_that_are_too_few_for_all_rounds_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of nine trials is expected to take 20 s."""
-    monkeypatch.setattr(duration, "of_request", lambda _request: 20.0)
-    given = ("quickstart", PARTS, (1, 2, 4), "per-replica")
-    with pytest.raises(ProofError) as refused:
-        scaling_request.of_preset(*given, 2.9)
-    assert str(refused.value) == (
-        "2.9 min are too few: 3 rounds, 9 trials in all, take about 3.0 min here; give 4 minutes or more, or fewer "
-        "numbers"
-    )
-    made = scaling_request.of_preset(*given, 3.0)
-    assert (made.kind, made.limit_seconds) == ("scaling", 180.0)
-    assert scaling_request.of_preset(*given, None).limit_seconds is None
-    opened = scaling_request.of_opened(presets.defaults([*PARTS, "batch_size=64"]), home / "mine.yaml", "global")
-    assert opened.scaling is not None
-    assert (opened.source, opened.scaling.keep) == (str(home / "mine.yaml"), "global")
-    assert [setting.replicas for setting in opened.scaling.settings] == [1, 2, 4]
-
-
 def machine_with(gpus: int) -> Machine:
     found = tuple(Gpu(index, f"GPU-{index}", "a GPU", (9, 0), 80 * 2**30) for index in range(gpus))
     return dataclasses.replace(HERE, gpus=found)
-
-
-def test_all_views_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        return Planted(1000.0 if replicas(options) == 1 else 930.0 * replicas(options))
-
-    data = told(measured(tmp_path / "p", asked(), figures)[0])
-    printing.show_trials(typed(Record, data))
-    printing.show_result(typed(Record, data))
-    printed, report = capsys.readouterr().out, as_markdown(typed(Record, data))
-    assert report.startswith("# How well it scales: default")
-    assert "3 rounds of trials, one for each number of replicas" in report
-    for text in (printed, report):
-        for words in ("speed-up", "efficiency", "3.72", "93 %", "A rehearsal", "09-4"):
-            assert words.lower() in text.lower(), words
-    assert scaling_sentences.in_brief(typed(Record, data)) == "scaling: 4 at 93 %, 2 at 93 %"
 
 
 @pytest.mark.slow
@@ -313,3 +185,202 @@ def test_scaling_is_measured_from_the_command_line_and_goes_on_after_a_kill(
         assert cli.run(["scaling", "--resume", *given_name]) == 2
         refused = capsys.readouterr().err
         assert refused.startswith(f"{proof.id} has ended; gputui proof "), "the latest is complete"
+
+
+SMALL = "workload: {model: mlp, width: 0.1}\ninput: {batch_size: 32}\n"
+
+
+def with_gpu(gigabytes: int = 24) -> Machine:
+    return dataclasses.replace(HERE, cpus=8, gpus=(Gpu(0, "GPU-0", "a GPU", (9, 0), gigabytes * 2**30),))
+
+
+@pytest.mark.parametrize(
+    ("settings", "here", "counts", "message"),
+    [
+        (["strategy.kind=mirrored"], HERE, [2], "give --set strategy.kind=single"),
+        (["memory_growth=true"], with_gpu(), [2], "device.memory_growth=auto"),
+        ([], with_gpu(1), [2], "2 trainings leave each less than 64.0 MiB of GPU 0 .*: name fewer copies"),
+        ([], HERE, [1], "one copy alone has nothing to compare with"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    settings: Sequence[str], here: Machine, counts: Sequence[int], message: str
+) -> None:
+    with pytest.raises(ProofError, match=message):
+        copies.copies_settings(presets.defaults(settings), here, counts)
+
+
+def test_only_the_seconds_count_in_which_all_copies_trained(tmp_path: Path) -> None:
+    """The first trains alone at 100 steps/s until the second has warmed up; then each makes 40 steps/s."""
+    first = reported(tmp_path / "1", {0: (0, None), 1: (90, 1.0), 2: (190, 1.0), 4: (270, 1.0), 6: (350, 1.0)})
+    second = reported(tmp_path / "2", {1: (0, None), 2: (10, 1.0), 4: (90, 1.0), 8: (250, 1.0)})
+    assert copies.together([first, second]) == (1002.0, 1006.0, 80 * 32, 80)
+    alone = reported(tmp_path / "3", {7: (0, 1.0), 9: (90, 1.0)})
+    begin, end, *speeds = copies.together([first, alone])
+    assert end < begin
+    assert speeds == [0, 0]
+    assert copies.together([first, reported(tmp_path / "4", {0: (1, None)})]) == (0, 0, 0, 0)
+
+
+def reported(path: Path, steps: Mapping[int, tuple[int, float | None]]) -> Run:
+    """The run that has reported these steps and speeds, by seconds after 1,000."""
+    path.mkdir()
+    writer = EventWriter(path / "events.jsonl", path.name)
+    for seconds, (step, speed) in steps.items():
+        writer.emit(
+            events.Progress(
+                epoch=1, epochs=1, step=step, steps=9999, samples_per_second=speed, step_ms_p50=None,
+                step_ms_p95=None, input_wait=None, loss=None, metrics={}, eta_seconds=None, samples=32 * step,
+            ),
+            1000.0 + seconds,
+        )  # fmt: skip
+    writer.close()
+    return Run(path)
+
+
+Speeds = Callable[[int], float]  # of all copies, by their number
+
+
+def measured_copies(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    speeds: Speeds,
+    common_seconds: float = 5.0,
+    oom_from: int = 99,
+    here: Machine = HERE,
+) -> Record:
+    def as_planted(runs: Sequence[Run]) -> tuple[float, float, float, float]:
+        return 0.0, common_seconds if len(runs) > 1 else 5.0, speeds(len(runs)), speeds(len(runs)) / 32
+
+    def figures(options: Options, before: int) -> Planted:
+        count = here.cpus // threads if isinstance(threads := options.device.intra_op_threads, int) else 1
+        return Planted(speeds(1), outcome="oom" if count >= oom_from else "ok")
+
+    monkeypatch.setattr(copies, "together", as_planted)
+    asked = copies.copies_settings(presets.defaults(), here, [2, 3])
+    made = request.of_opened("scaling", presets.defaults(), None, scaling=asked)
+    made = Request.read(written(path, made))
+    record, bench = folder.empty_record(path, made), PlantedBench(path / "trials", figures)
+    Rounds(made, record, bench).measure()
+    record.state = "done"
+    record.write()
+    return record
+
+
+def written(path: Path, made: Request) -> Path:
+    path.mkdir()
+    (path / "request.json").write_text(made.to_json())
+    return path / "request.json"
+
+
+def in_file(preset: Preset) -> dict[str, Any]:
+    """The options as a run's folder has them."""
+    return dict(json.loads(options_json.to_json(preset.options)))
+
+
+def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "proofs").mkdir(parents=True)
+    preset, models, one = presets.defaults(), ["a GPU"], home / "proofs/20261127-010101-scaling"
+    own = in_file(preset)
+    assert copies.measured(own, 3, models) == "not measured: gputui scaling --copies 1,2,3"
+    assert measured_copies(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
+    record = measured_copies(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
+    assert record.changes_kept == {"run.per_gpu": 2, "device.visible": "free:1"}
+    assert proof_sentences.result(record).endswith("; with run.per_gpu=2 the queue puts so many runs on a GPU")
+    record.machine = {"gpus": models}
+    record.write()
+    assert copies.measured(own, 2, models) == f"{one.name} has measured it"
+    assert copies.measured(own, 3, models) == f"{one.name} has measured that 2 pay most"
+    for state in ("running", "stopped"):  # the last rounds may change it
+        record.state = state
+        record.write()
+        assert copies.measured(own, 2, models).startswith("not measured")
+    record.state = "done"
+    record.write()
+    for given, added in (("free:1", {}), ("free:2", {}), ("fits:1", {"device.visible": "free:1"}),
+                         ("[0]", {"device.visible": "free:1"})):  # fmt: skip
+        options = presets.defaults([f"device.visible={given}"]).options
+        assert copies.changes_for_queue(record, options) == {"run.per_gpu": 2} | added, given
+    assert copies.measured(own, 2, ["another GPU"]).startswith("not measured")
+    assert copies.measured(in_file(presets.defaults(["batch_size=7"])), 2, models).startswith("not measured")
+    improved_preset.save(folder.find(one.name), home / "shared.yaml")
+    saved = (home / "shared.yaml").read_text()
+    shared = presets.resolve(str(home / "shared.yaml"), ["train.learning_rate=0.5"])
+    assert shared.options.run.per_gpu == 2
+    assert copies.measured(in_file(shared), 2, models) == f"{one.name} has measured it"
+    assert "2 copies at once on one GPU train 1.50 times as many samples" in saved.partition("\n")[0]
+    record = measured_copies(home / "proofs/slower", monkeypatch, lambda count: 1000.0 / count, here=with_gpu())
+    assert record.changes_kept == {}
+    record.machine = {"gpus": models}
+    record.write()
+    assert copies.measured(own, 2, models) == "slower has measured that sharing does not pay"
+
+
+def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = measured_copies(tmp_path / "slower", monkeypatch, lambda count: 1000.0 / count)
+    assert scaling_sentences.best_copies(record) is None
+    assert proof_sentences.result(record).startswith("several copies at once do not pay: 2 train 0.50 times")
+    record = measured_copies(tmp_path / "oom", monkeypatch, lambda count: 1000.0, oom_from=2)
+    assert "could not be measured: oom" in proof_sentences.result(record)
+    record = measured_copies(tmp_path / "apart", monkeypatch, lambda count: 2000.0, common_seconds=1.0)
+    assert "all copies trained at the same time for only 1.0 s of 5.0 s" in proof_sentences.result(record)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.usefixtures("forked_trials")
+def test_copies_are_measured_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real trainings at once; how fast they are is not looked at."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    given = ("--preset", "small.yaml", "--copies", "2", "--seconds", "1", "--anyway", "--json")
+    done = gputui("scaling", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout)["scaling"]["points"]
+    assert (one["copies"], two["copies"]) == (1, 2)
+    good: list[dict[str, Any]] = [trial for trial in two["trials"] if trial["outcome"] == "ok"]
+    assert good, two
+    assert all(trial["samples_per_second"] > 0 for trial in good)
+    trials = next(iter(folder.proofs())).trials
+    assert len(trials) >= 9, "each copy has a run of its own"
+    assert cli.run(["scaling", "--preset", "quickstart", "--copies", "2", "--keep", "global"]) == 2
+    assert "leave out --replicas and --keep" in capsys.readouterr().err
+
+
+def trial(side: str = "a", outcome: str = "ok", **more: Any) -> Trial:
+    known: dict[str, Any] = {"side": side, "repeat": 1, "run": f"01-{side}", "outcome": outcome}
+    return Trial(**known | more)
+
+
+def scaled(*points: dict[str, Any]) -> Record:
+    made = [{"replicas": 1, "global_batch_size": 64, "decision": "measured"} | point for point in points]
+    return typed(Record, {"kind": "scaling", "state": "done", "scaling": {"keep": "per-replica", "points": made}})
+
+
+def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_remarked() -> None:
+    def copies(count: int, speed: float, repeats: int = 3) -> dict[str, Any]:
+        rows = [{"side": f"c{count}", "repeat": n, "run": f"{n}-{count}"} for n in range(1, repeats + 1)]
+        trials = [row | {"outcome": "ok", "samples_per_second": speed} for row in rows]
+        return {"copies": count, "trials": trials, "efficiency": speed / 100 / count, "speedup": speed / 100}
+
+    record = scaled(copies(1, 100.0), copies(2, 150.0), copies(3, 200.0), copies(4, 150.0))
+    assert list(scaling_sentences.remarks(record)) == [
+        "4 copies instead of 3: slower: -25.0 %, spread of the repeats 0.0 %"]  # fmt: skip
+    assert proof_sentences.result(record) == (
+        "3 copies at once on one GPU train 2.00 times as many samples per second as 1 (+100 %, spread of the repeats "
+        "0.0 %); each has 67 % of the speed of one alone; with run.per_gpu=3 the queue puts so many runs on a GPU"
+    )
+    undecided = scaled(copies(1, 100.0, 2), copies(2, 150.0, 2))
+    assert proof_sentences.result(undecided) == (
+        "it is undecided whether several copies at once pay: 2 train 1.50 times as many samples per second as 1, "
+        "undecided: only 2 pairs were measured, but 3 are needed"
+    )
+    on_cpu = scaled(copies(1, 100.0), copies(2, 50.0), copies(3, 60.0))
+    assert on_cpu.scaling is not None
+    on_cpu.scaling.shared = "the copies share the cores of one CPU"
+    assert proof_sentences.result(on_cpu) == (
+        "several copies at once do not pay: 2 train 0.50 times as many samples per second as 1, slower: -50.0 %, "
+        "spread of the repeats 0.0 %; 3 train 0.60 times as many samples per second as 1, slower: -40.0 %, spread of "
+        "the repeats 0.0 %"
+    )
+    assert list(scaling_sentences.remarks(on_cpu)) == [
+        "the copies share the cores of one CPU: on a GPU the result may be another"]  # fmt: skip

@@ -1,104 +1,43 @@
-"""The entries of the queue as files: what each has, their order, the kept environment, and the start of the runner."""
+"""The entries of the queue: how they are put there, changed and started, and the settings of the queue."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.files.places import proofs_folder
+from gputui.engine import checks, presets, runs
+from gputui.engine.checks import Finding
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import memory_needs
-from gputui.engine.queue import entries, entry_changes, jobs
+from gputui.engine.leases import start_devices
+from gputui.engine.presets import Preset
+from gputui.engine.process import launch, resuming
+from gputui.engine.proof import proof_start, request
+from gputui.engine.queue import adding, entries, entry_changes, free_devices, queue_settings, runner, start
 from gputui.engine.queue.durations import Durations
-from gputui.engine.queue.entries import Entry, ListingReader
-from gputui.engine.runs import Run, RunError, runs_folder, titles
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.system import locks
+from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.free_devices import CPU, DeviceReader
+from gputui.engine.queue.queue_settings import Settings
+from gputui.engine.queue.runner import BEGUN, Runner
+from gputui.engine.runs import Run, RunError, titles
+from gputui.engine.runs.run_cluster import Cluster
 
-from tests.support.queued import GPUS, Trainings, add, no_runner, waiting
+from tests.support.queued import add, no_runner, states, waiting
 
 
 def write(*made: Entry) -> None:
     with entries.locked():
         for entry in made:
             entries.write(entry)
-
-
-# ---- what an entry has ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("visible", "of_run", "fields"),
-    [
-        ("free:1", {}, {"needs": "free:1"}),
-        ("none", {"tries": 3, "give_way": True}, {"needs": "cpu", "most_tries": 3, "gives_way": True}),
-        ("free:2", {"per_gpu": 2, "give_way": "yes"},
-         {"needs": "free:2", "per_gpu": 2, "prediction": "not measured: gputui scaling --copies 1,2"}),
-        ([0, "GPU-b"], {"per_gpu": 2, "tries": "x"}, {"needs": "0,GPU-b"}),
-        (None, {"tries": 0}, {"needs": "all"}),
-        ("fits:1", {"per_gpu": 2}, {"needs": "fits:1", "bytes": 77, "prediction": "guessed"}),
-    ],
-)  # fmt: skip
-def test_an_entry_has_what_the_options_of_its_run_say(
-    visible: Any, of_run: dict[str, Any], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_needs, "of_run", lambda _run: memory_needs.MemoryNeed(77, "guessed"))
-    run = waiting("fast", visible, **of_run)
-    run.file(titles.FILE).write_text(titles.record("best", "/best.yaml", {}))
-    expected = Entry(run.id, 0.0, group="best", after="other", code="new", **fields)
-    assert entries.entry_of(run, "other", "new") == expected
-
-
-def test_entries_come_by_place_then_by_time_then_by_name_whatever_their_files_are_called() -> None:
-    made = [
-        Entry("b", 2.0, queued_at=5.0), Entry("a", 3.0, queued_at=1.0), Entry("d", 2.0, queued_at=4.0),
-        Entry("e", -1.5, queued_at=9.0), Entry("c", 2.0, queued_at=5.0),
-    ]  # fmt: skip
-    write(*made)
-    assert [entry.run for entry in entries.all_entries()] == ["e", "d", "b", "c", "a"]
-    for name in (".x.json", "x.txt", "x.json.7"):
-        (entries.queue_folder() / name).write_text("{}")
-    for name, content in (("y", {"place": 1.0, "state": "gone"}), ("z", {"state": "waiting"})):
-        entries.file_of(name).write_text(json.dumps(content))
-    listed = entries.listing()
-    assert len(listed.entries) == 5
-    assert listed.damage == tuple(
-        f"{entries.file_of(name)} is damaged; gputui queue rm {name} removes it" for name in ("y", "z")
-    )
-
-
-def test_an_entry_that_leaves_while_the_queue_is_read_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    write(Entry("a", 1.0))
-    entries.file_of("b").write_text("{")
-    entries.file_of("c").write_text('{"place": 2.0, "state": "new word"}')
-    listed = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "gone.json", ".hidden.json", "queue.lock"])
-    found = entries.listing()
-    assert [entry.run for entry in found.entries] == ["a"]
-    assert found.damage == tuple(
-        f"{entries.file_of(name)} is damaged; gputui queue rm {name} removes it" for name in "bc"
-    )  # fmt: skip
-
-
-def test_an_entry_is_read_as_it_was_written() -> None:
-    whole = Entry(
-        "a", 2.5, "held", "proof", "tune", 3.0, 4.0, 5.0, "boot", 2, 3, "group", "b", "fits:1", 77, "guessed",
-        ["GPU-a"], True, True, "copy", "bob's python", 2, "held by you", "7", ["GPU-b"],
-    )  # fmt: skip
-    write(whole)
-    assert entries.read("a") == whole
-    assert (whole.is_of_slurm, replace(whole, slurm_job="").is_of_slurm, Entry("a", 1.0).is_of_slurm) == (
-        True, True, False
-    )  # fmt: skip
-    assert [entry.waits_since for entry in (whole, replace(whole, returned_at=None))] == [4.0, 3.0]
 
 
 def test_a_new_entry_is_the_last_and_a_second_one_of_the_same_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,49 +52,6 @@ def test_a_new_entry_is_the_last_and_a_second_one_of_the_same_run_is_refused(mon
     with entries.locked(), pytest.raises(RunError, match=r"^c is in the queue already$"):
         entries.append(Entry("c", 0.0))
     assert entries.read("c") == replace(made, devices=[], among=[])
-
-
-def test_the_entries_are_read_again_only_after_their_folder_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = ListingReader()
-    assert (reader.read(), reader.listing.entries) == (True, ())
-    assert not reader.read(), "there is no folder"
-    write(Entry("a", 1.0))
-    folder = entries.queue_folder()
-    os.utime(folder, (5_000.0, 5_000.0))
-    now = [5_000.05]
-    monkeypatch.setattr(entries, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
-    assert [reader.read(), reader.read()] == [True, True], "it may change again at the same moment"
-    now[0] = 5_000.2
-    assert [reader.read(), reader.read()] == [True, False]
-    assert [entry.run for entry in reader.listing.entries] == ["a"]
-    write(Entry("b", 2.0))
-    assert reader.read()
-    assert [entry.run for entry in reader.listing.entries] == ["a", "b"]
-
-
-def test_an_entry_of_the_same_moment_is_noticed_after_a_reading_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a busy machine, where the process gets no core for a second between two of its calls."""
-    now, listing, folder = [5_000.05], entries.listing, entries.queue_folder()
-    write(Entry("a", 1.0))
-    os.utime(folder, (5_000.0, 5_000.0))
-
-    def slowly() -> entries.Listing:
-        read = listing()
-        write(Entry("b", 2.0))
-        os.utime(folder, (5_000.0, 5_000.0))
-        now[0] = 5_001.0
-        return read
-
-    monkeypatch.setattr(entries, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
-    reader = ListingReader()
-    with monkeypatch.context() as busy:
-        busy.setattr(entries, "listing", slowly)
-        assert reader.read()
-    assert reader.read()
-    assert [entry.run for entry in reader.listing.entries] == ["a", "b"]
-
-
-# ---- the environment -----------------------------------------------------------------------------
 
 
 def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves(
@@ -177,194 +73,316 @@ def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves
     assert entries.add(waiting(visible="all")).needs == "cpu"
 
 
-def test_a_queued_run_gets_the_environment_of_its_command_without_that_of_the_terminal(
+@pytest.fixture(autouse=True)
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+
+
+def three() -> list[str]:
+    made = [waiting(f"p{number}") for number in range(3)]
+    add(*made)
+    return [run.id for run in made]
+
+
+def order() -> list[str]:
+    return [entry.run for entry in entries.all_entries()]
+
+
+def change(name: str, **fields: object) -> Entry:
+    entry = entries.read(name)
+    assert entry is not None
+    with entries.locked():
+        entries.write(replace(entry, **fields))  # type: ignore[arg-type]
+    return entry
+
+
+def test_an_entry_moves_by_one_place_and_not_beyond_the_ends() -> None:
+    a, b, c = three()
+    for name, where, after in (
+        (a, "up", [a, b, c]), (c, "down", [a, b, c]), (c, "up", [a, c, b]), (a, "down", [c, a, b]),
+        (b, "top", [b, c, a]), (b, "top", [b, c, a]),
+    ):  # fmt: skip
+        entry_changes.move(name, where)  # type: ignore[arg-type]
+        assert order() == after, (name, where)
+    assert len({entry.place for entry in entries.all_entries()}) == 3
+
+
+def test_an_entry_that_has_begun_is_neither_moved_held_nor_taken_out() -> None:
+    a, *_ = three()
+    change(a, state="running")
+    name = Run(runs.runs_folder() / a).name
+    for act in (lambda: entry_changes.move(a, "up"), lambda: entry_changes.hold(a), lambda: entry_changes.remove(a)):
+        with pytest.raises(RunError, match=f"^{name} has begun; gputui stop {name} stops it$"):
+            act()
+    for act in (lambda: entry_changes.hold("gone"), lambda: entry_changes.release("gone"),
+                lambda: entry_changes.remove("gone")):  # fmt: skip
+        with pytest.raises(RunError, match=r"^gone is not in the queue; gputui queue lists what is$"):
+            act()
+
+
+def test_an_entry_that_was_taken_out_is_put_back_as_it_was_unless_it_is_there_again() -> None:
+    a, b, c = three()
+    environment = entries.environment_file(b).read_bytes()
+    entry_changes.hold(b)
+    removed = entry_changes.remove(b)
+    assert removed is not None
+    assert (removed.entry.state, removed.environment, removed.was_closed, removed.telemetry_bytes) == (
+        "held", environment, True, None
+    )  # fmt: skip
+    assert order() == [a, c]
+    removed.put_back()
+    assert (order(), states()[b]) == ([a, b, c], "held")
+    kept = entries.environment_file(b)
+    assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (environment, 0o600)
+    with pytest.raises(RunError, match="waits again, or has begun"):
+        removed.put_back()
+
+
+def test_a_damaged_entry_and_one_whose_folder_is_gone_are_taken_out_for_good() -> None:
+    a, b, _ = three()
+    entries.file_of(a).write_text("{")
+    assert entry_changes.remove(a) is None
+    Run(runs.runs_folder() / b).file("preset.yaml").unlink()
+    assert entry_changes.remove(b) is None
+    assert len(order()) == 1
+    assert not list(entries.queue_folder().glob(f".{a}*"))
+
+
+def put(entry: Entry) -> Entry:
+    """The entry as it is in its file, without its time."""
+    kept = entries.read(entry.run)
+    assert kept == replace(entry, devices=list(entry.devices), among=list(entry.among))
+    return replace(kept, queued_at=0.0, devices=(), among=())
+
+
+def test_what_cannot_be_queued_leaves_no_folder_and_changes_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    preset, asked = presets.resolve("quickstart"), request.of_change("quickstart", ["steps_per_execution=4"])
+    joined = runs.create("w", "schema: 1\n", cluster=Cluster(("a:1", "b:1"), 0, "TF_CONFIG"))
+    ended = waiting()
+
+    def fails(*_: object) -> None:
+        raise RunError("no locks")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(entries, "append", fails)
+        fresh: tuple[Callable[[], Entry], ...] = (
+            lambda: adding.queue_preset(preset), lambda: adding.queue_proof(asked), lambda: adding.queue_trial(ended)
+        )  # fmt: skip
+        for queue in fresh:
+            with pytest.raises(RunError, match="no locks"):
+                queue()
+    with pytest.raises(RunError) as refusal:
+        adding.queue_resume(joined)
+    assert str(refusal.value) == (
+        f"{joined.name} trains on several machines, and cannot wait in the queue of one of them"
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(resuming, "why_not", lambda _run: "it is done")
+        with pytest.raises(RunError, match="it is done"):
+            adding.queue_resume(ended)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    proposed: tuple[tuple[Callable[[], Entry], str], ...] = (
+        (lambda: adding.queue_preset(preset), f"gputui --preset {preset.file}"),
+        (lambda: adding.queue_trial(ended), "gputui sweep ..."),
+        (lambda: adding.queue_resume(ended), f"gputui resume {ended.name}"),
+        (lambda: adding.queue_proof(asked), asked.command),
+    )
+    for queue, command in proposed:
+        with pytest.raises(RunError) as refusal:
+            queue()
+        assert str(refusal.value) == (
+            "--queue is not for Slurm job 17: the queue's runner would end with the job\n"
+            f"let Slurm queue it: sbatch --gpus=1 --wrap={command!r}"
+        )
+    assert [run.id for run in runs.all_runs()] == [ended.id, joined.id]
+    assert not entries.all_entries()
+    assert not list((home / "proofs").glob("2*"))
+
+
+@pytest.mark.parametrize(
+    ("key", "counts"),
+    [
+        ("device.visible", False), ("train.learning_rate", False), ("train.epochs", True), ("run.per_gpu", True),
+    ],
+)  # fmt: skip
+def test_a_run_takes_as_long_as_those_with_the_same_options_that_matter(key: str, counts: bool) -> None:
+    def made(preset: str, value: int, seconds: float | None = None, outcome: str = "ok") -> Run:
+        run = waiting()
+        run.file(titles.FILE).write_text(titles.record(preset, "", {key: (0, value), "train.epochs": (1, 9)}))
+        if seconds is not None:
+            run.file("result.json").write_text(json.dumps({"outcome": outcome, "seconds": seconds}))
+        return run
+
+    earlier = [
+        made("a", 1, 10.0), made("a", 2, 30.0), made("b", 1, 500.0), made("a", 1, 700.0, "stopped"), made("a", 1)
+    ]  # fmt: skip
+    expected = Durations(earlier)
+    wanted = 10.0 if counts and key != "train.epochs" else 20.0
+    assert expected.expected_seconds(made("a", 1)) == wanted
+    assert expected.expected_seconds(made("c", 1)) is None
+    assert Durations([]).expected_seconds(made("a", 1)) is None
+
+
+def test_a_run_without_a_record_of_its_origin_is_compared_by_its_name() -> None:
+    done = waiting("mine")
+    done.file("result.json").write_text('{"outcome": "ok", "seconds": 4}')
+    assert Durations([done]).expected_seconds(waiting("mine")) == 4
+    assert Durations([done]).expected_seconds(waiting("other")) is None
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+
+
+def test_a_run_is_launched_in_the_environment_and_folder_of_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    no_runner(monkeypatch)
-    kept = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "1", "GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
-    left_out = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM", "GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH",
-                "GPUTUI_LAUNCHED", "GPUTUI_LEASED")  # fmt: skip
+    made: list[tuple[list[str], dict[str, Any]]] = []
+
+    def popen(command: list[str], **how: Any) -> str:
+        made.append((command, how))
+        return "a process"
+
+    run, other = waiting("one"), waiting("two")
     monkeypatch.chdir(tmp_path)
-    run = waiting()
-    with monkeypatch.context() as patched:
-        for name in list(os.environ):
-            patched.delenv(name)
-        for name, value in (kept | dict.fromkeys(left_out, "x")).items():
-            patched.setenv(name, value)
-        assert entries.environment_to_keep() == kept
-        entries.add(run)
-    file = entries.environment_file(run.id)
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert json.loads(file.read_text()) == kept | {"PWD": str(tmp_path)}
-    home = os.environ["GPUTUI_HOME"]
-    assert entries.environment_of(run.id) == (kept | {"PWD": str(tmp_path)}, str(tmp_path))
-    file.write_text(json.dumps({"A": "b", "C": 3, "PWD": f"{tmp_path}/gone", "GPUTUI_HOME": "/before"}))
-    assert entries.environment_of(run.id) == ({"A": "b", "PWD": f"{tmp_path}/gone", "GPUTUI_HOME": home}, None)
-    file.unlink()
-    assert entries.environment_of(run.id) == (dict(os.environ), None)
+    monkeypatch.setenv("MINE", "7")
+    add(run)
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("MINE", "8")
+    monkeypatch.setattr(runner.subprocess, "Popen", popen)  # type: ignore[attr-defined]
+    assert runner.launch(Entry(run.id, 1.0, started_at=0.1), ["GPU-a", "GPU-b"]) == "a process"
+    assert runner.launch(Entry(other.id, 1.0, started_at=5.0), []) == "a process"
+    how = {
+        "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True, "start_new_session": True
+    }  # fmt: skip
+    (command, first), (bare, second) = made
+    words = [sys.executable, "-P", "-m", "gputui.engine.queue.start"]
+    assert (command, bare) == ([*words, run.id, "0.1", "GPU-a", "GPU-b"], [*words, other.id, "5.0"])
+    assert (first.pop("env")["MINE"], second.pop("env")["MINE"]) == ("7", "8"), "of the second nothing is kept"
+    assert (first, second) == (how | {"cwd": str(tmp_path)}, how | {"cwd": "/"})
 
 
-def test_a_runner_is_started_for_entries_alone_and_not_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[list[str], dict[str, Any]]] = []
-
-    def popen(command: list[str], **more: Any) -> Any:
-        assert locks.held(entries.queue_folder() / entries.RUNNER_LOCK), "it inherits the lock"
-        started.append((command, more))
-        return SimpleNamespace(poll=lambda: 0)
-
-    monkeypatch.setattr(entries.subprocess, "Popen", popen)  # type: ignore[attr-defined]
-    before = list(entries._runners)
-    entries.ensure_runner()
-    write(Entry("a", 1.0))
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    entries.ensure_runner()
-    monkeypatch.delenv("SLURM_JOB_ID")
-    with locks.take(entries.queue_folder() / entries.RUNNER_LOCK):
-        entries.ensure_runner()
-    assert started == []
-    folder = Path(os.environ["GPUTUI_HOME"])
-    monkeypatch.chdir(folder.parent)
-    monkeypatch.setenv("GPUTUI_HOME", folder.name)  # relative to a folder that the runner does not have
-    entries.ensure_runner()
-    ((command, more),) = started
-    (lock,) = more["pass_fds"]
-    assert command == [sys.executable, "-P", "-m", "gputui.engine.queue", str(lock)]
-    assert (more["cwd"], more["start_new_session"], more["env"]["GPUTUI_HOME"]) == (
-        "/", True, str(folder)
-    )  # fmt: skip
-    assert more["stdout"].name == more["stderr"].name == str(entries.queue_folder() / entries.LOG)
-    entries._runners[:] = before
-
-
-# ---- second times --------------------------------------------------------------------------------
-
-
-def test_a_run_whose_engine_was_lost_comes_before_all_that_wait_though_others_were_moved_to_the_top(
+def test_the_runner_looks_at_gpus_only_while_a_run_waits_and_as_long_as_the_settings_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    no_runner(monkeypatch)
-    first, second, third, last = (waiting(f"p{at}", tries=2) for at in range(4))
-    add(first, second, third, last)
-    trainings = Trainings(GPUS)
-    runner = trainings.runner()
-    for _ in range(2):
-        runner.tick()
-    entry_changes.move(last.id, "top")
-    places = {entry.run: entry.place for entry in entries.all_entries()}
-    assert places[last.id] == places[third.id] - 1, "before those that wait, and not before those that have begun"
-    trainings.end(second.id, None)
-    runner.tick()
-    assert [entry.run for entry in entries.all_entries()] == [second.id, first.id, last.id, third.id]
-    for _ in range(2):
-        runner.tick()
-    assert [name for name, _ in trainings.begun] == [first.id, second.id, second.id]
-    trainings.end(second.id, None)
-    for _ in range(3):
-        runner.tick()
-    assert [name for name, _ in trainings.begun][3:] == [last.id], "it has had its two tries"
-    assert second.id not in [entry.run for entry in entries.all_entries()]
+    class Reader(DeviceReader):
+        looks, closed = 0, 0
+
+        def __call__(self) -> tuple[free_devices.Device, ...]:
+            self.looks += 1
+            return (free_devices.Device(CPU),)
+
+        def close(self) -> None:
+            self.closed += 1
+
+    file = queue_settings.path()
+    file.parent.mkdir(parents=True)
+    file.write_text("idle_seconds: 7\n")
+    reader, launched = Reader(), list[str]()
+    run = waiting(visible="none")
+
+    def launch(entry: Entry, _among: Sequence[str]) -> Any:
+        launched.append(entry.run)
+        return SimpleNamespace(poll=lambda: None)
+
+    work = Runner(reader, launch)
+    assert (work.tick(), reader.looks, reader.closed, reader.idle_seconds) == (False, 0, 1, None)
+    add(run)
+    assert (work.tick(), reader.looks, reader.closed, reader.idle_seconds) == (True, 1, 1, 7.0)
+    assert launched == [run.id]
+    file.write_text("idle_seconds: 9\n")
+    os.utime(file, (5.0, 5.0))
+    add(waiting(visible="none"))
+    assert (work.tick(), reader.looks, reader.idle_seconds) == (True, 2, 9.0)
+    assert launched == [run.id], "its device is taken while it is started"
 
 
-@pytest.mark.parametrize("outcome", ["ok", "stopped", "oom"])
-def test_a_run_that_was_queued_to_be_resumed_is_put_back_with_its_result(
-    outcome: str, monkeypatch: pytest.MonkeyPatch
+def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    no_runner(monkeypatch)
-    run = waiting()
-    result = json.dumps({"outcome": outcome, "steps": 7})
-    run.file("result.json").write_text(result)
-    run.file("telemetry.jsonl").write_text('{"t":1.0,"type":"host","run":"x"}\n')
-    add(run)
-    for _ in range(2):
-        removed = entry_changes.remove(run.id)
-        assert removed is not None
-        assert (removed.was_closed, run.state) == (False, outcome)
-        removed.put_back()
-        assert (run.file("result.json").read_text(), run.state) == (result, "waiting")
-    assert run.file("telemetry.jsonl").read_text().count("\n") == 1
+    checked: list[str | None] = []
+
+    def check(preset: Preset, _machine: object) -> list[Finding]:
+        checked.append(preset.options.workload.entry)
+        return []
+
+    monkeypatch.setattr(launch, "begin", lambda *_: None)
+    monkeypatch.setattr(checks, "of_preset", check)
+    monkeypatch.setattr(proof_start, "in_the_way", lambda *_: "")
+    monkeypatch.setattr(start_devices, "in_use", lambda *_: "")
+    (tmp_path / "train.py").write_text("x = 1\n")
+    run = launch.create_queued(presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"]), tmp_path)
+    change(entries.add(run).run, state="starting", started_at=1.0, code="new")
+    (tmp_path / "train.py").unlink()
+    assert start.main([run.id, "1.0", CPU]) == BEGUN
+    assert checked == [f"{run.file('code')}/train.py:build"]
 
 
-def test_a_run_that_gave_way_waits_since_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-    run, trainings = waiting(give_way=True), Trainings(GPUS[:1])
-    add(run)
-    runner = trainings.runner()
-    runner.tick()
-    (entry,) = entries.all_entries()
-    write(replace(entry, yields=True, tries=1, queued_at=5.0))
-    before = time.time()
-    trainings.end(run.id, "stopped")
-    trainings.seen = (replace(GPUS[0], holder="bob's python"),)
-    for _ in range(2):
-        runner.tick()
-    (after,) = entries.all_entries()
-    assert (after.state, after.devices, after.yields, after.tries, after.queued_at) == ("waiting", [], False, 0, 5.0)
-    assert before <= after.waits_since <= time.time()
+REFUSED = (
+    "script.sh", "--array=1-3", "-a1-3", "--test-only", "--wait", "--wrap=ls", '--comment="open',
+)  # fmt: skip
 
 
-# ---- the folders of entries ----------------------------------------------------------------------
+def read(text: str) -> Settings:
+    file = queue_settings.path()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return queue_settings.read()
 
 
-def test_a_run_that_the_queue_ends_has_one_result_with_its_reason() -> None:
-    run = waiting()
-    job = jobs.job_of(run.id)
-    job.close("stopped")
-    assert (run.result or {})["outcome"] == "stopped"
-    assert (run.result or {})["error"] is None
-    error = {"kind": "queue", "message": "no", "hint": "do"}
-    job.close("error", error)
-    assert [(run.result or {})[name] for name in ("outcome", "error")] == ["error", error]
-    job.close("stopped")
-    assert (run.result or {})["outcome"] == "error", "it has a result"
-    assert [event.type for event in read_events(run.path).events] == ["finished", "error", "finished"]
-    end = job.end_of()
-    assert (end.state, end.kind, end.message, end.has_result) == ("error", "queue", "no", True)
-    assert end.at == run.file("result.json").stat().st_mtime
-    other = waiting("other")
-    lost = jobs.job_of(other.id).end_of()
-    assert (lost.state, lost.kind, lost.message, lost.has_result) == ("starting", "", "starting", False)
-    os.utime(other.file("preset.yaml"), (5.0, 5.0))
-    other.file(locks.ENGINE_LOCK).touch()
-    lost = jobs.job_of(other.id).end_of()
-    assert (lost.state, lost.message, lost.has_result) == ("crashed", "crashed", False)
-    other.file("result.json").write_text('{"outcome": "ok"}')
-    assert jobs.job_of(other.id).end_of().message == "done"
+def faults(settings: Settings) -> list[str]:
+    return [line.removeprefix(str(queue_settings.path())) for line in settings.faults]
 
 
-def test_a_measurement_that_the_queue_ends_keeps_its_record_and_says_why() -> None:
-    job = jobs.job_of("20260101-000000-x", "proof")
-    assert (job.exists(), job.path) == (False, proofs_folder() / "20260101-000000-x")
-    job.path.mkdir(parents=True)
-    (job.path / "request.json").write_text("{}")
-    record, file = {"state": "running", "doing": "waiting", "seconds": 3}, job.path / "proof.json"
-    for outcome, error, after in (
-        ("stopped", None, {"state": "stopped", "ended_because": "it was taken out of the queue"}),
-        ("error", {"kind": "queue", "message": "no", "hint": ""}, {"state": "failed", "error": "no"}),
-    ):
-        file.write_text(json.dumps(record))
-        job.close(outcome, error)  # type: ignore[arg-type]
-        assert json.loads(file.read_text()) == record | {"doing": "ended"} | after
-        assert job.end_of().state == after["state"]
-        assert job.end_of().message == after.get("error", after["state"])
-        job.close("stopped")
-        assert json.loads(file.read_text()) == record | {"doing": "ended"} | after, "it has ended before"
-    file.write_text(json.dumps(record))
-    end = job.end_of()
-    assert (end.state, end.message, end.has_result, end.at) == ("crashed", "crashed", False, file.stat().st_mtime)
-    assert isinstance(jobs.job_of("20260101-000000-x"), jobs.ProofJob), "there is no run of this name"
-    run = Run(runs_folder() / "20260101-000000-x")
-    run.path.mkdir(parents=True)
-    run.file("preset.yaml").touch()
-    assert isinstance(jobs.job_of("20260101-000000-x"), jobs.RunJob)
+@pytest.mark.parametrize(
+    ("name", "value", "takes"),
+    [
+        ("gpus", "[1, true]", "a list of numbers or UUIDs of GPUs, not [1, True]"),
+        ("most", "0", "a number from 1, not 0"),
+        ("hours", "8-8", "two hours of the day such as \"20-8\", not '8-8'"),
+        ("idle_seconds", "-1", "a number of seconds, not -1"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_left_out_and_named(name: str, value: str, takes: str) -> None:
+    settings = read(f"\n{name}: {value}")
+    assert settings == replace(Settings(), faults=settings.faults)
+    assert faults(settings) == [f":2: {name} takes {takes}"]
 
 
-def test_of_earlier_runs_the_newest_nine_count_each_with_all_its_launches() -> None:
-    made = []
-    for number, seconds in enumerate((1, 2, 3, 4, 50, 60, 70, 80, 90, 1000, 1000, 1000), 1):
-        run = waiting(f"fast{number}")
-        run.file(titles.FILE).write_text(titles.record("fast", "", {"train.seed": (None, number)}))
-        run.file("result.json").write_text(json.dumps({"outcome": "ok", "seconds": seconds}))
-        made.append(run)
-    made[0].file("result-1.json").write_text(json.dumps({"outcome": "stopped", "seconds": 69}))
-    assert Durations(made).expected_seconds(made[-1]) == 60.0, "70, 2, 3, 4, 50, 60, 70, 80, 90"
-    assert Durations(made[:2]).expected_seconds(made[-1]) == 36.0
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--time=8:00:00", ("--time=8:00:00",)),
+        ("[--partition=gpu, '-A me']", ("--partition=gpu", "-A", "me")),
+        ("--comment='two words'", ("--comment=two words",)),
+        *((refused, None) for refused in REFUSED),
+    ],
+)
+def test_sbatch_gets_each_argument_that_leaves_one_job_one_job(given: str, words: tuple[str, ...] | None) -> None:
+    settings = read(f"engine: slurm\nsbatch: {given}\n")
+    assert (settings.engine, settings.sbatch) == ("slurm", words or ())
+    assert settings.engine_faults == settings.faults
+    assert [fault.partition(", not ")[0] for fault in faults(settings)] == (
+        []
+        if words
+        else [':2: sbatch takes a list of arguments of sbatch such as ["--partition=gpu", "--time=8:00:00"]']
+    )
+
+
+@pytest.mark.usefixtures("not_at_utc")
+def test_the_hours_may_go_over_midnight_and_the_queue_says_when_they_begin() -> None:
+    night, day = Settings(hours=(20, 8)), Settings(hours=(9, 17))
+    assert [hour for hour in range(24) if not night.is_time(hour)] == [*range(8, 20)]
+    assert [hour for hour in range(24) if day.is_time(hour)] == [*range(9, 17)]
+    assert all(Settings().is_time(hour) for hour in range(24))
+
+    def at(hour: int, minute: int = 0, second: int = 0) -> float:
+        return time.mktime((2026, 2, 3, hour, minute, second, 0, 0, -1))
+
+    assert [night.opens_in(at(hour, 1, 30)) for hour in (0, 7, 8, 19, 20)] == [0, 0, 12 * 3600 - 90, 3600 - 90, 0]
+    assert [day.opens_in(at(*then)) for then in ((8, 59, 59), (9,), (16, 59, 59), (17,), (0,))] == [
+        1, 0, 0, 16 * 3600, 9 * 3600
+    ]  # fmt: skip
+    assert Settings().opens_in(at(3)) == 0

@@ -1,11 +1,27 @@
-"""The expected starts of waiting runs, from the time left of those before: no files, no devices."""
+"""About when waiting runs start, from the time left of those before them and from earlier runs."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from gputui.engine import runs
+from gputui.engine.leases import free_gpus, lease
+from gputui.engine.proof import request
+from gputui.engine.queue import adding, entries, free_devices
 from gputui.engine.queue.forecast import Begun, Expected, start_times
+from gputui.engine.queue.free_devices import CPU, Device
+from gputui.engine.runs import Run, events, titles
+from gputui.engine.runs.events import EVENTS_FILE
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.trials.search_record import Limits
+from gputui.tui import cli
+
+from tests.support.queued import Trainings, add, no_runner, waiting
 
 BOTH = ("a", "b")
 
@@ -30,11 +46,6 @@ CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float 
         (Begun("x", frozenset("a"), 30, per_gpu=2),),
         {"one": 0, "two": 0, "three": 0},
     ),
-    "on an idle device it keeps no shared one from the next": (
-        (run("one", per_gpu=2), run("whole", usable="a")),
-        (Begun("x", frozenset("a"), 30, per_gpu=2),),
-        {"one": 0, "whole": 30},
-    ),
     "runs that are delayed may take each of their devices at any moment": (
         (run("one", usable="a", is_delayed=True), run("two", usable="b", is_delayed=True), run("three", usable="a"),
          run("four", usable="c")),
@@ -46,33 +57,21 @@ CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float 
         (begun("x", "a", 30), begun("y", "b", 50)),
         {"one": 30, "two": 50, "three": 130},
     ),
-    "a device that is free now": ((run("one"), run("two")), (begun("x", "a", 30),), {"one": 0, "two": 30}),
     "a later run never takes what an earlier one waits for": (
         (run("pair", count=2), run("single", usable="b"), run("last", usable="a")),
         (begun("x", "a", 30),),
         {"pair": 30, "single": 130, "last": 130},
-    ),
-    "a run that needs other devices does not wait": (
-        (run("one", usable="a"), run("two", usable="b")),
-        (begun("x", "a", 30), begun("y", "b", 5)),
-        {"one": 30, "two": 5},
     ),
     "from a run of unknown duration on nothing is known": (
         (run("one", None), run("two"), run("three", usable="a")),
         (begun("x", "a", 30),begun("y", "b", 900)),
         {"one": 30, "two": None, "three": None},
     ),
-    "on other devices the starts are still known": (
-        (run("one", usable="a"), run("two", usable="b")),
-        (begun("x", "a", None), begun("y", "b", 5)),
-        {"one": None, "two": 5},
-    ),
     "a start that may come sooner than it seems is not known, nor is any after it": (
         (run("one"), run("two", usable="b"), run("three", usable="c")),
         (begun("x", "a", None), begun("y", "b", 5), begun("z", "c", 7)),
         {"one": None, "two": None, "three": 7},
     ),
-    "what starts now does so whatever is not known": ((run("one"),), (begun("x", "a", None),), {"one": 0}),
     "a held run is passed over, with what waits for it": (
         (run("one", is_held=True), run("two", after="one"), run("three", usable="a")),
         (begun("x", "a", 30),),
@@ -87,13 +86,6 @@ CASES: dict[str, tuple[tuple[Expected, ...], tuple[Begun, ...], dict[str, float 
         (run("two", after="one"), run("one", None, usable="a"), run("three", usable="b"), run("four", usable="b")),
         (begun("x", "ab", 30),),
         {"two": None, "one": 30, "three": 30, "four": None},
-    ),
-    "a run that has ended is waited for by nobody": ((run("one", after="gone"),), (), {"one": 0}),
-    "more devices than there are": ((run("one", count=3), run("two")), (), {"one": None, "two": 0}),
-    "nothing is known of what waits for a run whose start is not known": (
-        (run("one", usable="a", is_delayed=True), run("two", after="one", usable="b")),
-        (begun("x", "c", 30),),
-        {"one": None, "two": None},
     ),
     "it waits for another user's turn": (
         (run("one", usable="a", is_delayed=True), run("two", usable="a"), run("three", usable="b")),
@@ -123,3 +115,73 @@ def test_no_run_is_expected_to_start_outside_of_the_hours() -> None:
     waiting = [run("one", usable="a"), run("two", usable="a"), run("three", usable="a")]
     assert start_times(waiting, [begun("x", "a", 10)], opens_in=opens_in) == {"one": 50, "two": 500, "three": 600}
     assert start_times(waiting, [begun("x", "a", None)], opens_in=opens_in) == dict.fromkeys(("one", "two", "three"))
+
+
+@pytest.fixture(autouse=True)
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+
+
+def progress(run: Run, left: float) -> None:
+    writer = EventWriter(run.file(EVENTS_FILE), run.id)
+    none = dict.fromkeys(("samples_per_second", "step_ms_p50", "step_ms_p95", "input_wait", "loss"))
+    writer.emit(events.Progress(epoch=1, epochs=2, step=1, steps=2, metrics={}, eta_seconds=left, **none))
+    writer.close()
+
+
+def ended(name: str, seconds: float, outcome: events.Outcome = "ok", **changes: Any) -> Run:
+    """A run that has ended after so many seconds; `changes` are its options that differ from the preset's."""
+    origin = titles.record(name, "", {f"train.{key}": (0, value) for key, value in changes.items()})
+    run = runs.create(name, "schema: 1\n", more={titles.FILE: origin})
+    run.file("result.json").write_text(json.dumps(asdict(events.Summary(outcome=outcome, seconds=seconds))))
+    return run
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, float | None]]:
+    capsys.readouterr()
+    assert cli.run(("queue", "--json")) == 0
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    return {row["run"]: (row["when"], row["starts_in_seconds"]) for row in rows if row["place"]}
+
+
+def test_a_run_without_progress_ends_when_earlier_ones_did(capsys: pytest.CaptureFixture[str]) -> None:
+    ended("fast", 100.0)
+    trainings, made = Trainings([Device(CPU)]), [waiting("fast", visible="none") for _ in range(2)]
+    add(*made)
+    trainings.runner().tick()
+    with entries.locked():
+        entries.write(replace(entries.all_entries()[0], started_at=time.time() - 40))
+    when, seconds = shown(capsys)[made[1].id]
+    assert seconds == pytest.approx(60, abs=5), when
+
+
+def test_a_measurement_takes_its_time_limit_and_an_interrupted_run_what_it_had_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, interrupted = waiting("a", visible="none"), waiting("b", visible="none")
+    add(first, interrupted)
+    progress(interrupted, 70.0)
+    asked = request.of_preset("tune", "quickstart", [], search=Limits(minutes=20))
+    searched, last = adding.queue_proof(asked), waiting("c", visible="none")
+    add(last)
+    Trainings([Device(CPU)]).runner().tick()
+    progress(first, 10.0)
+    times = shown(capsys)
+    assert [times[name][1] for name in (interrupted.id, searched.run, last.id)] == [10, 80, 1280]
+
+
+def test_a_run_that_was_not_queued_counts_if_it_is_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run of another user, and of another program, nobody knows when it ends."""
+    alone = runs.create("alone", "schema: 1\n")
+    progress(alone, 25.0)
+    made = waiting("fast", visible=[0])
+    add(made)
+    me, other = lease.user_name(os.geteuid()), "somebody else"
+    for user, expected in ((me, 25), (other, None)):
+        use = free_gpus.GpuUse(0, "GPU-a", "T4", holder=lease.Holder("GPU-a", user, run=str(alone.path)))
+        reader = free_devices.DeviceReader()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(free_gpus.GpuWatch, "read", lambda _watch, use=use: [use])
+            seen = reader()
+        Trainings(seen).runner().tick()
+        assert shown(capsys)[made.id][1] == expected

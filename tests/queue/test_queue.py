@@ -1,36 +1,40 @@
-"""The queue as a user meets it: the commands, with real trainings on the CPU."""
+"""The queue as a user meets it: commands with real trainings, processes that are killed, and GPUs that are shared."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
-import pwd
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.doctor import host_findings
-from gputui.engine.queue import adding, entries, entry_changes
-from gputui.engine.runs import Run, RunError, titles
+from gputui.engine import runs
+from gputui.engine.proof import folder
+from gputui.engine.queue import entries, entry_changes, fair_share, jobs
+from gputui.engine.runs import Run
 from gputui.engine.system import locks
-from gputui.tui import cli
 from gputui.tui.base.errors import WRONG
-from gputui.tui.reading import queue
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
 from tests.support.idle import idle
-from tests.support.queued import Said, entry_file, no_runner, states, waiting
+from tests.support.queued import no_runner, states, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
+
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
+
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
+
+
 LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
 
 
@@ -93,6 +97,7 @@ def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_a
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopped() -> None:
     words = [word for setting in LEARNING for word in ("--set", setting)]
@@ -115,6 +120,7 @@ def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopp
     assert last_losses(run) == losses_left_alone()
 
 
+@pytest.mark.nightly
 def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has none of the packages that read presets, screens or data, and takes less than 40 MB."""
     gputui("queue", "pause")
@@ -138,105 +144,149 @@ def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
             runner.wait()
 
 
-def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-
-    assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
-    one, two = waiting("one"), waiting("two")
-    entries.add(one)
-    entries.add(two)
-    one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
-    assert f"1      {one.name} (epochs=60)  waiting" in said("queue")
-    assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
-    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
-    assert said("queue", "down", "latest") == f"{two.name} is moved down\n"
-    assert said("queue", "top", "two") == f"{two.name} is at the top\n"
-    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
-    assert "is held" in said("queue", "hold", "one", "two")
-    assert said("queue").count("held by you") == 2
-    third = waiting("three")
-    assert queue.place_text(entries.add(third)).endswith("needs the CPU: it starts as soon as that is free"), "no wait"
-    entry_changes.remove(third.id)
-    assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
-    assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
-    takes_it_out = f"it waits in the queue; gputui queue rm {one.name} takes it out\n"
-    assert said("resume", one.id, "--queue", code=WRONG) == f"{one.name} cannot be resumed: {takes_it_out}"
-    entry_file(two).write_text("nothing")
-    assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
-    assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
-    assert said("queue", "rm", "two") == f"{two.name} is taken out of the queue\n"
-    assert one.state == two.state == "stopped"
-    left = [run.id for run in runs.all_runs()]
-    for setting, why in (("visible=fits:1", "has measured"), ("strategy.kind=multi_worker", "several machines")):
-        with pytest.raises(RunError, match=why):
-            adding.queue_preset(presets.resolve("quickstart", [setting]))
-    assert [run.id for run in runs.all_runs()] == left
-    refused = said("--preset", "quickstart", "--set", "kind=multi_worker", "--queue", code=WRONG)
-    assert refused == f"--set kind=multi_worker: strategy.kind: {adding.ON_SEVERAL_MACHINES}\n", "of no cluster first"
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
-        "--preset", "quickstart", "--queue", code=WRONG
-    )
+# Of a training that cannot begin with the change: the measurement has its decision after two trials.
+CODE = """
+import keras, numpy as np
+def build(context):
+    if context.args["broken"]:
+        raise ValueError("broken")
+    x = np.ones((64, 4), "float32")
+    return {"model": keras.Sequential([keras.layers.Dense(1)]), "loss": "mse", "train": (x, x[:, :1])}
+"""
 
 
-def test_the_unit_of_systemd_starts_the_runner_of_this_home(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("PATH", str(tmp_path))  # without systemctl
-    file = tmp_path / "config/systemd/user/gputui-queue.service"
-    assert cli.run(("queue", "service")) == 0
-    unit = capsys.readouterr().out
-    assert f'Environment="GPUTUI_HOME={home}"\n' in unit
-    assert f'ExecStart="{sys.executable}" -P -m gputui.engine.queue\nKillMode=process\nRestart=on-failure\n' in unit
-    assert cli.run(("queue", "service", "--install")) == 0
-    assert f"{file} is written; now run: systemctl --user daemon-reload" in capsys.readouterr().out
-    assert file.read_text() == unit
-    assert cli.run(("queue", "service", "--remove")) == 0
-    assert not file.exists()
+PRESET = "workload: {entry: 'train.py:build', args: {broken: false}}\ninput: {batch_size: 4}\ntrain: {seed: 1}\n"
 
 
-def test_doctor_warns_if_the_machine_ends_processes_at_logout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_findings, "LOGIND", tmp_path)
-    monkeypatch.setattr(host_findings, "LINGER", tmp_path / "linger")
-    assert "logout" not in [each.about for each in host_findings.findings()]
-    (tmp_path / "logind.conf").write_text("[Login]\n#KillUserProcesses=no\nKillUserProcesses=yes\n")
-    assert "enable-linger" in str(next(each for each in host_findings.findings() if "logout" in str(each)))
-    (tmp_path / "linger").mkdir()
-    (tmp_path / "linger" / pwd.getpwuid(os.geteuid()).pw_name).touch()
-    assert not [each for each in host_findings.findings() if "KillUserProcesses" in str(each)]
+@pytest.mark.alone  # a measurement on the CPU waits for every training of the machine, also for those of other tests
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
+def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "mine.yaml").write_text(PRESET)
+    change = ("--preset", str(tmp_path / "mine.yaml"), "--set", "args={broken: true}")
+    gputui("queue", "pause")
+    run = gputui("--preset", "quickstart", "--set", "epochs=1", "--queue").stdout.strip()
+    done = gputui("ab", *change, "--seconds", "0.2", "--queue", "--after", run)
+    assert done.returncode == 0, done.stderr
+    proof = folder.find(done.stdout.strip())
+    assert done.stderr == "place 2 in the queue, needs the CPU: the queue is paused; gputui queue start goes on\n"
+    assert proof.state == "waiting"
+    assert "waits in the queue" in gputui("proof", proof.id).stdout
+    rows = [json.loads(line) for line in gputui("queue", "--json").stdout.splitlines()]
+    assert [(row["run"], row["kind"]) for row in rows] == [(run, "run"), (proof.id, "ab")]
+    gputui("queue", "start")
+    until(lambda: proof.state == "done")
+    (comparison,) = proof.record.comparisons
+    assert comparison.decision == "failed"
+    assert [(trial.side, trial.outcome) for trial in comparison.trials] == [("a", "ok"), ("b", "error")]
+    assert proof.record.started_t >= jobs.job_of(run).end_of().at - 1, "the wait is no part of it"
+    until(lambda: not entries.all_entries())
+    until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
+
+
+NOT_MEASURED = "not measured: gputui scaling --copies 1,2"
 
 
 @pytest.mark.slow
-def test_three_queued_runs_share_two_gpus(fakegpu: FakeGpu, tmp_path: Path) -> None:
-    box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=2), "GPUTUI_IDLE_SECONDS": "1"}
-    long = ("--preset", idle(tmp_path), "--set", "visible=free:1", "--queue")
-    made = [runs.find(gputui(*long, env=box).stdout.strip()) for _ in range(3)]
-    until(lambda: [run.state for run in made] == ["running", "running", "waiting"])
-    chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in made]
-    assert sorted(chosen[:2]) == [["GPU-0000-0"], ["GPU-0000-1"]]
-    until(lambda: f"{made[0].name} trains on it" in entries.news()["why"].get(made[2].id, ""))
-    gputui("stop", made[0].id, env=box)
-    until(lambda: made[2].state == "running")
-    assert json.loads(made[2].file("options.json").read_text())["device"]["visible"] == chosen[0]
-    assert "visible: free:1" in made[2].file("preset.yaml").read_text()
-    gputui("stop", made[1].id, env=box)
-    until(lambda: gputui("stop", made[2].id, env=box).returncode == 0)
+@pytest.mark.usefixtures("nothing_left_running")
+def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its_place(
+    fakegpu: FakeGpu, tmp_path: Path
+) -> None:
+    box = {**os.environ, **fakegpu.environment(tmp_path / "box", gpus=1), "GPUTUI_IDLE_SECONDS": "1"}
+    long = ("--preset", idle(tmp_path), "--set", "visible=free:1")
+    two = [gputui(*long, "--set", "per_gpu=2", "--queue", env=box) for _ in range(3)]
+    assert f"needs 1 of 2 places on a GPU ({NOT_MEASURED}): it starts" in two[0].stderr
+    first, second, third = (runs.find(done.stdout.strip()) for done in two)
+    until(lambda: [run.state for run in (first, second, third)] == ["running", "running", "waiting"])
+    for run in (first, second):
+        device = json.loads(run.file("options.json").read_text())["device"]
+        assert device["memory_limit_mb"] == int(0.95 * 8192 / 2 - 768)
+        assert device["intra_op_threads"] == device["inter_op_threads"] == max(1, len(os.sched_getaffinity(0)) // 2)
+        assert "per_gpu: 2" in run.file("preset.yaml").read_text()
+        assert "memory_limit_mb: null" in run.file("preset.yaml").read_text()
+    assert "2 of 2 runs" in gputui("gpus", env=box).stdout
+    outside = gputui(*long, env=box)
+    assert outside.returncode != 0
+    assert "used by 2 of 2 runs: " in outside.stderr
+    until(lambda: "train on it (2 of 2 runs)" in entries.news()["why"].get(third.id, ""))
+    for role in ("engine_pid", "trainer_pid"):
+        os.kill(first.status[role], signal.SIGKILL)
+    until(lambda: third.state == "running")
+    assert second.state == "running"
+    for run in (second, third):
+        gputui("stop", run.id, env=box)
     until(lambda: not entries.all_entries())
-    assert [run.state for run in made] == ["stopped"] * 3
+    assert [run.state for run in (second, third)] == ["stopped"] * 2
+    assert "free" in gputui("gpus", env=box).stdout
 
 
-def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose engine was lost waits for another start; it has readings but no result."""
-    no_runner(monkeypatch)
-    run, new = waiting("lost"), waiting("new")
-    run.file("telemetry.jsonl").write_text('{"t":1.0,"type":"host","run":"lost"}\n')
-    for each in (run, new):
-        entries.add(each)
-        taken = entry_changes.remove(each.id)
-        assert taken is not None
-        assert each.result is not None
-        taken.put_back()
-        assert each.result is None
-    assert run.file("telemetry.jsonl").read_text() == '{"t":1.0,"type":"host","run":"lost"}\n'
-    assert not new.file("telemetry.jsonl").exists()
+SLOW = """
+import os, time, keras, numpy as np
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow")):
+            time.sleep(0.2)
+
+def build(context):
+    x = np.random.default_rng(0).normal(size=(320, 4)).astype("float32")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return {"model": model, "train": (x, x[:, :1] ** 2), "callbacks": [Slow()]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_queued_run_trains_next_to_a_screen_and_gives_way_only_to_a_program_that_computes(
+    fakegpu: FakeGpu, tmp_path: Path
+) -> None:
+    """The screen's program and the other program are another user's, if the tests run as root."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    slow = tmp_path / "slow"
+    slow.touch()
+    user = "nobody" if os.geteuid() == 0 else None
+    box = tmp_path / "box"
+    other = partial(subprocess.Popen, ["sleep", "600"], user=user)
+    with other() as screen, other() as program:
+        try:
+            environment = fakegpu.environment(box, words=f"graphics={screen.pid}")
+            where = os.environ | environment | {"GPUTUI_IDLE_SECONDS": "0"}
+            free = ("--preset", "quickstart", "--set", f"entry={tmp_path}/slow.py:build", "--set", "seed=3",
+                    "--set", "epochs=30", "--set", "batch_size=32", "--set", "visible=free:1")  # fmt: skip
+            assert "free, with a display" in gputui("gpus", env=where).stdout
+            done = gputui(*free, "--set", "give_way=true", "--set", "run.checkpoint=epoch", "--queue", env=where)
+            assert done.returncode == 0, done.stderr
+            run = runs.find(done.stdout.strip())
+            until(lambda: happened(run, "epoch"))
+            time.sleep(fair_share.LEAST_RUNNING_SECONDS + 5)
+            assert run.state == "running"
+            use = box / f"use.{program.pid}"
+            use.write_text("0 4096 60\n")
+            until(lambda: run.state == "waiting")
+            assert "sleep" in gputui("queue", env=where).stdout
+            slow.unlink()
+            use.unlink()
+            until(lambda: run.state == "ok")
+            assert len(happened(run, "started")) == 2, "it gave way to the program, and never to the screen"
+            alone = gputui(*free, env=where)
+            assert alone.returncode == 0, alone.stderr
+            assert [each["metrics"] for each in happened(run, "epoch")] == [
+                each["metrics"] for each in happened(runs.find("latest"), "epoch")
+            ]
+        finally:
+            screen.kill()
+            program.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.needs("cc")
+@pytest.mark.parametrize("kinds", [pytest.param("runner,start", marks=pytest.mark.nightly), "runner,start,engine"])
+def test_no_run_is_lost_or_runs_twice_if_processes_of_the_queue_are_killed(kinds: str) -> None:
+    program = Path(__file__).parents[2] / "benchmarks/killed_queue.py"
+    command = [sys.executable, "-P", str(program), "--rounds", "1", "--runs", "4", "--kill", kinds]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 runs in 1 rounds" in done.stdout
+    assert "killed: {}" not in done.stdout

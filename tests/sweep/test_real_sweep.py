@@ -1,8 +1,12 @@
-"""A sweep through the command, with real trainings in the queue."""
+"""Sweeps through the command: real trainings in the queue, and machines that share a sweep or its home."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,8 @@ from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EVENTS_FILE, EpochEnd, Started
 
-from tests.support.front_door import gputui
+from tests.support import standing_in
+from tests.support.front_door import COMMAND, gputui, until
 
 # Mixed precision, callbacks with a state, and epochs that are counted from the second one.
 PROGRAM = """
@@ -31,6 +36,8 @@ def build(context):
     return {"model": keras.Sequential([keras.Input((6,)), *layers]), "loss": "mse", "initial_epoch": 1,
             "train": (x, y), "validation": (x[:40], y[:40]), "callbacks": callbacks}
 """
+
+
 PRESET = """
 schema_version: 1
 workload: {entry: "train.py:build"}
@@ -80,3 +87,73 @@ def test_a_halved_trial_has_the_losses_of_an_undisturbed_training(home: Path, tm
     assert "which is no proof" in done.stderr + gputui("proof", "latest").stdout
     report = gputui("proof", "latest", "--markdown").stdout
     assert all(trial["run"] in report for trial in sweep["trials"])
+
+
+MACHINE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def machine(folder: Path, name: str, *words: str) -> subprocess.Popen[str]:
+    """Start `gputui sweep` with these words on the machine `name`. If it is killed, all of its processes end."""
+    home = folder / name
+    home.mkdir(exist_ok=True)
+    own = {"HOME": str(home), "GPUTUI_HOME": str(home / "g"), "XDG_CONFIG_HOME": str(home), "GPUTUI_LEASES": str(home)}
+    command = [*MACHINE, "sh", "-c", f'hostname {name}; exec "$@"', "sh", *COMMAND, "sweep", *words, "--json"]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | own
+    )  # fmt: skip
+
+
+SWEEP_MACHINES = "sweep --preset quickstart --over learning_rate=1e-4,1e-3,1e-2 --proof-seeds 0 --minutes 20 --json"
+
+
+TRAINS = """
+    while folder.endswith("-002") and not os.path.exists(f"{folder}/../../go"):
+        time.sleep(0.1)
+    tell(type="epoch", epoch=1, step=1, metrics={"val_loss": float(folder[-1])}, seconds=1.0)
+    with open(f"{folder}/result.json", "w") as stream:
+        json.dump({"outcome": "ok", "seconds": 1.0}, stream)
+    os._exit(0)
+"""
+
+
+def command_on(host: str, words: str) -> list[str]:
+    """The command on a machine of that name, with processes of its own, which all end with it."""
+    script = f"hostname {host}; exec {Path(sys.executable).parent}/gputui {words}"
+    return ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child=KILL", "sh", "-c", script]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root")  # for unshare
+def test_another_machine_goes_on_with_the_sweep_of_one_that_is_switched_off(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    begins = standing_in.TRAINER.partition("    if asked :=")[0]
+    (tmp_path / "site" / "sitecustomize.py").write_text(begins + TRAINS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    nothing = subprocess.DEVNULL
+    first = subprocess.Popen(command_on("first", SWEEP_MACHINES), stdout=nothing, stderr=nothing, stdin=nothing)
+    try:
+        until(lambda: (home / "proofs").exists() and any((home / "proofs").glob("2*/proof.json")))
+        sweep = folder.find("latest")
+        begun = runs_folder() / f"{sweep.id}-002" / EVENTS_FILE
+        until(begun.exists)
+        assert sweep.record.host == "first"
+        again = command_on("second", f"sweep --resume {sweep.id} --json")
+        refused = subprocess.run(again, capture_output=True, text=True, check=False, stdin=nothing, timeout=60)
+        assert refused.returncode == 2
+        assert refused.stderr == f"{sweep.id} is running; gputui proof {sweep.id} shows it\n"
+    finally:
+        first.kill()
+        first.wait()
+    (home / "go").touch()
+    done = subprocess.run(again, capture_output=True, text=True, check=False, stdin=nothing, timeout=200)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["host"] == "second"
+    trials = record["sweep"]["trials"]
+    assert sorted(os.listdir(runs_folder())) == [trial["run"] for trial in trials]
+    assert {trial["state"] for trial in trials} == {"done"}
+    assert max(Counter(json.dumps(trial["changes"]) for trial in trials).values()) == 1
+    ends = [len(read_events(Run(runs_folder() / trial["run"]).path, [EVENTS_FILE]).of(EpochEnd)) for trial in trials]
+    assert ends == [1, 1, 1], "what was complete was not trained again"

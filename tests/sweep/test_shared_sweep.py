@@ -1,10 +1,12 @@
-"""Several machines share one sweep: members in processes of their own, and the log that they share."""
+"""Several machines share one sweep: members, in processes of their own, and the log that they share."""
 
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,8 @@ from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
 
 RATES = "learning_rate=1e-3,2e-3,3e-3,4e-3"
+
+
 # Members, each in a process of its own, whose trainings end at the next look. They are forked, so that the imports are
 # paid once.
 MEMBERS = """\
@@ -99,10 +103,10 @@ def agree(members: list[dict[str, Any]], count: int) -> None:
 
 @pytest.mark.needs("optuna")
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["study.journal", "sqlite:///{}/study.db"])
-def test_five_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("where", ["study.journal", pytest.param("sqlite:///{}/study.db", marks=pytest.mark.nightly)])
+def test_three_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, where: str) -> None:
     place = where.format(tmp_path) if "://" in where else str(tmp_path / where)
-    ended = members(tmp_path, place, 5, [RATES, "batch_size=16,32"], proof_seeds=3)
+    ended = members(tmp_path, place, 3, [RATES, "batch_size=16,32"], proof_seeds=3)
     agree(ended, 8 + 2 * 3)
     assert sum(bool(each["trained"]) for each in ended) > 1
     assert ended[0]["winner"]["train.learning_rate"] == 0.004
@@ -110,6 +114,7 @@ def test_five_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, wher
 
 @pytest.mark.needs("optuna")
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("values", "count", "more"),
     [
@@ -239,21 +244,6 @@ def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path, has_b
 
 @pytest.mark.needs("optuna")
 @pytest.mark.usefixtures("quick")
-def test_what_fails_on_a_machine_that_lacks_something_is_given_back(tmp_path: Path) -> None:
-    requests = [request_of([RATES], study=str(tmp_path / "s.journal"), member=name) for name in ("a", "b")]
-    lacking = Simulated(loss, failing=dict.fromkeys(("001", "002", "003"), "no such file"))
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(BaselineFailed, match="no such file"):
-        swept(requests[0], lacking, tmp_path / "a", study=SharedStudy(requests[0]))
-    sweep = swept(requests[1], Simulated(loss), tmp_path / "b", study=SharedStudy(requests[1])).sweep
-    assert sweep is not None
-    assert {trial.state for trial in sweep.trials} == {"done"}
-    assert not any(trial.on for trial in sweep.trials)
-
-
-@pytest.mark.needs("optuna")
-@pytest.mark.usefixtures("quick")
 def test_a_trial_with_other_code_ends_the_member_and_is_given_back(tmp_path: Path) -> None:
     class Other(Simulated):
         def code(self, trial: SweepTrial) -> Mapping[str, str]:
@@ -329,12 +319,6 @@ def test_another_sweep_and_other_code_are_refused(home: Path, tmp_path: Path) ->
     assert claims.key_of(trial).startswith("search 1 ")
 
 
-def test_the_record_has_no_password() -> None:
-    settings = request_of([RATES], study="postgresql://me:secret@host/base").sweep
-    assert settings is not None
-    assert shared_study.shown(settings).study == "postgresql://me@host/base"
-
-
 def test_a_study_is_refused_in_one_line_before_the_start(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +337,110 @@ def test_a_study_is_refused_in_one_line_before_the_start(
     assert preset_block.of_block({"study": "/shared/s", "name": "mine"}) == {"study": "/shared/s", "study_name": "mine"}
 
 
-def test_a_study_has_the_name_that_was_asked_for_and_else_that_of_the_preset(tmp_path: Path) -> None:
-    request = request_of([RATES], study=str(tmp_path / "s.journal"))
-    assert SharedStudy(request).name == f"sweep {request.preset_name}"
-    assert SharedStudy(request_of([RATES], study=str(tmp_path / "s.journal"), study_name="rates")).name == "sweep rates"
+RATE = "train.learning_rate"
+
+
+RATES_MEMBERS = "learning_rate=1e-3,2e-3"
+
+
+class Clock:
+    """The steady clock of the members, which only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(shared_study, "time", made)
+    return made
+
+
+def member(folder: Path, name: str, **more: Any) -> SharedStudy:
+    """The member `name`, which has joined the study in the folder."""
+    joined = SharedStudy(request_of([RATES_MEMBERS], study=str(folder / "s.journal"), member=name, **more))
+    joined.join()
+    return joined
+
+
+def trials_of(name: str) -> list[SweepTrial]:
+    """The trials of the search in the record of the member `name`, before they begin."""
+    return [
+        SweepTrial(run=f"{name}-{place:03d}", changes={RATE: rate}, seed=1)
+        for place, rate in enumerate((0.001, 0.002), 1)
+    ]
+
+
+@pytest.mark.needs("optuna")
+def test_a_silent_member_is_seen_as_such_and_loses_its_trial_after_ten_minutes(tmp_path: Path, clock: Clock) -> None:
+    host = socket.gethostname()
+    first, second = (member(tmp_path, name) for name in "ab")
+    ours, theirs = trials_of("a"), trials_of("b")
+    assert first.claim(ours[0])
+    assert not second.claim(theirs[0])
+    first.sync(ours, "a", now=True)
+    second.sync(theirs, "b", now=True)
+    assert [(trial.run, trial.on, trial.state) for trial in theirs] == [
+        ("a-001", host, "waiting"), ("b-002", "", "planned")]  # fmt: skip
+    for seconds, words in ((149.0, host), (150.0, f"{host}, last seen 2 min ago")):
+        clock.now = 1000 + seconds
+        second.sync(theirs, "b", now=True)
+        assert theirs[0].on == words
+    first.sync(ours, "a", now=True)  # it was asleep, and shows that it is alive
+    second.sync(theirs, "b", now=True)
+    assert theirs[0].on == host
+    clock.now += 599
+    second.sync(theirs, "b", now=True)
+    assert theirs[0].on == f"{host}, last seen 10 min ago"
+    clock.now += 1
+    second.sync(theirs, "b", now=True)
+    assert theirs == trials_of("b"), "the trial is as it was, and anybody's"
+    ours[0].state = "running"
+    assert [trial.run for trial in first.sync(ours, "a", now=True)] == ["a-001"], "it still trains, for nothing"
+    assert second.claim(theirs[0])
+    first.sync(ours, "a", now=True)
+    assert (ours[0].run, ours[0].on, ours[0].state) == ("b-001", host, "waiting")
+
+
+@pytest.mark.needs("optuna")
+def test_a_member_shows_every_twenty_seconds_that_it_is_alive(tmp_path: Path, clock: Clock) -> None:
+    import optuna
+
+    first = member(tmp_path, "a")
+
+    def shown() -> float:
+        study = optuna.load_study(study_name="sweep small", storage=storage.opened(str(tmp_path / "s.journal")))
+        sign: Mapping[str, Any] = study.user_attrs["member a"]
+        assert sign["host"] == socket.gethostname()
+        return float(sign["beat_t"])
+
+    first.sync([], "a", now=True)
+    begun = shown()
+    clock.now += 19
+    first.sync([], "a", now=True)
+    assert shown() == begun
+    clock.now += 1
+    first.sync([], "a", now=True)
+    assert shown() > begun
+
+
+@pytest.mark.needs("optuna")
+def test_a_member_that_fails_gives_back_what_another_machine_may_train(tmp_path: Path) -> None:
+    first, second = (member(tmp_path, name) for name in "ab")
+    ours, theirs = trials_of("a"), trials_of("b")
+    for trial, cause in zip(ours, ("nan", "no such file"), strict=True):
+        assert first.claim(trial)
+        trial.state, trial.cause, trial.error = "failed", cause, cause
+    first.leave(ours, "a", ("failed",))
+    second.sync(theirs, "b", now=True)
+    assert [(trial.state, trial.cause, trial.run) for trial in theirs] == [
+        ("failed", "nan", "a-001"), ("planned", "", "b-002")]  # fmt: skip
+    assert not second.claim(theirs[0])
+    assert second.claim(theirs[1])

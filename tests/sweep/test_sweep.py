@@ -1,4 +1,4 @@
-"""Sweeps with simulated trainings: values, search, halving, failures, kills, the proof and its sentences."""
+"""Sweeps with simulated trainings: values, search, halving, failures, kills, and the proof."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import hashlib
 import json
 import math
 import random
-import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import checks, presets
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine import presets
 from gputui.engine.presets import saving
 from gputui.engine.process import spawn
-from gputui.engine.proof import folder, markdown, process
+from gputui.engine.proof import markdown
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import interrupted_sweeps, queue_settings
+from gputui.engine.queue import interrupted_sweeps
 from gputui.engine.queue.entries import Entry
 from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
-from gputui.engine.sweep import decision, metric, preset_block, sweep_request, swept_values, trainings
+from gputui.engine.sweep import decision, halving, preset_block, sweep_request, swept_values
 from gputui.engine.sweep.trainings import Look, QueuedTrainings
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place
 from gputui.engine.system.locks import PROOF_LOCK
 from gputui.engine.trials import sweep_groups, sweep_sentences
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Record
 from gputui.engine.trials.sweep_record import PROOF, RUNNING, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
@@ -50,12 +46,9 @@ def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("learning_rate=1e-3,3e-3,1e-3", [0.001, 0.003]),
         ("optimizer=adam,sgd", ["adam", "sgd"]),
-        ("nesterov=true,false", [True, False]),
         ("weight_decay=0..0.1", [0.0, 0.05, 0.1]),
         ("learning_rate=1e-4..1e-2", [1e-4, 1e-3, 1e-2]),
-        ("batch_size=16..64:4", [16, 32, 48, 64]),
         ("args.units=8..16:2", [8, 16]),
     ],
 )
@@ -66,39 +59,15 @@ def test_the_values_of_an_option_are_a_list_or_a_divided_range(text: str, values
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("learning_rate", "write OPTION=VALUE,VALUE"),
         ("lerning_rate=1,2", "did you mean learning_rate"),
-        ("learning_rate=1e-3,,2", "a value is missing"),
         ("learning_rate=0.1..0.01", "the first is the lower one"),
         ("learning_rate=1e-4..1e-2:1", "2 to 1,000 values"),
-        ("batch_size=1.5..3", "whole numbers"),
         ("seed=1,2", "--seeds N"),
-        ("notify.url=a,b", "does not concern the training"),
     ],
 )
 def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(ProofError, match=why):
         swept_values.axis(text)
-
-
-def test_values_of_own_arguments_are_distinct_by_their_type_and_may_be_lists() -> None:
-    assert swept_values.axis("args.layers=[64, 64],[128],'a,b'").values == [[64, 64], [128], "a,b"]
-    assert [str(value) for value in swept_values.axis("args.x=1,true,1.0,1").values] == ["1", "True", "1.0"]
-    assert swept_values.axis("weight_decay=1,1.0,2").values == [1, 2]
-    assert swept_values.axis("args.x=0..0.4:5", in_grid=False).values == [0.0, 0.1, 0.2, 0.3, 0.4]
-
-
-def test_the_cost_of_a_sweep_counts_all_trainings_and_their_time() -> None:
-    def cost(seconds: float | None, **more: Any) -> str:
-        settings = request_of([RATES], minutes=10, **more).sweep
-        assert settings is not None
-        return sweep_sentences.cost(settings, seconds)
-
-    plain = cost(36, seeds=2, parallel=4)
-    assert plain == "3 settings with 2 seeds: 6 trainings, then 10 for the proof; 4 at once; about 3 min", "5 rounds"
-    assert cost(60).endswith("3 trainings, then 10 for the proof; about 13 min, more than 10 min")
-    assert cost(40, proof_seeds=0, rungs=[1]) == "3 settings: 3 trainings; at most 2 min"
-    assert "how long is not known" in cost(None)
 
 
 def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
@@ -111,23 +80,13 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert refused("learning_rate=0..0.1").startswith("--over train.learning_rate=0.0: 0.0 does not fit")
     assert "does not fit" in refused("learning_rate=1e-3,2e-3,3e-3,-1")
     assert "one setting is no sweep" in refused("learning_rate=1e-3")
-    assert (
-        refused("args.x=[1,2]")
-        == "one setting is no sweep: give at least two values, such as --over learning_rate=1e-3,3e-3"
-    )
-    assert refused("args.x=[1,2") == "--over args.x=[1,2: a bracket is not closed"
-    assert refused("args.x='a,b") == "--over args.x='a,b: the quote ' is not closed"
-    assert refused("epochs=16..17:3") == "--over epochs=16..17:3: from 16 to 17 there are only 2 whole numbers"
     assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
-    assert "say which way is better" in refused(RATES, metric="size")
-    assert all("give a figure of an epoch" in refused(RATES, metric=wrong) for wrong in ("", "val loss", "loss:up"))
     assert "the preset has no workload.entry" in refused("args.x=1,2")
     code, _, error = ran(("sweep", "--preset", "quickstart", "--over", RATES, "--minutes", "nan"))
     assert (code, "nan is not a number of minutes" in error) == (2, True)
     assert "no figure val_f1; name loss or accuracy or val_loss" in refused(RATES, metric="val_f1")
     assert refused(RATES, "validation_split=0,0.1").endswith("the validation, which is off; name loss")
     assert "needs --trials N" in refused(RATES, sampler="random")
-    assert "--study: give a file" in refused(RATES, study="")
     assert "at least 3" in refused(RATES, proof_seeds=1)
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
@@ -158,55 +117,6 @@ def test_an_argument_is_set_or_swept_only_if_the_preset_or_the_code_names_it(hom
     assert presets.resolve(str(preset), ["args.rate=4"]), "its code is not known"
 
 
-def test_each_trial_gets_a_gpu_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = tuple(Gpu(number, f"GPU-{number}", "T4", (7, 5), 2**34) for number in range(4))
-    monkeypatch.setattr(this_machine, "read", lambda: Machine(gpus, "", 8, 2**36))
-    monkeypatch.setattr(checks, "check", lambda _options, _machine: [])
-
-    def settings(*given: str) -> tuple[int, object, object]:
-        made = sweep_request.of_preset("quickstart", given, [RATES], "val_loss", None)
-        assert made.sweep is not None
-        trial = trainings.trial_preset(made, {"train.learning_rate": 0.002}, 5).options
-        best = trainings.changed_preset(made, {"train.learning_rate": 0.002}).options
-        assert (trial.train.seed, trial.train.learning_rate) == (5, 0.002)
-        return made.sweep.parallel, trial.device.visible, best.device.visible
-
-    assert settings() == (4, "free:1", "all"), "the best preset has no GPU of a trial"
-    assert settings("device.visible=free:2") == (2, "free:2", "free:2")
-    assert settings("device.visible=none") == (1, "none", "none")
-    assert settings("device.visible=free:1", "per_gpu=3") == (12, "free:1", "free:1")
-    swept = sweep_request.of_preset(
-        "quickstart", (), ["device.visible=all,0", "strategy.kind=single,mirrored"], "loss", None
-    )
-    assert trainings.trial_preset(swept, {"device.visible": "0"}, 5).options.device.visible == [0], "it is kept"
-    assert trainings.trial_preset(swept, {"strategy.kind": "mirrored"}, 5).options.device.visible == "all"
-    assert settings("strategy.kind=mirrored") == (1, "all", "all")
-    few = sweep_request.of_preset("quickstart", (), [RATES], "val_loss", None, parallel=2).sweep
-    assert few is not None
-    assert (few.parallel, few.ahead) == (2, 0), "the queue would start a third one at once"
-
-
-def test_a_request_knows_the_file_of_its_preset(home: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("schema_version: 1\ntrain: {epochs: 3}\n")
-    for name, file in ((str(mine), mine), ("quickstart", presets.find("quickstart"))):
-        assert sweep_request.of_preset(name, (), [RATES], "val_loss", None).source == str(file)
-
-
-def test_a_node_without_a_gpu_submits_trials_that_need_one(home: Path) -> None:
-    swept = ("quickstart", ["device.visible=[0]"], [RATES], "loss", None)
-    with pytest.raises(ProofError, match="GPU"):
-        sweep_request.of_preset(*swept)
-    queue_settings.path().parent.mkdir(parents=True, exist_ok=True)
-    queue_settings.path().write_text("engine: slurm\n")
-    sweep = sweep_request.of_preset(*swept).sweep
-    assert sweep is not None
-    assert (sweep.parallel, sweep.ahead, sweep.one_gpu_each) == (8, 0, False)
-    few = sweep_request.of_preset(*swept, parallel=3).sweep
-    assert few is not None
-    assert (few.parallel, few.ahead) == (3, 0)
-
-
 def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     head = "schema_version: 1\nworkload: {model: mlp, data: digits}\n"
@@ -221,11 +131,8 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     assert preset_block.parameters(str(path)) == given
     for wrong, why in (
         ("  seed: 2", "did you mean seeds"),
-        ("  seeds: many", "a whole number from 1"),
-        ("  seeds: 101", "a whole number from 1 to 100"),
         ("  minutes: .nan", "a number from 0.01"),
         ("  sampler: sobol", "give grid, random or tpe"),
-        ("  over: [learning_rate]", "give options with their values"),
     ):
         path.write_text(f"{head}sweep:\n{wrong}\n")
         with pytest.raises(ProofError, match=why):
@@ -285,27 +192,6 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
     assert more["env"][spawn.LOCK], "it holds the lock of the sweep"
 
 
-def test_the_record_is_read_under_the_lock_of_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else another process may write it between the two, so that its trials would be trained again."""
-    (tmp_path / "request.json").write_text(request_of([RATES]).to_json())
-    held = []
-
-    def read(path: Path) -> Record:
-        held.append(locks.held(path / PROOF_LOCK))
-        return folder.read_record(path)
-
-    monkeypatch.setattr(process, "read_record", read)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert process.main(tmp_path, lambda _site: None) == 0
-    assert held == [True]
-
-
-def test_students_t_is_that_of_the_tables() -> None:
-    table = {(1, 0.05): 12.706, (2, 0.05): 4.303, (4, 0.05): 2.776, (9, 0.01): 3.250, (30, 0.05): 2.042}
-    for (degrees, risk), t in table.items():
-        assert decision.student(degrees, risk) == pytest.approx(t, abs=6e-4)
-
-
 def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_path: Path) -> None:
     data = swept(request_of([RATES], seeds=2, finalists=3), Simulated(loss), tmp_path)
     sweep = data.sweep
@@ -339,41 +225,6 @@ def test_an_option_that_changes_no_digit_is_named_and_nothing_is_proved(tmp_path
     assert two is not None
     assert two.without_effect == ["input.batch_size"]
     assert sweep_sentences.result(two).startswith("batch_size changes nothing: all values gave ")
-
-
-def test_a_setting_that_diverges_with_a_fresh_seed_wins_nothing(tmp_path: Path) -> None:
-    """It is the best of the search, and on all fresh seeds with which it does not diverge."""
-    drawn: list[int] = []
-
-    def unstable(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
-        if changes["train.learning_rate"] != 0.003:
-            return 1 + float(changes["train.learning_rate"]) + seed % 7 / 1000
-        if seed > 100:
-            drawn.append(seed)
-        return math.nan if drawn[:1] == [seed] else 0.5 + seed % 5 / 1000
-
-    data = swept(request_of([RATES]), Simulated(unstable), tmp_path)
-    assert data.sweep is not None
-    assert data.sweep.best == {"train.learning_rate": 0.003}
-    assert data.sweep.winner == {"train.learning_rate": 0.001}
-    result = sweep_sentences.result(data.sweep)
-    assert "learning_rate=0.003 diverged with" in result
-    assert "beats" not in result
-
-
-def test_seeds_without_effect_prove_nothing(tmp_path: Path) -> None:
-    data = swept(request_of([RATES]), Simulated(lambda changes, _s, _e: changes["train.learning_rate"]), tmp_path)
-    result = sweep_sentences.result(data.sweep)
-    assert "all fresh seeds gave the same difference" in result
-    assert "beats" not in result
-
-
-def test_the_share_is_that_of_the_loser() -> None:
-    settings = SweepSettings(axes=[], metric="val_loss", higher=False, minutes=1.0)
-    worse = Rival(changes={}, mean=-0.6, half_width=0.01, mean_of_rival=0.4, decision="worse")
-    assert sweep_sentences.difference(Sweep(settings=settings), worse).startswith("60.0 ± 1.0 %")
-    better = Rival(changes={}, mean=0.6, half_width=0.01, mean_of_rival=1.0, decision="better")
-    assert sweep_sentences.difference(Sweep(settings=settings), better).startswith("60.0 ± 1.0 %")
 
 
 def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:
@@ -426,16 +277,6 @@ def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> N
     axes = [Axis(key=key, values=[1, 2]) for key in ("input.batch_size", "workload.args.units")]
     assert swept_values.in_vain(axes, trainings.reasons) == ""
     assert swept_values.in_vain(axes[:1], {"train.learning_rate": "your code has chosen the optimizer"}) == ""
-
-
-def test_the_metric_is_that_of_the_latest_epoch_that_has_it() -> None:
-    without, late = {"loss": 3.0}, {"loss": 2.0, "val_loss": 2.5}
-    every_second: list[metric.Figures] = [without, late, without, late | {"val_loss": None}]
-    assert metric.values("val_loss", every_second) == [None, 2.5, 2.5, None]
-    assert metric.why_missing("val_loss", [without], has_ended=False) == "", "it may come"
-    assert metric.why_missing("val_loss", [without], has_ended=True)
-    assert metric.why_missing("val_f1", [without, late], has_ended=False), "the validation has no such figure"
-    assert metric.why_missing("f1", [without], has_ended=False)
 
 
 @pytest.mark.parametrize("halving", [False, True])
@@ -531,3 +372,156 @@ def test_random_settings_are_the_same_for_the_same_seed() -> None:
     rates = [each["train.learning_rate"] for each in drawn]
     assert all(1e-4 <= rate <= 1e-1 for rate in rates)
     assert sum(rate < 3e-3 for rate in rates) in range(5, 16), "as many below the geometric middle as above it"
+
+
+SIX = "learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3,6e-3"
+
+
+BROKEN = ("001", "002", "003")
+
+
+def held(trainings: Simulated, path: Path, **more: Any) -> str:
+    """The error with which a sweep over six rates ends."""
+    with pytest.raises(BaselineFailed) as fault:
+        swept(request_of([SIX], **more), trainings, path)
+    return str(fault.value)
+
+
+def test_three_failures_with_one_cause_hold_the_sweep_and_a_repaired_one_goes_on(tmp_path: Path) -> None:
+    broken = Simulated(loss, failing=dict.fromkeys(("002", "003", "004", "005", "006"), "no such file"))
+    assert "3 trials in a row failed with one cause: no such file; gputui sweep --resume" in held(broken, tmp_path)
+    assert len(broken.trained) <= 5
+    broken.failing.clear()
+    data = swept(request_of([SIX]), broken, tmp_path)
+    assert data.sweep is not None
+    assert data.sweep.winner == {"train.learning_rate": 0.006}
+
+
+@pytest.mark.parametrize("cause", ["oom", "timeout"])
+def test_settings_that_need_too_much_hold_the_sweep_only_if_all_do(tmp_path: Path, cause: str) -> None:
+    some = Simulated(loss, failing=dict.fromkeys(("002", "003", "004", "005"), cause))
+    (tmp_path / "some").mkdir()
+    data = swept(request_of([SIX]), some, tmp_path / "some")
+    assert data.sweep is not None
+    assert data.sweep.best == {"train.learning_rate": 0.006}
+    assert cause in held(Simulated(loss, failing=dict.fromkeys((*BROKEN, "004"), cause)), tmp_path)
+
+
+def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:
+    rates = "learning_rate=" + ",".join(f"{number}e-4" for number in range(1, 10))
+    trainings = Simulated(loss, epochs=9)
+    data = swept(request_of([rates], epochs=9, rungs=[1, 3], proof_seeds=2), trainings, tmp_path)
+    sweep = data.sweep
+    assert sweep is not None
+    assert sweep.winner == {"train.learning_rate": 0.0009}
+    assert not trainings.trained_twice(sweep)
+    searched = [trial for trial in sweep.trials if trial.part == SEARCH]
+    assert sum(len(trainings.trained[trial.run]) for trial in searched) < 9 * 9 / 2
+    assert {trial.state for trial in searched} == {"done", "dropped"}
+    assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
+    assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
+    assert "goes on, the others end" in sweep_sentences.saved(sweep)
+
+
+def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_path: Path) -> None:
+    """The setting with the best single trial is second by its mean."""
+    losses = {0.001: (0.9, 0.9, 0.9), 0.002: (0.1, 0.8, 0.8), 0.003: (0.5, 0.5, 0.5)}
+
+    def lucky(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+        return losses[changes["train.learning_rate"]][seed - 1]
+
+    request = request_of(["learning_rate=1e-3,2e-3,3e-3"], 3, rungs=[1], seeds=3, finalists=1, proof_seeds=0)
+    sweep = swept(request, Simulated(lucky, epochs=3), tmp_path).sweep
+    assert sweep is not None
+    states = {trial.changes["train.learning_rate"]: set[str]() for trial in sweep.trials}
+    for trial in sweep.trials:
+        states[trial.changes["train.learning_rate"]].add(trial.state)
+    assert states == {0.001: {"dropped"}, 0.002: {"dropped"}, 0.003: {"done"}}
+
+
+RATE = "train.learning_rate"
+
+
+ONE, TWO, THREE = ({RATE: rate} for rate in (0.001, 0.002, 0.003))
+
+
+def made(trials: Sequence[SweepTrial] = (), metric: str = "val_loss", higher: bool = False, **more: Any) -> Sweep:
+    fields = {name: more.pop(name) for name in list(more) if name in SweepSettings.__dataclass_fields__}
+    settings = SweepSettings(axes=[Axis(key=RATE, values=[0.001, 0.002])], metric=metric, higher=higher, **fields)
+    return Sweep(settings=settings, trials=list(trials), **more)
+
+
+def trial(changes: dict[str, Any] = ONE, seed: int = 1, state: str = "done", **more: Any) -> SweepTrial:
+    return SweepTrial(run=f"r{seed}", changes=changes, seed=seed, state=state, **more)
+
+
+def test_settings_are_in_the_order_of_their_means_and_those_that_ended_early_are_last() -> None:
+    trials = [trial(ONE, value=0.5), trial(TWO, value=0.2), trial(THREE, state="dropped", rungs=[0.1]),
+              trial({RATE: 0.004}, state="failed")]  # fmt: skip
+
+    def order(higher: bool) -> list[float]:
+        return [group[0].changes[RATE] for group in sweep_groups.in_order(trials, higher)]
+
+    assert order(higher=False) == [0.002, 0.001, 0.003, 0.004]
+    assert order(higher=True) == [0.001, 0.002, 0.003, 0.004]
+    trials.append(trial(TWO, 2, "failed"))
+    assert sweep_groups.ranked(trials, higher=False) == [(ONE, 0.5)], "a setting that fails with a seed is no finalist"
+    assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=True) == [(THREE, 0.9), (ONE, 0.5)]
+    assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=False) == [(ONE, 0.5), (THREE, 0.9)]
+
+
+def test_a_rival_is_compared_on_the_seeds_of_both_from_three_on() -> None:
+    def compared(other: dict[int, float], higher: bool = False, rivals: int = 1) -> Rival:
+        rival = Rival(changes=TWO)
+        decision.compare(rival, {1: 1.0, 2: 1.1, 3: 1.2, 9: 0.0}, other, higher, rivals)
+        return rival
+
+    few = compared({1: 2.0, 2: 2.0, 8: 0.0})
+    assert (few.why, few.mean) == ("only 2 of the fresh seeds are complete with both", None)
+    better = compared({1: 2.0, 2: 2.2, 3: 2.1})
+    assert better.differences == pytest.approx([1.0, 1.1, 0.9])
+    assert better.decision == "better"
+    assert [better.mean, better.mean_of_rival] == pytest.approx([1.0, 2.1])
+    assert better.half_width == pytest.approx(decision.student(2, 0.03) * 0.1 / math.sqrt(3))
+    worse = compared({1: 2.0, 2: 2.2, 3: 2.1}, higher=True)
+    assert worse.decision == "worse"
+    assert worse.differences == pytest.approx([-1.0, -1.1, -0.9])
+    half = compared({1: 2.0, 2: 2.2, 3: 2.1}, rivals=2).half_width
+    assert half == pytest.approx(decision.student(2, 0.015) * 0.1 / math.sqrt(3)), "the risk is divided"
+    assert compared({1: 1.0, 2: 1.2, 3: 1.1}).decision == "undecided"
+    same = compared({1: 1.0, 2: 1.1, 3: 1.2})
+    assert (same.why, same.mean, same.half_width, same.decision) == ("", 0.0, 0.0, "undecided")
+    rival = Rival(changes=TWO)
+    decision.compare(rival, {1: 1.0, 2: 2.0, 3: 3.0}, {1: 1.5, 2: 2.5, 3: 3.5}, False)
+    assert (rival.mean, rival.why) == (
+        None, "all fresh seeds gave the same difference: does the training obey train.seed?")  # fmt: skip
+
+
+def test_the_winner_is_the_rival_that_is_furthest_ahead() -> None:
+    def swept(higher: bool, *levels: float) -> Sweep:
+        trials = [
+            trial(changes, seed, value=level + seed / 1000 * (1 + number), part="proof")
+            for number, (changes, level) in enumerate(zip((ONE, TWO, THREE), levels, strict=True))
+            for seed in range(4)
+        ]
+        return made(trials, best=ONE, higher=higher)
+
+    for higher, levels, winner in ((False, (1.0, 0.5, 0.4), THREE), (False, (1.0, 0.4, 0.5), TWO),
+                                   (True, (1.0, 0.5, 0.4), ONE), (True, (0.1, 0.5, 0.4), TWO)):  # fmt: skip
+        sweep = swept(higher, *levels)
+        assert decision.decide(sweep, higher) == winner == sweep.winner
+        assert sweep.proved == pytest.approx(levels[0] + 0.0015)
+        assert [rival.changes for rival in sweep.rivals] == [TWO, THREE]
+
+
+def test_the_paused_setting_of_the_highest_rung_goes_on_and_of_several_the_best() -> None:
+    low, high = trial(ONE, state="paused", rungs=[0.1]), trial(TWO, state="paused", rungs=[0.9, 0.9])
+    assert halving.best_paused([low, high], False) is high
+    worse = trial(THREE, state="paused", rungs=[0.9, 0.95])
+    assert halving.best_paused([low, worse, high], False) is high
+    assert halving.best_paused([low, worse, high], True) is worse
+    high.on = "h1"
+    assert halving.best_paused([low, high], False) is low, "another machine has the other one"
+    ahead, behind = (trial(ONE, seed, "paused", rungs=rungs) for seed, rungs in ((1, [0.5, 0.5]), (2, [0.5])))
+    assert halving.best_paused([ahead, behind], False) is behind, "the seeds of a setting go on together"
+    assert halving.best_paused([trial(), trial(TWO, state="failed", rungs=[0.1])], False) is None

@@ -1,20 +1,32 @@
-"""The time of a sweep: what it keeps for the proof, which trials it stops, and what more minutes are used for."""
+"""What a sweep makes of its time and of the states of its trainings."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from gputui.engine.proof.request import Request
+from gputui.engine import presets, runs
+from gputui.engine.presets.preset import PresetError, Problem
+from gputui.engine.proof import folder, proof_start
+from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.queue import adding, entries
+from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
+from gputui.engine.sweep import sweep_request
+from gputui.engine.sweep.sweep_time import SweepTime
+from gputui.engine.sweep.trainings import Look, QueuedTrainings
 from gputui.engine.trials import sweep_sentences
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import PROOF, SEARCH, SweepTrial
+from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepSettings, SweepTrial
 from gputui.engine.trials.trial_runner import Stop
 
-from tests.support.swept import Timed, read_back, request_of, swept
+from tests.support import recorded
+from tests.support.queued import no_runner
+from tests.support.swept import Simulated, Timed, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
 
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
@@ -79,107 +91,6 @@ def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_
     assert not trainings.trained_twice(more), "it goes on where it was stopped"
 
 
-def test_a_slow_trial_takes_no_time_from_the_proof_and_one_of_the_proof_none_from_its_end(tmp_path: Path) -> None:
-    """A training takes 2 min. The proof with 5 seeds takes 10 min on two devices, and 6 min with 3."""
-    trainings = Timed(loss, epochs=2, devices=2, waits=10)
-    trainings.slow = {"003": 100, "007": 100}
-    request = request_of([FOUR], epochs=2, parallel=2, minutes=20)
-    data = swept(request, trainings, tmp_path)
-    assert data.sweep is not None
-    assert data.seconds < 20.2 * 60
-    assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "stopped", "done"]
-    proof = [trial for trial in data.sweep.trials if trial.part == PROOF]
-    assert sum(trial.state == "done" for trial in proof) >= 3
-    assert next(trial for trial in proof if trial.run.endswith("007")).state == "stopped"
-    assert "stopped 1" in data.ended_because
-    assert not trainings.flying
-
-
-def test_time_for_the_proof_is_kept_before_any_halved_trial_is_complete(tmp_path: Path) -> None:
-    """A training takes 9 min, so that the proof takes 18 min on five devices, and two complete settings 8 min more.
-
-    All 60 first epochs would take 12 min.
-    """
-    rates = "learning_rate=" + ",".join(f"{number}e-5" for number in range(100, 160))
-    trainings = Timed(loss, epochs=9, devices=5)
-    request = request_of([rates], epochs=9, rungs=[1, 3], factor=100, parallel=5, minutes=36)
-    data = swept(request, trainings, tmp_path)
-    assert data.sweep is not None
-    assert data.seconds < 36.1 * 60
-    assert sum(trial.state == "not trained" for trial in data.sweep.trials) > 5
-    proof = [trial.state for trial in data.sweep.trials if trial.part == PROOF]
-    assert proof == ["done"] * 10
-
-
-def test_without_time_for_a_proof_the_search_has_all_of_it(tmp_path: Path) -> None:
-    """A training takes 20 min, and the shortest proof 2 h."""
-    data = swept(request_of([FOUR], epochs=20, minutes=65), Timed(loss, epochs=20), tmp_path)
-    assert data.sweep is not None
-    assert [trial.state for trial in data.sweep.trials[:4]] == ["done", "done", "done", "not trained"]
-    assert "which is no proof" in sweep_sentences.result(data.sweep)
-    assert data.ended_because.startswith("the time budget of 65 min left 1 of 4 trials untrained; ")
-
-
-def test_the_expected_time_of_a_sweep_is_that_of_its_ended_trials_and_at_most_its_minutes(tmp_path: Path) -> None:
-    """Each of the 4 trainings of the search and the 6 of the proof takes 100 min."""
-    expected: list[float | None] = []
-
-    class Watched(Timed):
-        def pass_time(self, record: Record) -> None:
-            expected.append(record.budget_seconds)
-            super().pass_time(record)
-
-    swept(request_of([FOUR], proof_seeds=3, minutes=1000.5), Watched(loss, seconds=6000.0), tmp_path)
-    assert expected[0] is None, "no trial has ended"
-    assert expected[1:] == pytest.approx([60_000.0] * 9, rel=1e-3)
-    (tmp_path / "short").mkdir()
-    expected.clear()
-    swept(request_of([FOUR], proof_seeds=3, minutes=700), Watched(loss, seconds=6000.0), tmp_path / "short")
-    assert expected[1:] == [42_000.0] * (len(expected) - 1)
-
-
-class Asking(Timed):
-    """Trainings of a sweep that is asked to stop when its proof begins."""
-
-    def __init__(self) -> None:
-        super().__init__(loss)
-        self.requests = Stop()
-
-    def pass_time(self, record: Record) -> None:
-        if record.doing.startswith("proof"):
-            self.requests.ask()
-        super().pass_time(record)
-
-
-def stopped_before_its_proof(path: Path) -> Asking:
-    """Of four settings, 0.001 and 0.002 are trained in the 8.5 min, and are the finalists."""
-    trainings = Asking()
-    with pytest.raises(Stopped):
-        swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, path, trainings.requests)
-    return trainings
-
-
-def test_finalists_that_more_minutes_replace_are_not_called_untrained(tmp_path: Path) -> None:
-    """Their trials of the proof are left out."""
-    trainings = stopped_before_its_proof(tmp_path)
-    data = swept(request_of([FOUR], proof_seeds=3, minutes=30), trainings, tmp_path)
-    assert data.sweep is not None
-    assert data.sweep.finalists == [{"train.learning_rate": 0.004}, {"train.learning_rate": 0.003}]
-    assert [trial.state for trial in data.sweep.trials if trial.part == PROOF].count("not trained") == 5
-    assert data.ended_because == ""
-
-
-def test_a_sweep_that_is_resumed_in_its_proof_trains_no_more_settings(tmp_path: Path) -> None:
-    trainings = stopped_before_its_proof(tmp_path)
-    data = swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path)
-    assert data.sweep is not None
-    searched, proved = ([trial.state for trial in data.sweep.trials if trial.part == part] for part in (SEARCH, PROOF))
-    assert searched == ["done", "done", "not trained", "not trained"]
-    assert len(proved) == 6
-    assert data.sweep.winner == {"train.learning_rate": 0.002}
-    assert data.ended_because.startswith("the time budget of 8.5 min left 2 of 4 trials untrained")
-
-
 def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_path: Path) -> None:
     """They are stopped as the time is over, and go on for a while."""
     asked: list[int] = []
@@ -202,15 +113,199 @@ def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_
     assert asked == [0, 2, 3], "the first request of a person asks no more than the end of the time"
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_the_queue_gets_as_many_trials_as_train_at_once_and_those_that_wait(tmp_path: Path, ahead: int) -> None:
-    class Counted(Timed):
-        most = 0
+RATE = "train.learning_rate"
 
-        def pass_time(self, record: Record) -> None:
-            self.most = max(self.most, len(self.flying))
-            super().pass_time(record)
 
-    trainings = Counted(loss, devices=4)
-    swept(request_of([FOUR], proof_seeds=0, parallel=2, ahead=ahead), trainings, tmp_path)
-    assert trainings.most == 2 + ahead
+RATES = "learning_rate=1e-3,2e-3,3e-3"
+
+
+ONE, TWO = {RATE: 0.001}, {RATE: 0.002}
+
+
+def trained(changes: dict[str, Any], whole: float | None, state: str = "done", **more: Any) -> SweepTrial:
+    value = 0.5 if state == "done" else None
+    return SweepTrial(run="r", changes=changes, seed=1, state=state, whole_seconds=whole, value=value, **more)
+
+
+def time_of(trials: Sequence[SweepTrial], resumes: bool = False, epochs: int = 9, **settings: Any) -> SweepTime:
+    known: dict[str, Any] = {"minutes": 10.0, "proof_seeds": 4}
+    made = SweepSettings(axes=[Axis(key=RATE, values=[1, 2])], metric="val_loss", **known | settings)
+    return SweepTime(made, trials, epochs, resumes)
+
+
+@pytest.mark.parametrize(
+    ("flying", "elapsed", "then", "fits"),
+    [(0, 539.0, 0.0, True), (0, 540.0, 0.0, False), (0, 440.0, 100.0, False), (1, 480.0, 0.0, False)],
+)  # fmt: skip
+def test_a_trial_begins_if_it_ends_in_time_behind_those_in_the_queue(
+    flying: int, elapsed: float, then: float, fits: bool
+) -> None:
+    """Each takes a minute, of ten."""
+    assert time_of([trained(ONE, 60.0)]).ends_in_time(None, flying, elapsed, then) is fits
+
+
+@pytest.mark.parametrize(
+    ("trials", "settings", "latest"),
+    [
+        ([ONE, TWO], {}, 60.0),  # the proof takes 8 min, and the trial one
+        ([ONE, TWO], {"parallel": 2}, 300.0),
+        ([ONE], {"rungs": [3]}, 40.0),  # another one has to be complete as well: 8 + 1 min, and a third of one
+        ([ONE, TWO], {"proof_seeds": 0}, 540.0),
+        ([ONE, TWO], {"minutes": 6.0}, 300.0),  # no time for a proof of three seeds: the search has all
+    ],
+)
+def test_a_trial_of_the_search_leaves_time_for_the_proof(
+    trials: list[dict[str, Any]], settings: dict[str, Any], latest: float
+) -> None:
+    time = time_of([trained(changes, 60.0) for changes in trials], **settings)
+    trial = trained({RATE: 0.003}, None, "planned") if settings.get("rungs") else None
+    assert time.is_left_for(trial, SEARCH, 0, latest - 1) is (latest > 0)
+    assert not time.is_left_for(trial, SEARCH, 0, latest)
+    assert time.is_left_for(None, PROOF, 0, time.limit - 61)
+
+
+def queued(state: entries.State, **more: Any) -> Look:
+    """The look at a trial whose run is in the queue in this state."""
+    run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
+    entry = entries.add(run)
+    entries.write(replace(entry, state=state, **more))
+    return QueuedTrainings(request_of([RATES]), "s").look(SweepTrial(run=run.id, changes={}, seed=1))
+
+
+def result(run: Run, **fields: Any) -> None:
+    run.file("result.json").write_text(json.dumps(dict(run.result or {}) | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "error", "cause"),
+    [
+        ({"outcome": "ok"}, "done", "", ""),
+        ({"outcome": "stopped"}, "stopped", "", ""),
+        ({"outcome": "error", "error": {"kind": "nan", "message": "a\nb"}}, "failed", "a", "nan"),
+        ({"outcome": "timeout", "error": {"kind": "time", "message": "m"}}, "failed", "m", "timeout"),
+    ],
+)
+def test_a_trial_that_has_ended_has_the_figures_of_its_epochs(
+    home: Path, fields: dict[str, Any], state: str, error: str, cause: str
+) -> None:
+    run = recorded.write(home, name="20261126-120000-s-001", seconds=100, gpus=0, epoch_seconds=20)
+    result(run, seconds=77.0, **fields)
+    look = QueuedTrainings(request_of([RATES]), "s").look(SweepTrial(run=run.id, changes={}, seed=1))
+    assert (look.state, look.error, look.cause, look.seconds) == (state, error, cause, 77.0)
+    assert (len(look.epochs), "val_loss" in look.epochs[-1]) == (4, True)
+    assert look.epoch_seconds == (20.0 if state in ("done", "stopped") else None)
+
+
+def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_stop(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_runner(monkeypatch)
+    asked: list[str] = []
+    monkeypatch.setattr(runs, "request_stop", lambda run: asked.append(run.id))
+    of_queue = QueuedTrainings(request_of([RATES]), "s")
+    run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
+    entries.add(run)
+    trial = SweepTrial(run=run.id, changes={}, seed=1)
+    assert of_queue.stop(trial)
+    assert (entries.read(run.id), asked) == (None, [])
+    entries.write(replace(entries.add(run), state="running"))
+    assert of_queue.stop(trial)
+    assert asked == [run.id]
+
+    def refuse(run: Run) -> None:
+        raise runs.RunError("its process id is not known yet")
+
+    monkeypatch.setattr(runs, "request_stop", refuse)
+    assert not of_queue.stop(trial), "it is asked again"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[str] = []
+    no_runner(monkeypatch)
+    monkeypatch.setattr(adding, "queue_trial", lambda run, _anyway: queued.append(run.id))
+    of_queue = QueuedTrainings(request_of([RATES], 9, rungs=[1, 3]), "20261127-101112-s")
+    trial = SweepTrial(run="20261127-101112-s-001", changes=ONE, seed=7, until=1)
+    of_queue.start(trial)
+    run = Run(runs_folder() / trial.run)
+    whole = {"sweep": "20261127-101112-s", "pause_after": 1, "changes": ONE, "seed": 7}
+    assert json.loads(run.file(part_of_sweep.FILE).read_text()) == whole
+    assert json.loads(run.file(titles.NOTES_FILE).read_text()) == {"tags": ["sweep-20261127-101112"]}
+    options = presets.resolve(str(run.file("preset.yaml"))).options
+    assert (options.train.seed, options.train.learning_rate, options.run.checkpoint) == (7, 0.001, "epoch")
+    assert of_queue.look(trial).state == "planned", "it was not queued before the process was killed"
+    made = run.file("preset.yaml").stat().st_mtime_ns
+    for until in (3, None):
+        trial.until = until
+        of_queue.start(trial)
+        assert json.loads(run.file(part_of_sweep.FILE).read_text()) == whole | {"pause_after": until}
+    assert run.file("preset.yaml").stat().st_mtime_ns == made
+    assert queued == [trial.run] * 3
+    trial.until = 3
+    entries.add(run)
+    of_queue.start(trial)
+    assert part_of_sweep.pause_after(run) is None, "it may have begun"
+    assert len(queued) == 3, "it is in the queue"
+    of_queue.let_go(trial)
+    assert queued == [trial.run] * 3
+
+
+def test_a_run_that_is_deleted_meanwhile_has_failed(tmp_path: Path) -> None:
+    class Deleting(Simulated):
+        def look(self, trial: SweepTrial) -> Look:
+            look = super().look(trial)
+            return Look("absent") if trial.run.endswith("002") and look.state == "done" else look
+
+    sweep = swept(request_of([RATES], proof_seeds=0), Deleting(loss), tmp_path).sweep
+    assert sweep is not None
+    assert [(trial.state, trial.error, trial.cause) for trial in sweep.trials] == [
+        ("done", "", ""), ("failed", "its run was deleted", "deleted"), ("done", "", "")]  # fmt: skip
+
+
+def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp_path: Path) -> None:
+    class Refusing(Simulated):
+        def start(self, trial: SweepTrial) -> None:
+            if trial.run.endswith("002"):
+                problems = Problem("--set", None, RATE, "it does not fit"), Problem("p", 7, RATE, "nor here")
+                raise PresetError(problems)
+            super().start(trial)
+
+    sweep = swept(request_of([RATES], proof_seeds=0), Refusing(loss), tmp_path).sweep
+    assert sweep is not None
+    refused = sweep.trials[1]
+    assert (refused.state, refused.cause, refused.ended_t is not None) == ("failed", "preset", True)
+    assert refused.error == f"--set: {RATE}: it does not fit"
+
+    class Held(Simulated):
+        def look(self, trial: SweepTrial) -> Look:
+            return Look("held", error="held by you") if super().look(trial).state == "running" else super().look(trial)
+
+    (tmp_path / "held").mkdir()
+    with pytest.raises(BaselineFailed) as fault:
+        swept(request_of([RATES]), Held(loss), tmp_path / "held")
+    run = read_back(tmp_path / "held").sweep
+    assert run is not None
+    name = run.trials[0].run
+    assert str(fault.value) == f"{name} is held in the queue: held by you; gputui queue release {name}"
+
+
+def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder.create(request_of([RATES], minutes=10.0))
+    record = folder.empty_record(made.path, made.request)
+    record.state = "stopped"
+    record.put("ended")
+    asked = sweep_request.resumed(made, 2.5)
+    assert asked.sweep is not None
+    assert (asked.sweep.minutes, asked.limit_seconds) == (12.5, 750.0)
+    assert sweep_request.resumed(made) == made.request
+    begun: list[Any] = []
+    monkeypatch.setattr(
+        proof_start, "start_again", lambda proof, anyway, changed: begun.append((proof, anyway, changed))
+    )
+    sweep_request.resume(made, 2.5)
+    assert begun == [(made, True, asked)], "its trials wait in the queue, whatever else trains"
+    record.state = "done"
+    record.put("ended")
+    with pytest.raises(ProofError, match="gputui sweep --resume ID --minutes N goes on with it"):
+        sweep_request.resumed(made)
+    assert runs_folder().parent == home

@@ -1,23 +1,39 @@
-"""The candidates of a search: which are left out, ended or measured again, and what the record says of each."""
+"""The candidates of a search: which are tried, judged, ended early or measured again."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.options import Options
-from gputui.engine.presets import Preset
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.search_record import Candidate, Limits, Search
+from gputui.engine.job.machine_gpus import Gpu
+from gputui.engine.presets import Preset, defaults
+from gputui.engine.proof.request import ProofError
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import EVENTS_FILE
+from gputui.engine.trials.search_record import Candidate, Limits, LossCheck, Search
 from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import SpeedWatch, below
+from gputui.engine.tune import losses, tune_request
+from gputui.engine.tune.candidates import judgement
+from gputui.engine.tune.candidates.judgement import Best
 from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.candidates.search_trials import OutOfTime, SideBySide, TrialRequest, Trials, undisturbed
-from gputui.engine.tune.candidates.search_trials import Place as Gpu
+from gputui.engine.tune.candidates.search_space import Space
+from gputui.engine.tune.candidates.search_trials import (
+    OutOfTime,
+    Place,
+    SideBySide,
+    TrialRequest,
+    Trials,
+    undisturbed,
+)
+from gputui.engine.tune.time_plan import TimePlan
 
-from tests.support.proving import Figures, Planted, PlantedBench
+from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 
 XLA = {"compile.xla": True}
 
@@ -68,105 +84,8 @@ def test_a_candidate_that_cannot_be_trained_here_is_left_out_with_the_reason(tmp
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("fault", "words"), [(Stopped, "a stop was requested"), (OutOfTime, "no time was left")])
-def test_a_stop_or_the_end_of_the_time_is_told_of_the_candidate_that_it_ends(
-    tmp_path: Path, fault: type[Exception], words: str
-) -> None:
-    """It comes when a candidate has been measured once that seems 5 % faster, which may be chance."""
-    site = Site(tmp_path, speeds(lambda options: 1050.0 if options.compile.xla is True else 1000.0))
-    site.screening.measure_best("baseline", "as it is", without_input=False)
-
-    def end(seconds: float) -> None:
-        if fault is Stopped:
-            site.bench.stop.ask()
-        else:
-            site.left = 0.0
-
-    site.bench.passes = end
-    with pytest.raises(fault):
-        site.screening.attempt("xla", XLA)
-    with pytest.raises(fault):
-        site.screening.attempt("batch_size", {"input.batch_size": 64})
-    assert site.rows()[1:] == [("rejected", f"+5.0 %: {words} to measure it once more", 1), ("left out", words, 0)]
-    assert site.doings == [
-        "baseline: as it is", "", "xla: trying xla=true", "xla: trying xla=true, once more",
-        "batch size: trying batch_size=64",
-    ]  # fmt: skip
-
-
-def test_a_crash_is_measured_again_and_what_would_fail_again_is_not(tmp_path: Path) -> None:
-    outcomes: dict[Any, int] = {"crashed": 2, "oom": 1, "error": 1, "timeout": 1}
-    for outcome, count in outcomes.items():
-
-        def ends(options: Options, before: int, outcome: Any = outcome) -> Planted:
-            return Planted(outcome=outcome if options.compile.xla is True else "ok")
-
-        site = Site(tmp_path / outcome, ends)
-        site.screening.measure_best("baseline", "as it is", without_input=False)
-        row = site.screening.attempt("xla", XLA)
-        assert (row.decision, len(row.trials)) == ("failed", count), outcome
-        assert row.why == f"{outcome}: {row.trials[-1].error}"
-        assert row.samples_per_second is None
-    site = Site(tmp_path / "best", lambda options, before: Planted(outcome="error", error="no file"))
-    with pytest.raises(BaselineFailed, match="the training could not be measured; the last was error: no file"):
-        site.screening.measure_best("baseline", "as it is", without_input=False)
-    assert site.rows() == [("failed", "error: no file", 1)]
-
-
-def test_a_probe_says_nothing_of_the_speed(tmp_path: Path) -> None:
-    site = Site(tmp_path, lambda options, before: Planted(
-        peak_memory_bytes=800, outcome="oom" if options.input.batch_size > 99 else "ok"))  # fmt: skip
-    site.screening.peak_figure = "peak_process_bytes"
-    fits = site.screening.probe("batch_size", {"input.batch_size": 64}, "the largest", 700)
-    ends = site.screening.probe("batch_size", {"input.batch_size": 128}, "the largest", 900)
-    for row, expected in ((fits, ("measured", "only its memory", None, 800, 700)),
-                          (ends, ("failed", f"oom: {ends.trials[0].error}", None, None, 900))):  # fmt: skip
-        assert (row.decision, row.why, row.samples_per_second, row.peak_bytes, row.predicted_bytes) == expected
-    assert [options.run.measure_seconds for options in site.bench.asked] == [0.01, 0.01]
-    assert site.screening.best.settings == {}, "nothing is chosen by its memory"
-
-
-def test_settings_without_the_input_are_measured_on_one_batch_and_come_back_with_it(tmp_path: Path) -> None:
-    site = Site(tmp_path, speeds(lambda options: (3000.0 if options.input.one_batch else 1000.0)
-                                 * (1.5 if options.compile.xla is True else 1.0)))  # fmt: skip
-    screening = site.screening
-    screening.measure_best("baseline", "as it is", without_input=False)
-    with_input = screening.best
-    screening.measure_best("ceiling", "no input", without_input=True)
-    kept = screening.attempt("xla", XLA)
-    assert (kept.decision, kept.without_input) == ("kept", True)
-    assert kept.gain == pytest.approx(0.5)
-    assert [options.input.one_batch for options in site.bench.asked] == [False, True, True]
-    assert screening.best.speed == pytest.approx(4500.0)
-    assert screening.best.preset.options.input.one_batch is False, "it is no setting of the preset"
-    assert screening.settings_with({"compile.xla": False, "input.cache": "off"}) == {"input.cache": "off"}
-    screening.resume(with_input)
-    assert (screening.without_input, screening.best.settings) == (False, {})
-    assert screening.best.speed == pytest.approx(1000.0)
-    assert screening.has({"compile.xla": False})
-    assert not screening.has(XLA)
-
-
-# ---- trials -----------------------------------------------------------------------------------------
-
-
-def test_only_successful_trials_say_how_long_the_next_one_takes(tmp_path: Path) -> None:
-    site = Site(tmp_path, lambda options, before: Planted(outcome="oom" if before == 0 else "ok"))
-    site.bench.seconds_of = lambda before: (99.0, 40.0, 20.0, 30.0)[before]
-    preset = presets.defaults()
-    expected = []
-    for repeat in range(1, 5):
-        site.trials.measure(preset, "s", repeat)
-        expected.append(site.trials.trial_seconds)
-    assert expected == [14.0, 20.0, 20.0, 25.0], "the first one that succeeds has imported TensorFlow"
-    site.bench.seconds_of = lambda before: 500.0
-    site.trials.learn(preset, "a", 1, (1, 5), 10.0)
-    assert site.trials.trial_seconds == 25.0, "a training for the loss is longer"
-
-
 @pytest.mark.parametrize(
-    ("side", "outcome", "again"),
-    [("s", "ok", False), ("s", "timeout", False), ("s", "crashed", True), ("a", "timeout", True), ("b", "oom", False)],
+    ("side", "outcome", "again"), [("s", "timeout", False), ("s", "crashed", True), ("a", "timeout", True)]
 )
 def test_a_trial_is_measured_again_only_if_chance_may_have_ended_it(
     tmp_path: Path, side: str, outcome: Any, again: bool
@@ -185,34 +104,6 @@ def test_a_trial_is_measured_again_only_if_chance_may_have_ended_it(
     assert not resumed.trials.remembers(preset, side, 1, seconds=2.0), "measured for another time"
 
 
-@pytest.mark.parametrize(("side", "again"), [("s", False), ("a", True)])
-def test_a_crash_whose_repetition_was_successful_is_measured_again_only_in_a_pair(
-    tmp_path: Path, side: str, again: bool
-) -> None:
-    site = Site(tmp_path / "p", lambda options, before: Planted(outcome="crashed" if before == 0 else "ok"))
-    preset = presets.defaults()
-    rows = [site.trials.measure(preset, side, repeat) for repeat in (1, 2)]
-    resumed = Site(tmp_path / "q", lambda options, before: Planted(), rows)
-    assert resumed.trials.remembers(preset, side, 1) is not again
-    assert resumed.trials.remembers(preset, side, 2)
-    alone = Site(tmp_path / "r", lambda options, before: Planted(), rows[:1])
-    assert not alone.trials.remembers(preset, side, 1)
-
-
-def test_the_length_of_the_losses_is_that_of_the_presets_first_training(tmp_path: Path) -> None:
-    site, preset = Site(tmp_path, lambda options, before: Planted()), presets.defaults()
-    assert site.trials.length_known(preset) is None
-    site.trials.learn(preset, "b", 1, (9, 9), 10.0)
-    assert site.trials.length_known(preset) is None, "side b may have another batch"
-    site.trials.learn(preset, "a", 1, (3, None), 10.0)
-    assert site.trials.length_known(preset) == (3, None)
-    assert site.trials.length_known(presets.defaults(["batch_size=7"])) is None
-    site.trials.learn(preset, "a", 1, (3, None), 10.0)
-    assert len(site.bench.asked) == 2
-    minutes = [options.run.max_minutes for options in site.bench.asked]
-    assert minutes == pytest.approx([20.0 / 60] * 2), "at most twice the expected time"
-
-
 def test_trials_side_by_side_have_a_gpu_each_and_speeds_of_the_first_one(tmp_path: Path) -> None:
     judged: list[list[float]] = []
 
@@ -224,12 +115,229 @@ def test_trials_side_by_side_have_a_gpu_each_and_speeds_of_the_first_one(tmp_pat
     side_by_side = SideBySide(site.trials, site.bench.machine)
     preset = presets.defaults()
     asked = [TrialRequest(preset, "s", 2.0), TrialRequest(preset, "s", 2.0, repeat=2, judge=judge)]
-    rows = side_by_side.measure(asked, [Gpu(0), Gpu("GPU-1", 0.5)])
+    rows = side_by_side.measure(asked, [Place(0), Place("GPU-1", 0.5)])
     assert [(row.repeat, row.gpu_speed) for row in rows] == [(1, 1.0), (2, 0.5)]
     assert [row.speed for row in rows] == pytest.approx([500.0, 1000.0])
     assert judged == [[1000.0] * 3]
     assert sorted(map(str, (options.device.visible for options in site.bench.asked))) == ["['GPU-1']", "[0]"]
     assert site.trials.remembers(preset, "s", 2, seconds=2.0)
-    places = [Gpu(0), Gpu(1), Gpu(2), Gpu(3)]
+    places = [Place(0), Place(1), Place(2), Place(3)]
     left = undisturbed(places, [100.0, 95.0, 94.9, None], alone=100.0)
-    assert left == [Gpu(0, 1.0), Gpu(1, 0.95)]
+    assert left == [Place(0, 1.0), Place(1, 0.95)]
+
+
+def candidate(*speeds: float, peak_bytes: int | None = None) -> Candidate:
+    trials = [Trial(side="s", repeat=1, run="01-s", outcome="ok", samples_per_second=speed) for speed in speeds]
+    return Candidate(stage="xla", settings={}, tried={}, trials=trials, peak_bytes=peak_bytes)
+
+
+def best(*speeds: float, peak_bytes: int | None = None) -> Best:
+    return Best(presets.defaults(), {}, candidate(*speeds, peak_bytes=peak_bytes))
+
+
+@pytest.mark.parametrize(
+    ("speeds", "decision", "words"),
+    [
+        ((106.0,), "kept", "+6.0 %"),
+        ((104.0,), "rejected", "not more than"),
+        ((80.0,), "rejected", "slower"),
+        ((104.0, 104.0, 104.0), "kept", "+4.0 %"),
+    ],
+)
+def test_a_gain_counts_above_its_standard_error(speeds: tuple[float, ...], decision: str, words: str) -> None:
+    """Of one trial each with a spread of 4 % that is 5.7 %; of three against four it is 3.1 %."""
+    judged = candidate(*speeds)
+    judgement.decide(judged, best(*[100.0] * (1 if len(speeds) == 1 else 4)), 0.04, None)
+    assert judged.decision == decision
+    assert words in judged.why
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "may"),
+    [(-0.05, None, True), (-0.12, None, False), (-0.12, 0.07, True)],
+)
+def test_chance_may_have_rejected_what_was_not_clearly_slower(
+    gain: float | None, spread: float | None, may: bool
+) -> None:
+    """A single trial each with a spread of 4 % differs by 5.7 %."""
+    judged = candidate(100.0)
+    judged.gain, judged.spread = gain, spread
+    assert judgement.may_be_faster(judged, 0.04) is may
+
+
+@pytest.mark.parametrize(("speed", "decision"), [(101.9, "rejected"), (102.1, "kept")])
+def test_a_gain_of_less_than_a_fiftieth_does_not_count_however_certain(speed: float, decision: str) -> None:
+    judged = candidate(speed)
+    assert judgement.seems_to_gain(judged, best(100.0), 0.013) is (decision == "kept")
+    judgement.decide(judged, best(100.0), 0.001, None)
+    assert judged.decision == decision
+
+
+def trial(input_wait: float | None, python_share: float | None) -> Trial:
+    return Trial(side="s", repeat=1, run="r", outcome="ok", input_wait=input_wait, python_share=python_share)
+
+
+STEPS, PREFETCH = {"compile.steps_per_execution": 4}, {"input.prefetch": "auto"}
+
+
+def test_the_gain_is_that_of_the_time_beside_the_waits_that_the_options_change() -> None:
+    after, before = [trial(0.0, 0.1)], [trial(0.3, 0.2), trial(0.5, 0.2)]
+    assert judgement.gain(STEPS, after, before) == pytest.approx(0.9 / 0.8 - 1)
+    assert judgement.gain(PREFETCH, after, before) == pytest.approx(1.0 / 0.6 - 1)
+    assert judgement.gain(STEPS | PREFETCH, after, before) == pytest.approx(0.9 / 0.4 - 1)
+    assert judgement.gain(STEPS, [trial(0.0, None)], before) is None
+    assert judgement.gain(STEPS, after, []) is None
+    assert judgement.gain(STEPS | PREFETCH, after, [trial(0.6, 0.4)]) is None, "nothing is left to compare with"
+
+
+def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> None:
+    """An input that runs beside the training on busy cores is no longer waited for, and nothing is gained."""
+    gain, error = judgement.weighed(0.0, 0.04, 1.0)
+    assert gain < error
+
+
+def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> None:
+    run, asked = Run(tmp_path), []
+
+    def judge(speeds: Sequence[float]) -> bool:
+        asked.append(list(speeds))
+        return len(speeds) == 3
+
+    watch = SpeedWatch(run, judge)
+    with run.file(EVENTS_FILE).open("a", buffering=1) as file:
+        for step, speed, ended in ((0, 9.0, False), (5, None, False), (10, 8.0, False), (10, 7.0, False),
+                                   (20, 6.0, False), (30, 5.0, True)):  # fmt: skip
+            more = {} if speed is None else {"samples_per_second": speed}
+            file.write(json.dumps({"t": 1.0, "type": "progress", "step": step, **more}) + "\n")
+            assert watch.is_slower() is ended, step
+    assert asked == [[8.0], [8.0, 6.0], [8.0, 6.0, 5.0]]
+    assert not below(8.0)((8.0, 8.0, 8.0))
+
+
+def test_a_candidate_that_is_clearly_slower_is_rejected_with_its_speed_so_far(tmp_path: Path) -> None:
+    speeds = {32: 1000.0, 16: 790.0, 64: 810.0}
+    bench = PlantedBench(tmp_path / "trials", lambda options, _: Planted(speeds[options.input.batch_size]))
+    trials = Trials(bench, (), lambda: 0.0, 1000.0, 5.0)
+    preset = presets.resolve("quickstart", ["batch_size=32"])
+    screening = Screening(trials, Search(limits=Limits()), preset, lambda doing: None, lambda preset: "", 2.0)
+    screening.measure_best("baseline", "as it is", without_input=False)
+    slow = screening.attempt("batch_size", {"input.batch_size": 16})
+    assert [trial.outcome for trial in slow.trials] == ["slower"]
+    assert slow.decision == "rejected"
+    assert slow.samples_per_second == pytest.approx(790)
+    assert slow.gain == pytest.approx(-0.21)
+    assert "ended before its time" in slow.why
+    close = screening.attempt("batch_size", {"input.batch_size": 64})
+    assert ([trial.outcome for trial in close.trials], close.decision) == (["ok"], "rejected")
+
+
+GPUS = tuple(Gpu(index, f"GPU-{index}", "NVIDIA A100", (8, 0), 40 * 2**30) for index in (0, 1))
+
+
+def space(*, gpus: bool = True, **limits: Any) -> Space:
+    """Of 1000 samples, on two GPUs or none."""
+    built = started(presets.resolve("quickstart").options, 32)
+    there = replace(HERE, gpus=GPUS) if gpus else HERE
+    return Space(Limits(**limits), there, replace(built, compute_capability=(8, 0) if gpus else None))
+
+
+def test_the_values_that_are_tried_fit_the_devices() -> None:
+    preset = presets.resolve("quickstart", ["batch_size=32", "xla=auto", "cache=off"])
+    on_gpus, on_cpu = space(), space(gpus=False)
+    policies = ["mixed_float16", "mixed_bfloat16"]
+    assert [tried["precision.policy"] for tried in on_gpus.of("precision", preset)] == policies
+    assert space(avoid_precisions=["mixed_float16"]).of("precision", preset) == [{"precision.policy": policies[1]}]
+    assert space(gpus=False, avoid_precisions=["float32"]).of("precision", preset) == []
+    assert space(precisions=["mixed_float16"], gpus=False).of("precision", preset) == [
+        {"precision.policy": "mixed_float16"}
+    ], "it is asked for"
+    assert not any("input.parallel_reads" in tried for tried in on_cpu.of("input", preset))
+    records = presets.resolve("quickstart", ["data=tfrecord:here", "parallel_reads=off"])
+    assert {"input.parallel_reads": "auto"} in on_cpu.of("input", records)
+    assert on_cpu.of("precision", preset) == []  # this CPU has no instructions for bfloat16
+    assert on_cpu.of("strategy", preset) == []
+    assert on_gpus.of("strategy", preset) == [{"strategy.kind": "mirrored"}]
+    assert on_gpus.of("threads", preset) == [{"device.gpu_thread_mode": "gpu_private"}]
+    assert {"input.cache": "memory"} in on_cpu.of("input", preset)
+    steps = [tried["compile.steps_per_execution"] for tried in on_cpu.of("steps_per_execution", preset)]
+    assert steps == [4, 16, 31]  # as many as a pass has
+    assert on_gpus.of(
+        "steps_per_execution", presets.resolve("quickstart", ["batch_size=32", "strategy.kind=mirrored"])
+    ) == [{"compile.steps_per_execution": count} for count in (4, 15)], "a step takes the samples of both GPUs"
+    short = presets.resolve("quickstart", ["batch_size=32", "steps_per_epoch=10"])
+    assert [tried["compile.steps_per_execution"] for tried in on_cpu.of("steps_per_execution", short)] == [4, 10]
+
+
+def test_the_global_batch_stays_within_its_limit_on_several_gpus() -> None:
+    preset = presets.resolve("quickstart", ["batch_size=64"])
+    assert space().most_batch(preset) == 100  # a pass keeps ten steps
+    assert space().of("strategy", preset) == [{"strategy.kind": "mirrored", "input.batch_size": 50}]
+    assert space(largest_batch=200).of("strategy", preset) == [{"strategy.kind": "mirrored"}]
+
+
+def test_a_trial_ends_before_the_time_that_is_kept_and_one_that_hangs_long_before(tmp_path: Path) -> None:
+    now = [0.0]
+    bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted())
+    trials = Trials(bench, (), lambda: now[0], limit_seconds=600.0, guess=10.0)
+    trials.reserved_seconds = 100.0
+    assert trials.most_seconds == 500, "how long the first one takes is not known"
+    trials.measure(defaults(()), "s", 1, seconds=2.0)
+    assert trials.most_seconds == pytest.approx(6 * 10 + 12 * 5), "the others took 10 s"
+    now[0] = 460.0
+    assert trials.most_seconds == 40
+    now[0] = 495.0
+    with pytest.raises(OutOfTime):
+        trials.measure(defaults(()), "s", 2, seconds=2.0)
+
+
+BATCH = {"input.batch_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ({"only": ["xlla"]}, "'xlla' cannot be searched, did you mean xla?; there are "),
+        ({"warmup_steps": 5, "learning_rate": "keep"}, "warm-up steps belong to a scaled learning rate: choose linear "
+         "or sqrt as well"),
+        ({"only": ["xla"], "leave": ["xla"]}, "nothing is left to search: xla is both searched and left out"),
+        ({"leave": ["input"]}, "--leave takes single options; input is left out by naming the others with --only"),
+    ],
+)  # fmt: skip
+def test_limits_that_mean_nothing_are_refused_in_a_line(limits: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ProofError) as refused:
+        tune_request.checked(Limits(**limits))
+    assert str(refused.value).startswith(fault)
+    checked = tune_request.checked(Limits(only=["xla", "input"], leave=["batch_size", "cache"]))
+    assert list(checked.leave) == ["input.batch_size", "input.cache"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "falls", "decision", "worse_from"),
+    [
+        ([(1.0, 1.06), (1.0, 1.06)], [None], "worse", 1.05),
+        ([(1.0, 1.04), (1.0, 1.06)], [None], "no worse", 1.05),
+        ([(0.9, 0.96), (1.1, 1.14)], [], "no worse", 1.05),  # each pair by itself
+        ([(1.0, 1.02)], [0.1], "worse", 1.01),  # the loss had hardly fallen
+        ([(1.0, None), (1.0, 1.0)], [None], "worse", None),
+        ([(None, 1.0)], [None], "not judged", None),
+    ],
+)
+def test_a_loss_is_worse_if_it_is_so_in_each_pair(
+    pairs: list[tuple[float | None, float | None]], falls: list[float | None], decision: str, worse_from: float | None
+) -> None:
+    trials = [
+        Trial(side=side, repeat=repeat, run=f"{side}{repeat}", outcome="ok", loss_at_samples=loss)
+        for repeat, pair in enumerate(pairs, 1)
+        for side, loss in zip("ab", pair, strict=True)
+    ]
+    made = LossCheck(settings=BATCH, trials=trials)
+    made.loss_a, made.loss_b = (losses._mean(trials, side) for side in "ab")
+    losses.Losses._apply_rule(cast(Any, None), made, falls)
+    assert (made.decision, made.worse_from) == (decision, worse_from and pytest.approx(worse_from))
+
+
+@pytest.mark.parametrize(("trial", "whole"), [(10.0, True), (10.2, False)])
+def test_eight_changes_are_enough(trial: float, whole: bool) -> None:
+    """101 of 200 s are for trials: ten of them, of which two are no changes."""
+    plan = TimePlan(limit=200.0, trial=trial, pair_trial=15.0, repeats=3, compares_losses=False)
+    assert (plan.pairs, plan.changes, plan.is_whole) == (3, 8 if whole else 7, whole)

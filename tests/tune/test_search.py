@@ -1,4 +1,4 @@
-"""The search for the fastest settings, on trainings whose figures are planted."""
+"""The search for the fastest settings that learn as well, on trainings whose figures are planted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.options import Options
+from gputui.engine.presets import Preset, defaults
 from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
 from gputui.engine.trials import proof_sentences
 from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.record import Record
-from gputui.engine.trials.search_record import Candidate, Limits
-from gputui.engine.trials.trial import Trial
-from gputui.engine.tune import tune_request
+from gputui.engine.trials.search_record import Limits
+from gputui.engine.tune import decision, tune_request
+from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.report.search_results import brought
 from gputui.engine.tune.stages import recheck
 
@@ -26,6 +28,8 @@ from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import as_read, typed
 
 MIB = 2**20
+
+
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
 
 
@@ -72,13 +76,6 @@ def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_pa
     assert len(bench.asked) < 24
 
 
-def test_a_batch_that_is_hardly_larger_is_not_tried(tmp_path: Path) -> None:
-    searcher, _ = searching(tmp_path / "p", asked(largest_batch=70, only=["batch_size", "xla"]), fast_input)
-    searcher.run()
-    sizes = [one.tried["input.batch_size"] for one in searcher.search.candidates if one.stage == "batch_size"]
-    assert sizes == [64]
-
-
 def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path) -> None:
     searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(700.0))
     searcher.run()
@@ -94,22 +91,6 @@ def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path
     ]  # the input would have hidden what they gain
     tried = [one for one in search.candidates if one.stage == "input" and one.tried]
     assert [one.decision for one in tried] == ["kept"]
-
-
-def test_the_input_comes_first_where_the_training_waits_for_it(tmp_path: Path) -> None:
-    """For more than a fifth of its time: what is advised for any input; if that does not help, all of its options."""
-    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(500.0))
-    searcher.run()
-    first = next(one for one in searcher.search.candidates if one.tried)
-    assert (first.stage, first.tried["input.cache"], first.decision) == ("input", "memory", "kept")
-    assert searcher.search.best_speed == pytest.approx(1200), "the other options follow"
-    assert searcher.search.ceiling == pytest.approx(800), "as it was when the input was no longer waited for"
-
-    searcher, _ = searching(tmp_path / "q", asked(*PIPELINE, leave=["input.cache"]), slow_input(500.0))
-    searcher.run()
-    stages = [one.stage for one in searcher.search.candidates if one.tried]
-    assert stages.index("batch_size") == 5, "all options of the input come first"
-    assert next(one for one in searcher.search.candidates if one.stage == "batch_size").without_input
 
 
 def test_a_resumed_search_measures_nothing_twice_and_arrives_at_the_same(tmp_path: Path) -> None:
@@ -148,7 +129,7 @@ def test_what_dies_once_is_measured_again_in_the_decision_and_by_a_resumed_searc
     assert again.record.changes_kept == whole.record.changes_kept
 
 
-@pytest.mark.parametrize("outcome", ["oom", "error", "timeout", "crashed"])
+@pytest.mark.parametrize("outcome", ["oom", "crashed"])
 def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
     def figures(options: Options, before: int) -> Planted:
         changed = options.input.batch_size != 32 or options.compile.steps_per_execution > 1
@@ -164,26 +145,6 @@ def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
     said = proof_sentences.conclusion(typed(Record, json.loads(searcher.record.path.read_text())))
     assert "nothing is faster" in said
     assert "nothing is faster" not in searcher.record.ended_because, "the conclusion says it"
-
-
-def test_the_batch_size_is_bisected_until_no_larger_one_is_worth_a_trial(tmp_path: Path) -> None:
-    """Memory of an unknown size ends above 80 samples."""
-
-    def figures(options: Options, before: int) -> Planted:
-        batch = options.input.batch_size
-        return Planted(samples_per_second=1000.0 + 10 * batch) if batch <= 80 else Planted(outcome="oom")
-
-    searcher, bench = searching(tmp_path / "p", asked(only=["batch_size"], largest_batch=400), figures)
-    searcher.run()
-    tried = list(dict.fromkeys(options.input.batch_size for options in bench.asked))
-    assert tried[:5] == [32, 64, 128, 96, 80]
-    assert searcher.record.changes_kept == {"input.batch_size": 80}
-
-
-def test_a_preset_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
-    searcher, _ = searching(tmp_path / "p", asked(), lambda options, before: Planted(outcome="error"))
-    with pytest.raises(BaselineFailed, match="error"):
-        searcher.run()
 
 
 def test_only_what_the_limits_allow_is_tried(tmp_path: Path) -> None:
@@ -213,29 +174,6 @@ def test_what_chance_has_rejected_is_measured_once_more(tmp_path: Path) -> None:
     assert [round(trial.samples_per_second or 0) for trial in most.good] == [9840, 12_000]
     assert searcher.record.changes_kept == {"compile.steps_per_execution": 16}
     assert len(bench.asked) < 16
-
-
-@pytest.mark.parametrize("python_share", [0.066, 0.0])
-def test_waits_tell_a_gain_from_a_machine_that_was_slower(tmp_path: Path, python_share: float) -> None:
-    """4 steps in one execution save what Python takes; in their first trial the machine is slower just then."""
-    with_four: list[Options] = []
-
-    def figures(options: Options, before: int) -> Planted:
-        if options.compile.steps_per_execution == 1:
-            return Planted(samples_per_second=400, python_share=python_share, loss=2.0)
-        with_four.append(options)
-        return Planted(samples_per_second=352 if len(with_four) == 1 else 424, python_share=0.0, loss=2.0)
-
-    searcher, _ = searching(tmp_path / "p", asked(only=["steps_per_execution"]), figures)
-    searcher.run()
-    four = next(one for one in searcher.search.candidates if one.tried == {STEPS: 4})
-    if python_share:
-        assert searcher.search.best == {STEPS: 4}
-        assert four.gain_by_waits == pytest.approx(1 / 0.934 - 1)
-        assert four.why.endswith("(+7.1 % by its waits)")
-    else:
-        assert (four.decision, len(four.trials)) == ("rejected", 1)
-        assert four.gain == pytest.approx(-0.12)
 
 
 NEARLY = {"compile.steps_per_execution": 4, "input.parallel_calls": "auto", "input.prefetch": "auto"}
@@ -278,47 +216,6 @@ def test_near_misses_are_tried_together(
     assert (again.search.best, more.asked) == (searcher.search.best, [])
 
 
-def rejected(tried: dict[str, Any], gain: float, **more: Any) -> Candidate:
-    """A candidate with one trial."""
-    trials = [Trial(run="r", side="s", repeat=1, outcome=more.pop("outcome", "ok"))]
-    return Candidate(stage="xla", settings={}, tried=tried, gain=gain, decision="rejected", trials=trials, **more)
-
-
-def test_what_was_slower_than_its_spread_allows_is_no_part_of_a_combination() -> None:
-    one, other, slow = (rejected({name: True}, gain) for name, gain in (("x", 0.017), ("y", -0.038), ("z", -0.05)))
-    assert recheck.may_gain_together([one, other, slow], noise=0.03) == [one, other]
-    assert recheck.may_gain_together([one, slow], noise=0.03) == [], "although their sum is within it"
-    assert recheck.may_gain_together([one, one], noise=0.03) == [], "the same option twice"
-    many = [rejected({str(number): True}, -0.029) for number in range(4)]
-    assert recheck.may_gain_together(many, noise=0.03) == many[:2], "more of them are no longer chance"
-
-
-def test_only_what_another_trial_may_find_faster_is_a_near_miss(tmp_path: Path) -> None:
-    """Not what takes too much memory however fast it is, nor what was clearly slower when it was tried once more."""
-    screening = searching(tmp_path / "p", asked("xla=off"), fast_input)[0].screening
-    screening.may_take = 100.0
-    near, full = rejected({STEPS: 4}, -0.02, peak_bytes=90), rejected({STEPS: 16}, 0.2, peak_bytes=110)
-    before, again = rejected({XLA: True}, -0.01), rejected({XLA: True}, -0.3, outcome="slower")
-    screening.search.candidates = [full, before, near]
-    assert recheck.near_misses(screening) == [before, near]
-    screening.search.candidates.append(again)
-    assert recheck.near_misses(screening) == [near]
-
-
-def test_options_that_gained_nothing_come_first_in_the_second_look(tmp_path: Path) -> None:
-    """Of another value of an option that has gained one trial with the present settings is enough; batches grow on."""
-    screening = searching(tmp_path / "p", asked("xla=off"), fast_input)[0].screening
-    kept = Candidate(stage="steps", settings={}, tried={STEPS: 16, BATCH: 64}, decision="kept")
-    fewer, xla, batch = rejected({STEPS: 4}, 0.01), rejected({XLA: True}, -0.02), rejected({BATCH: 128}, -0.01)
-    for one in (fewer, xla, batch):
-        one.settings = {"another": 1}
-    screening.search.candidates = [kept, fewer, xla, batch]
-    assert recheck.near_misses(screening) == [batch, xla, fewer]
-    for one in (fewer, xla, batch):
-        one.settings = one.tried
-    assert recheck.near_misses(screening) == [batch, xla]
-
-
 def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:
     """Steps of 32 samples: the device's time by precision and XLA, or Python's beside it where that is longer."""
 
@@ -331,28 +228,9 @@ def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float =
 
 
 SINGLE, MIXED = "float32", "mixed_bfloat16"
+
+
 STEPS, POLICY, XLA = "compile.steps_per_execution", "precision.policy", "compile.xla"
-BATCH = "input.batch_size"
-
-
-def test_what_one_option_hides_of_another_is_found(tmp_path: Path) -> None:
-    """Python's time hides the device's; XLA undoes what the precision gains, or lets it gain at all."""
-    cases: list[tuple[str, dict[tuple[str, bool], float], dict[str, Any]]] = [
-        ("all gains are hidden by Python", {(SINGLE, False): 0.5, (SINGLE, True): 0.4, (MIXED, False): 0.3,
-                                            (MIXED, True): 0.2}, {STEPS: 31, POLICY: MIXED, XLA: True}),
-        ("XLA alone is faster than the precision", {(SINGLE, False): 2.0, (SINGLE, True): 1.2, (MIXED, False): 1.6,
-                                                    (MIXED, True): 1.9}, {XLA: True}),
-        ("the precision gains with XLA only", {(SINGLE, False): 2.0, (SINGLE, True): 1.6, (MIXED, False): 2.2,
-                                               (MIXED, True): 1.1}, {POLICY: MIXED, XLA: True}),
-        ("a faster device shows Python's time", {(SINGLE, False): 1.1, (SINGLE, True): 1.1, (MIXED, False): 0.4,
-                                                 (MIXED, True): 0.9}, {STEPS: 31, POLICY: MIXED}),
-    ]  # fmt: skip
-    for number, (what, device_ms, fastest) in enumerate(cases):
-        limits = {"only": ["steps_per_execution", "precision", "xla"], "precisions": [MIXED]}
-        searcher, _ = searching(tmp_path / str(number), asked("xla=off", **limits), with_overhead(device_ms))
-        searcher.run()
-        assert searcher.search.best == fastest, what
-        assert len([trial for one in searcher.search.candidates for trial in one.trials]) <= 12, what
 
 
 def test_on_a_gpu_precision_and_xla_come_before_the_steps_in_one_execution(tmp_path: Path) -> None:
@@ -371,39 +249,152 @@ def test_on_a_gpu_precision_and_xla_come_before_the_steps_in_one_execution(tmp_p
     assert searcher.search.best == {STEPS: 31, POLICY: MIXED, XLA: True}
 
 
-def test_what_was_clearly_slower_is_not_tried_once_more(tmp_path: Path) -> None:
-    """XLA on top of the precision, then instead of it; not again when the steps in one execution have gained."""
-    slow_xla = {(SINGLE, False): 1.1, (SINGLE, True): 4.4, (MIXED, False): 0.4, (MIXED, True): 4.9}
-    limits = {"only": ["steps_per_execution", "precision", "xla"], "precisions": [MIXED]}
-    searcher, _ = searching(tmp_path / "p", asked("xla=off", **limits), with_overhead(slow_xla))
+def asked_learning(*settings: str, **more: Any) -> Request:
+    """A search for the batch size and the steps per execution, from batches of 32."""
+    limits: dict[str, Any] = {"only": ["batch_size", "steps_per_execution"], "largest_batch": 128, **more}
+    given = ("batch_size=32", "train.seed=1", *settings)
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(Limits(**limits)))
+
+
+def figures(options: Options, before: int) -> Planted:
+    """Four times as fast with batches of 128, which learn worse unless the learning rate is larger, too."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    learns = batch <= 64 or options.train.learning_rate > 0.004
+    speed = 1000 * batch / 32 * (1.2 if together >= 4 else 1.0)
+    return Planted(samples_per_second=speed, loss=0.5 if learns else 0.6)
+
+
+def searched(path: Path, wanted: Request, planted: Any = figures) -> dict[str, Any]:
+    """What a search has recorded."""
+    searcher, _ = searching(path, wanted, planted)
     searcher.run()
-    tried = [one.tried for one in searcher.search.candidates if one.stage == "xla"]
-    assert tried == [{XLA: True}, {XLA: True, POLICY: SINGLE}]
-    assert searcher.search.best == {STEPS: 31, POLICY: MIXED}
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    data: dict[str, Any] = {**vars(searcher.record), "search": searcher.search}
+    return data
 
 
-def test_no_execution_is_longer_than_half_a_second(tmp_path: Path) -> None:
-    """A training is stopped and shown after an execution; the time that Python takes is little beside so long steps."""
-    for step_ms, counts in ((40.0, [4]), (130.0, []), (1.0, [31])):
-        limits = {"only": ["steps_per_execution"]}
-        figures = with_overhead({(SINGLE, False): step_ms}, overhead_ms=0.0)
-        searcher, _ = searching(tmp_path / str(step_ms), asked("xla=off", **limits), figures)
-        searcher.run()
-        tried = [one.tried[STEPS] for one in searcher.search.candidates if one.tried]
-        assert list(dict.fromkeys(tried)) == counts, step_ms
+def test_a_batch_that_learns_worse_gives_way_to_the_one_half_way_back(tmp_path: Path) -> None:
+    found = searched(tmp_path / "p", asked_learning())
+    losses = found["search"].losses
+    assert [one.settings["input.batch_size"] for one in losses] == [128, 64]
+    assert [one.decision for one in losses] == ["worse", "no worse"]
+    assert (losses[0].of, losses[0].samples, losses[0].passes) == ("validation", 6000, 6), "the preset's own training"
+    assert (losses[0].loss_a, losses[0].loss_b) == pytest.approx((0.5, 0.6))
+    assert losses[0].worse_from == pytest.approx(0.525)
+    assert found["changes_kept"] == {"input.batch_size": 64, "compile.steps_per_execution": 7}
+    assert "learn clearly worse and are not chosen: batch_size=64" in found["search"].learning
+    assert len(found["comparisons"]) == 1, "pairs are measured of what can be chosen only"
+    seeds = [one.seed for one in (trial.options.train for trial in trained(tmp_path / "p", losses[0].trials))]
+    assert len(set(seeds)) == 2
+    assert seeds[0] == seeds[1]
 
 
-def test_a_loss_that_is_clearly_worse_is_not_chosen_unless_allowed(tmp_path: Path) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        planted = fast_input(options, before)
-        planted.loss = 2.0 if options.input.batch_size == 32 else 2.5
+def trained(path: Path, trials: Any) -> list[Preset]:
+    """The presets of these trials."""
+    return [presets.resolve(str(path / "trials" / trial.run / "preset.yaml")) for trial in trials]
+
+
+def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: Path) -> None:
+    found = searched(tmp_path / "p", asked_learning(learning_rate="linear", warmup_steps=7))
+    assert [one.decision for one in found["search"].losses] == ["no worse"]
+    assert found["changes_kept"] == {
+        "input.batch_size": 128,
+        "compile.steps_per_execution": 7,
+        "train.learning_rate": 0.008,
+        "train.warmup_steps": 7,
+    }
+    scaled = decision.scaled
+    given = defaults(["batch_size=16", "learning_rate=0.01", "schedule=cosine", "decay_steps=100", "warmup_steps=3"])
+    larger = {"input.batch_size": 64}
+    assert scaled(given, larger, Limits(learning_rate="sqrt"), HERE) == larger | {
+        "train.learning_rate": 0.02,
+        "train.decay_steps": 25,
+        "train.warmup_steps": 1,
+    }
+    assert scaled(given, larger, Limits(learning_rate="sqrt", warmup_steps=9), HERE)["train.warmup_steps"] == 9
+    assert scaled(given, larger, Limits(), HERE) == larger
+    mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
+    assert scaled(given, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.02
+
+
+@pytest.mark.parametrize(("outcome", "decision"), [("oom", "failed"), ("crashed", "not judged")])
+def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Path, outcome: Any, decision: str) -> None:
+    def ending(options: Options, before: int) -> Planted:
+        planted = figures(options, before)
+        if options.run.measure_seconds is None and options.input.batch_size == 128:
+            planted.outcome = outcome
         return planted
 
-    careful, _ = searching(tmp_path / "p", asked(), figures)
-    careful.run()
-    assert careful.record.changes_kept == {"compile.steps_per_execution": 4}
-    assert "not chosen" in careful.search.learning
-    bold, _ = searching(tmp_path / "q", asked(allow_worse_loss=True), figures)
-    bold.run()
-    assert bold.record.changes_kept["input.batch_size"] == 64
-    assert "allowed" in bold.search.learning
+    bold = searched(tmp_path / "bold", asked_learning(allow_worse_loss=True), ending)
+    assert bold["changes_kept"]["input.batch_size"] == {"failed": 64, "not judged": 128}[decision], "it was no loss"
+    found = searched(tmp_path / "p", asked_learning(), ending)
+    check = found["search"].losses[0]
+    assert check.decision == decision
+    assert [trial.side for trial in check.trials] == ["a", "b"] if decision == "failed" else ["a", "b", "b"]
+    assert check.why == f"{outcome}: planted" if decision == "failed" else check.why.startswith("crashed: ")
+    chosen = {"failed": 64, "not judged": 128}[decision]
+    assert found["changes_kept"]["input.batch_size"] == chosen
+    if decision == "not judged":
+        assert found["search"].learning == "whether it learns as well is not known"
+
+
+def test_trials_for_the_loss_are_trained_once_also_by_a_resumed_search(tmp_path: Path) -> None:
+    wanted = asked_learning("epochs=100000")  # as long as there is time
+    first, bench = searching(tmp_path / "p", wanted, figures)
+    first.run()
+    last = first.search.losses[0].trials[1].run
+    half = [trial for trial in first.record.trials if int(trial.run[:2]) <= int(last[:2])]
+    for trial in half:
+        shutil.copytree(bench.folder / trial.run, tmp_path / "q" / "trials" / trial.run)
+        trial.seconds = 11.0  # the length of a training depends on it, and has to stay
+    again, more = searching(tmp_path / "q", wanted, figures, half)
+    again.run()
+    assert len(more.asked) == len(bench.asked) - len(half)
+    assert again.record.changes_kept == first.record.changes_kept
+    assert again.search.losses[0].samples == first.search.losses[0].samples
+
+
+def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spread_asks_for(tmp_path: Path) -> None:
+    def uneven(options: Options, before: int) -> Planted:
+        """The gains of the first pairs lie far apart."""
+        planted = figures(options, before)
+        pairs.append(options.run.measure_seconds == 5.0)
+        if sum(pairs) == 3 and planted.samples_per_second > 1200:
+            planted.samples_per_second *= 2.5
+        return planted
+
+    pairs: list[bool] = []
+    found = searched(tmp_path / "p", asked_learning(largest_batch=64), uneven)
+    (comparison,) = found["comparisons"]
+    assert comparison.decision == "kept", comparison.why
+    assert len(comparison.trials) == 12
+
+    def slow(options: Options, before: int) -> Planted:
+        """The time is over in the first of the further pairs."""
+        planted = uneven(options, before)
+        searcher.record.started_mark -= 10_000 if sum(pairs) == 7 else 0
+        return planted
+
+    pairs.clear()
+    searcher, _ = searching(tmp_path / "q", asked_learning(largest_batch=64), slow)
+    searcher.run()
+    (comparison,) = searcher.record.comparisons
+    assert (comparison.decision, len(comparison.trials)) == ("undecided", 7)
+    assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
+    assert "no time was left for further pairs" in comparison.why
+    assert searcher.search.unproved == comparison.changes
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds", "length"),
+    [
+        (Data(batch=32, per_pass=1000, passes=6), 1.6, Length(1000, 1)),  # a pass takes 1 s and 0.6 s beside it
+        (Data(batch=32, per_pass=1000, passes=6), 1.5, None),  # 1,472 samples are more than a pass
+        (Data(batch=32, per_pass=1000, passes=1), 1.6, Length(1000, 1)),
+        (Data(batch=32, per_pass=None, passes=2), 0.64, Length(640, None)),  # 40 updates of 16
+        (Data(batch=32, per_pass=None, passes=2), 0.63, None),
+    ],
+)
+def test_a_training_for_its_loss_has_at_least_forty_updates(data: Data, seconds: float, length: Length | None) -> None:
+    assert affordable(data, 16, seconds, 0.001) == length

@@ -1,35 +1,43 @@
-"""Wide searches through Optuna, on trainings whose figures are planted."""
+"""Wide searches through Optuna and trials side by side: members, studies, and GPUs."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.job.machine_gpus import Gpu, Machine
 from gputui.engine.options import Options
 from gputui.engine.proof import folder as folder_of_proof
 from gputui.engine.proof import request
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.trials.search_record import Candidate, Limits
+from gputui.engine.trials.trial_runner import LEAST_REPORTS
 from gputui.engine.tune import tune_request
+from gputui.engine.tune.candidates.search_space import Space
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.wide import members, storage
-from gputui.engine.tune.wide.search_axes import Axis, doubles, halves
-from gputui.engine.tune.wide.study import Study
+from gputui.engine.tune.wide.search_axes import Axis, Combinations, axes_of
+from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
 from gputui.tui import cli
 
-from tests.support.proving import HERE, Planted, PlantedBench, searching
+from tests.support.fakegpu import FakeGpu
+from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 
 needs_optuna = pytest.mark.needs("optuna")
+
+
 MIB = 2**20
+
+
 # A member of a study in a process of its own.
 # Of two members none measures more than two trials more than the other has by then, however busy the machine is.
 MEMBER = """\
@@ -56,6 +64,8 @@ mine.write_text("x" * 1000)
 study = searcher.search.study
 print(json.dumps({"kept": searcher.record.changes_kept, "study": vars(study), "wide": len(wide(searcher))}))
 """
+
+
 # One that is killed while it measures.
 KILLED = """\
 import os, signal, sys
@@ -205,57 +215,6 @@ def test_a_member_that_was_killed_leaves_no_trial_running(tmp_path: Path) -> Non
 
 
 @needs_optuna
-@pytest.mark.parametrize(("trial_seconds", "patience"), [(2.0, 300.0), (30.0, 300.0), (31.0, 310.0), (600.0, 6000.0)])
-def test_others_wait_ten_times_a_trial_and_at_least_five_minutes(
-    trial_seconds: float, patience: float, tmp_path: Path
-) -> None:
-    study = Study(str(tmp_path / "study.log"), "quickstart", tmp_path)
-    study.join(members.common(asked(), HERE, 2.0))
-    began = time.time()
-    trial = study.ask([Axis("compile.steps_per_execution", (1, 2, 4))], lambda params: {}, trial_seconds).trial
-    assert began <= trial.user_attrs["member"]["until_t"] - patience <= time.time()
-
-
-def test_a_member_of_another_machine_is_given_up_when_its_trial_is_long_over() -> None:
-    told = {**members.measuring(Path("/p"), 10.0), "boot_id": "another", "host": "other"}
-    assert not members.has_ended(told)
-    assert members.has_ended({**told, "until_t": time.time() - members.LATE_SECONDS - 1})
-    assert not members.has_ended(members.measuring(Path("/p"), -1000.0)), "this process lives"
-    assert members.has_ended({**members.measuring(Path("/p"), 1000.0), "start_ticks": 1}), "it has ended here"
-
-
-@needs_optuna
-def test_a_study_of_others_is_refused_with_the_reason(tmp_path: Path) -> None:
-    location = str(tmp_path / "shared.journal")
-    study = Study(location, "quickstart", tmp_path)
-    common = members.common(asked(), HERE, 2.0)
-    study.join(common)
-    differing = {
-        "gpus": (["NVIDIA H100", "NVIDIA H100"], "GPUs (there none, here 2 x NVIDIA H100)"),
-        "cpus": (64, "CPUs (there 2, here 64)"),
-        "tensorflow": ("2.99.0", "TensorFlow"),
-        "preset": ("0", "another preset"),
-        "largest_batch": (64, "--largest-batch (there none, here 64)"),
-    }
-    for key, (value, told) in differing.items():
-        with pytest.raises(storage.StudyError) as refused:
-            Study(location, "quickstart", tmp_path).join({**common, key: value})
-        assert told in str(refused.value), key
-        assert "--name" in str(refused.value), key
-        assert "\n" not in str(refused.value), key
-    Study(location, "another", tmp_path).join({**common, "cpus": 64})
-
-
-@needs_optuna
-def test_a_database_of_another_user_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
-    storage.opened(f"sqlite:///{tmp_path}/study.db")
-    with pytest.raises(storage.StudyError, match=r"its owner can chmod g\+w .*/study.db"):
-        Study(f"sqlite:///file:{tmp_path}/study.db?mode=ro&uri=true", "quickstart", tmp_path).join(
-            members.common(asked(), HERE, 2.0)
-        )
-
-
-@needs_optuna
 def test_a_last_line_that_was_written_in_part_costs_nothing_but_itself(tmp_path: Path) -> None:
     location = tmp_path / "shared.journal"
     first, _ = searching(tmp_path / "a", asked(study=str(location)), together)
@@ -284,19 +243,7 @@ def test_a_storage_that_fails_meanwhile_ends_the_proposals_and_not_the_search(tm
     assert searcher.record.changes_kept["compile.xla"] is True, "what was found by then is proved"
 
 
-@needs_optuna
-def test_a_search_whose_study_is_damaged_by_then_is_not_resumed_and_keeps_its_trials(home: Path) -> None:
-    proof = folder_of_proof.create(asked())
-    searcher, _ = searching(proof.path, proof.request, together)
-    searcher.run()
-    searcher.record.state = "stopped"
-    searcher.record.write()
-    (proof.path / "study.journal").write_text("no journal\n")
-    with pytest.raises(ProofError, match="not a journal of Optuna, or it is damaged"):
-        tune_request.resume(proof, anyway=True)
-    assert len(proof.record.all_trials) == len(searcher.record.trials)
-
-
+@pytest.mark.nightly
 @needs_optuna
 def test_a_database_holds_a_study_as_well(tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path / 'studies.db'}"
@@ -314,14 +261,9 @@ def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
 ) -> None:
     damaged, folder = tmp_path / "damaged.journal", tmp_path / "folder"
     damaged.write_text("this is\nno journal\n")
-    record = '{"op_code":0,"worker_id":"1","study_name":"x","directions":[2]}\n'
-    foreign = {"notes.txt": "one line\n", "x.json": '{"a": 1}', "y.json": '{"a": 1}\n', "torn": f"{record}no record\n"}
-    for name, content in foreign.items():
-        (tmp_path / name).write_text(content)
     folder.mkdir()
     for study, told in (
         (damaged, "not a journal of Optuna, or it is damaged"),
-        *((tmp_path / name, "not a journal of Optuna, or it is damaged") for name in foreign),
         (folder, "is not a file"),
         (tmp_path / "none" / "x.journal", "there is no folder"),
         (f"sqlite:///{damaged}", "file is not a database"),
@@ -331,39 +273,17 @@ def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
             tune_request.joined(asked(study=str(study)))
         assert "secret" not in str(refused.value), study
         assert "\n" not in str(refused.value), study
-    assert {name: (tmp_path / name).read_text() for name in foreign} == foreign, "nothing is written to them"
+    assert damaged.read_text() == "this is\nno journal\n", "nothing is written to it"
     assert cli.run(["tune", "--preset", "quickstart", "--wide", "--study", str(damaged)]) == 2
     complaint = capsys.readouterr().err
     assert len(complaint.splitlines()) == 1, complaint
     assert "not a journal of Optuna, or it is damaged" in complaint
 
 
-def test_what_belongs_to_a_wide_search_is_refused_without_one(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words in (["--study", str(tmp_path / "x")], ["--name", "mine"]):
-        assert cli.run(["tune", "--preset", "quickstart", *words]) == 2, words
-        assert capsys.readouterr().err == "a study belongs to a wide search: give --wide as well\n", words
-
-
 def test_without_optuna_a_wide_search_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "is_installed", lambda: False)
     with pytest.raises(ProofError, match=r"pip install 'optuna>=5,<6'"):
         asked()
-
-
-def test_passwords_are_not_shown() -> None:
-    assert storage.shown("postgresql://me:se@cret@there/db") == "postgresql://me@there/db"
-    assert storage.shown("/shared/a@b.journal") == "/shared/a@b.journal"
-
-
-def test_numbers_rise_by_about_the_same_factor() -> None:
-    assert halves(100) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
-    assert doubles(64) == [1, 2, 4, 8, 16, 32, 64]
-    assert halves(1) == doubles(1) == [1]
-
-
-# ---- several GPUs --------------------------------------------------------------------------------
 
 
 def gpus(count: int) -> Machine:
@@ -437,3 +357,156 @@ def test_a_gpu_of_another_model_or_a_slow_one_measures_nothing_and_each_speed_is
     speeds = {round(one.samples_per_second or 0.0, 3) for one in wide(searcher) if one is not found}
     assert speeds <= {900.0, 950.0, 1000.0, 2000.0}, speeds
     assert searcher.record.changes_kept == {"compile.xla": True, "compile.steps_per_execution": 16}
+
+
+BATCH, STEPS, XLA = "input.batch_size", "compile.steps_per_execution", "compile.xla"
+
+
+def space(samples: int | None = 1000, **limits: Any) -> Space:
+    built = replace(started(presets.resolve("quickstart").options, 32), train_samples=samples)
+    return Space(Limits(**limits), HERE, built)
+
+
+def preset() -> Any:
+    return presets.resolve("quickstart", ["batch_size=20", "xla=false", "steps_per_execution=1"])
+
+
+@pytest.mark.parametrize(
+    ("samples", "params", "settings"),
+    [
+        (1000, {BATCH: 8, STEPS: 6}, {STEPS: 50}),  # as many steps as a pass of 20 has
+        (None, {BATCH: 13, STEPS: 6}, {BATCH: 96, STEPS: 64}),
+        (100, {BATCH: 13, STEPS: 3}, {BATCH: 10, STEPS: 8}),  # a pass keeps ten steps
+    ],
+)
+def test_a_combination_is_reduced_to_what_its_data_allows(
+    samples: int | None, params: dict[str, int], settings: dict[str, int]
+) -> None:
+    axes = axes_of(space(only=["batch_size", "steps_per_execution"]), preset())
+    assert Combinations(axes, space(samples), preset()).settings(params) == settings
+
+
+@needs_optuna
+def test_every_combination_is_measured_once_and_slower_settings_of_others_are_left_to_them(tmp_path: Path) -> None:
+    location = str(tmp_path / "s.journal")
+    first, bench = searching(tmp_path / "a", asked(study=location, only=["xla"], wide="instead"), only_xla)
+    first.run()
+    assert first.record.ended_because == "every combination was measured"
+    assert len(bench.asked) == 1 + 1 + 6, "the preset, the other combination, the pairs"
+
+    def faster(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=3000.0, loss=2.0)
+
+    second, bench = searching(tmp_path / "b", asked(study=location, only=["xla"], wide="instead"), faster)
+    second.run()
+    assert second.record.ended_because == "every combination was measured"
+    assert (len(bench.asked), wide(second)) == (1, []), "the preset is faster here than all that others have measured"
+    assert second.search.study is not None
+    assert second.search.study.members == 2
+    assert second.search.study.of_others == second.search.study.trials - 1
+
+
+AXES = [
+    Axis(BATCH, [8, 16, 32, 64]),
+    Axis(XLA, choices={"off": {XLA: False}, "on": {XLA: True}}),
+]
+
+
+def joined(folder: Path, name: str = "a", seconds: float = 2.0) -> Study:
+    study = Study(str(folder / "s.journal"), "quickstart", folder / name)
+    study.join(members.common(asked(), HERE, seconds))
+    return study
+
+
+def settings_of(params: Any) -> dict[str, Any]:
+    return {BATCH: AXES[0].numbers[params[BATCH]], **AXES[1].choices[params[XLA]]}
+
+
+def ask(study: Study, seconds: float = 2.0) -> Proposal:
+    return study.ask(AXES, settings_of, seconds)
+
+
+def result(outcome: str, speed: float | None = None, peak: int | None = None) -> SettingsResult:
+    return SettingsResult({BATCH: 16}, outcome, speed, 16, peak)
+
+
+@needs_optuna
+def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Path) -> None:
+    study = joined(tmp_path)
+    told: list[tuple[SettingsResult, float]] = [
+        (result("ok", 1000.0, 5), 1.0), (result("slower", 400.0), 1.0), (result("oom"), 0.5), (result("memory"), 0.25),
+        (result("error"), 1.0), (result("left out"), 1.0),
+    ]  # fmt: skip
+    for of_settings, excess in told:
+        study.tell(ask(study), of_settings, excess)
+    study.give_back(ask(study))
+    study.tell_twin(ask(study), result("slower", 300.0))
+    study.tell_twin(ask(study), result("ok", 900.0))
+    open_ = ask(study)
+    rows = [(trial.state.name, trial.value, trial.intermediate_values, trial.constraints or {})
+            for trial in trials_in(tmp_path / "s.journal")]  # fmt: skip
+    assert rows == [
+        ("COMPLETE", 1000.0, {}, {}),
+        ("PRUNED", None, {}, {}),
+        ("PRUNED", None, {}, {"memory": 0.5}),
+        ("PRUNED", None, {}, {"memory": 0.25}),
+        ("PRUNED", None, {}, {"trains": 1.0}),
+        ("PRUNED", None, {}, {"trains": 1.0}),
+        ("FAIL", None, {}, {}),
+        ("PRUNED", 300.0, {LEAST_REPORTS: 300.0}, {}),
+        ("COMPLETE", 900.0, {}, {}),
+        ("RUNNING", None, {}, {}),
+    ]
+    known = study.known()
+    assert [each.found for each in known] == [
+        *(each for each, _ in told), None, result("slower", 300.0), result("ok", 900.0), None]  # fmt: skip
+    assert {each.member for each in known} == {members.name_of(tmp_path / "a")}
+    assert known[-1].settings == open_.settings
+    assert all(set(each.settings) == {BATCH, XLA} for each in known)
+    assert [each.number for each in (open_, ask(study))] == [9, 10]
+    assert joined(tmp_path, "b").of_this_search() == []
+    assert study.finished_trials(members.common(asked(), HERE, 2.0)) == 9
+
+
+pytest_plugins = ("tests.support.fakegpu.fixture",)
+
+
+PROGRAM = """\
+import json, sys
+from pathlib import Path
+from gputui.engine import presets
+from gputui.engine.job import this_machine
+from gputui.engine.runs.events import Started
+from gputui.engine.runs.events import EVENTS_FILE
+from gputui.engine.runs.event_reading import read_events
+from gputui.engine.trials.trial_runner import Stop, TrialRunner
+from gputui.engine.tune.candidates.search_trials import TrialRequest, SideBySide
+from gputui.engine.tune.candidates.search_trials import Trials
+folder, here = Path(sys.argv[1]), this_machine.read()
+preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])
+bench = TrialRunner(folder / "trials", folder, 1, 0.5, here, Stop())
+side_by_side = SideBySide(Trials(bench, (), lambda: 0.0, 600.0, 10.0), here)
+places = side_by_side.places(preset)
+found = side_by_side.measure([TrialRequest(preset, "g", 0.5, repeat) for repeat in (1, 2)], places)
+none = {one: len(side_by_side.places(presets.resolve("quickstart", [one]))) for one in sys.argv[2:]}
+read = [read_events(bench.run_of(trial).path, [EVENTS_FILE]).of(Started)[0] for trial in found]
+gpus = [place.gpu for place in places]
+print(json.dumps([gpus, [trial.outcome for trial in found], [one.gpus for one in read], none]))
+"""
+
+
+def measured(fakegpu: FakeGpu, folder: Path, *settings: str) -> list[Any]:
+    environment = os.environ | fakegpu.environment(folder / "gpus", gpus=2, settings="kernel_us=100")
+    program = [sys.executable, "-c", PROGRAM, str(folder), *settings]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=200)
+    return list(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_two_trials_at_once_train_each_on_its_own_gpu(fakegpu: FakeGpu, home: Path, tmp_path: Path) -> None:
+    elsewhere = ("device.visible=1", "strategy.kind=mirrored", "device.visible=none")
+    places, outcomes, used, none = measured(fakegpu, tmp_path, *elsewhere)
+    assert places == ["GPU-0000-0", "GPU-0000-1"]
+    assert outcomes == ["ok", "ok"]
+    assert used == [["GPU-0000-0"], ["GPU-0000-1"]]
+    assert none == dict.fromkeys(elsewhere, 0), "these may not or do not train on one of several GPUs"

@@ -1,4 +1,4 @@
-"""The queue with `engine: slurm`: the commands with stand-ins for Slurm's programs, and the process of a job."""
+"""The queue with engine: slurm: commands and the process of a job, with stand-ins for the programs of Slurm."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tests.support.idle import idle
 from tests.support.queued import Said, no_runner, states, waiting
 
 PRESET = ("--preset", "quickstart", "--queue")
+
+
 ON_CPU = (*PRESET, "--set", "visible=none")
 
 
@@ -102,22 +104,6 @@ def test_a_queued_run_is_a_job_of_slurm_until_it_is_taken_out(slurm: FakeSlurm, 
     assert not entries.all_entries()
 
 
-def test_slurm_orders_its_jobs(slurm: FakeSlurm, said: Said) -> None:
-    run, _ = queued(said)
-    for verb in ("top", "up", "down"):
-        assert said("queue", verb, run.id, code=WRONG).splitlines() == [
-            f"{run.name} is not moved: Slurm orders its jobs",
-            "scontrol top 100 puts it first; scontrol update JobId=100 Nice=100 lets others go first",
-        ]
-    assert "Slurm starts its runs" in said("queue", "pause", code=WRONG)
-    assert not entries.is_paused()
-    local = waiting("local")  # of the time before the setting was made
-    entries.add(local)
-    assert "is at the top" in said("queue", "top", "local")
-    rows = map(json.loads, said("queue", "--json").splitlines())
-    assert {row["run"]: row["place"] for row in rows} == {run.id: None, local.id: 1}
-
-
 def test_the_gpus_of_a_job_are_those_of_the_preset_or_of_the_settings(
     slurm: FakeSlurm, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +124,22 @@ def test_the_gpus_of_a_job_are_those_of_the_preset_or_of_the_settings(
     queued(said, *PRESET)
     assert gpus("102") == []
     assert len(runs.all_runs()) == 3, "what is refused leaves no folder"
+
+
+def test_slurm_orders_its_jobs(slurm: FakeSlurm, said: Said) -> None:
+    run, _ = queued(said)
+    for verb in ("top", "up", "down"):
+        assert said("queue", verb, run.id, code=WRONG).splitlines() == [
+            f"{run.name} is not moved: Slurm orders its jobs",
+            "scontrol top 100 puts it first; scontrol update JobId=100 Nice=100 lets others go first",
+        ]
+    assert "Slurm starts its runs" in said("queue", "pause", code=WRONG)
+    assert not entries.is_paused()
+    local = waiting("local")  # of the time before the setting was made
+    entries.add(local)
+    assert "is at the top" in said("queue", "top", "local")
+    rows = map(json.loads, said("queue", "--json").splitlines())
+    assert {row["run"]: row["place"] for row in rows} == {run.id: None, local.id: 1}
 
 
 @pytest.mark.parametrize(
@@ -294,39 +296,24 @@ def test_the_process_of_a_job_trains_the_run_and_stops_it_before_the_limit(
     assert gone.returncode == 3
 
 
-def test_a_job_that_cannot_start_its_run_says_why(slurm: FakeSlurm, said: Said) -> None:
-    run, _ = queued(said, *PRESET, "--set", "visible=free:1")
-    job = job_of(slurm, "100")
-    out, _ = job.communicate(timeout=60)
-    assert job.returncode == 3
-    assert out.startswith("device.visible: free:1 needs a GPU")
-    assert (run.result or {})["error"]["message"] == out.splitlines()[0]
-    assert states() == {}
-
-    often, _ = queued(said, *ON_CPU, "--set", "run.tries=2")
-    with entries.locked():
-        entries.write(replace(entries.all_entries()[0], tries=2))
-    job = job_of(slurm, "101")
-    assert job.communicate(timeout=60)[0] == (
-        f"{often.id} was started 2 times, as run.tries allows; nothing is started\n"
-    )
-    assert (job.returncode, often.state) == (3, "waiting")
-
-
-@pytest.mark.slow
-def test_the_process_of_a_job_measures_until_a_person_stops_it(slurm: FakeSlurm, said: Said) -> None:
-    words = ("ab", "--preset", "quickstart", "--set", "steps_per_execution=4", "--set", "visible=none", "--queue")
-    proof = proofs.find(said(*words).partition("\n")[0])
-    job = job_of(slurm, "100")
-    until(lambda: proof.state == "running" and any(trial.result for trial in proof.trials))
-    assert states() == {proof.id: "running"}
-    job.send_signal(signal.SIGURG)
-    out, _ = job.communicate(timeout=100)
-    assert (job.returncode, proof.state, states()) == (0, "stopped", {}), out
-
-
 def job_of(slurm: FakeSlurm, job: str, **variables: str) -> subprocess.Popen[str]:
     """The job as Slurm starts it on its node: by the shell of a batch script."""
     command = ["/bin/sh", "-c", slurm.submitted(job)[-1].removeprefix("--wrap=")]
     environment = os.environ | {"SLURM_JOB_ID": job} | variables
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments of sbatch for each submitted job."""
+    no_runner(monkeypatch)
+    for name in ("SBATCH_GPUS", "SBATCH_GRES", "SBATCH_TRES_PER_TASK"):
+        monkeypatch.delenv(name, raising=False)
+    calls: list[list[str]] = []
+
+    def submit(arguments: Any, _environment: object) -> str:
+        calls.append(list(arguments))
+        return str(100 + len(calls))
+
+    monkeypatch.setattr(slurm_programs, "submit", submit)
+    return calls

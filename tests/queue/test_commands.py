@@ -1,25 +1,25 @@
-"""Measurements in the queue: the commands, with a real proof on the CPU, and the runner with stand-ins."""
+"""The commands of the queue, for runs and for measurements, with the test as the runner."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import free_gpus, lease
+from gputui.engine import presets, runs
+from gputui.engine.leases import free_gpus
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import adding, entries, entry_changes, jobs, queue_settings, start
+from gputui.engine.queue import adding, entries, entry_changes, jobs, start
 from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED
-from gputui.engine.runs import RunError, part_of_sweep
-from gputui.engine.system import locks
+from gputui.engine.queue.runner import NOT_FREE, REFUSED
+from gputui.engine.runs import RunError, part_of_sweep, titles
 from gputui.engine.trials.search_record import Limits
 from gputui.engine.tune import tune_request
 from gputui.tui import cli
@@ -27,53 +27,113 @@ from gputui.tui.base.errors import WRONG
 from gputui.tui.reading import queue
 
 from tests.support import recorded
-from tests.support.front_door import gputui, until
-from tests.support.queued import Said, Trainings, add, no_runner, states, waiting
+from tests.support.queued import Said, Trainings, add, entry_file, no_runner, states, waiting
+
+
+def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+
+    assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
+    one, two = waiting("one"), waiting("two")
+    entries.add(one)
+    entries.add(two)
+    one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
+    assert f"1      {one.name} (epochs=60)  waiting" in said("queue")
+    assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
+    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
+    assert said("queue", "down", "latest") == f"{two.name} is moved down\n"
+    assert said("queue", "top", "two") == f"{two.name} is at the top\n"
+    assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
+    assert "is held" in said("queue", "hold", "one", "two")
+    assert said("queue").count("held by you") == 2
+    third = waiting("three")
+    assert queue.place_text(entries.add(third)).endswith("needs the CPU: it starts as soon as that is free"), "no wait"
+    entry_changes.remove(third.id)
+    assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
+    assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
+    takes_it_out = f"it waits in the queue; gputui queue rm {one.name} takes it out\n"
+    assert said("resume", one.id, "--queue", code=WRONG) == f"{one.name} cannot be resumed: {takes_it_out}"
+    entry_file(two).write_text("nothing")
+    assert f"{entry_file(two)} is damaged; gputui queue rm {two.id} removes it" in said("queue")
+    assert said("stop", one.id) == f"{one.name} is taken out of the queue\n"
+    assert said("queue", "rm", "two") == f"{two.name} is taken out of the queue\n"
+    assert one.state == two.state == "stopped"
+    left = [run.id for run in runs.all_runs()]
+    for setting, why in (("visible=fits:1", "has measured"), ("strategy.kind=multi_worker", "several machines")):
+        with pytest.raises(RunError, match=why):
+            adding.queue_preset(presets.resolve("quickstart", [setting]))
+    assert [run.id for run in runs.all_runs()] == left
+    refused = said("--preset", "quickstart", "--set", "kind=multi_worker", "--queue", code=WRONG)
+    assert refused == f"--set kind=multi_worker: strategy.kind: {adding.ON_SEVERAL_MACHINES}\n", "of no cluster first"
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
+        "--preset", "quickstart", "--queue", code=WRONG
+    )
+
+
+def test_the_unit_of_systemd_starts_the_runner_of_this_home(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # without systemctl
+    file = tmp_path / "config/systemd/user/gputui-queue.service"
+    assert cli.run(("queue", "service")) == 0
+    unit = capsys.readouterr().out
+    assert f'Environment="GPUTUI_HOME={home}"\n' in unit
+    assert f'ExecStart="{sys.executable}" -P -m gputui.engine.queue\nKillMode=process\nRestart=on-failure\n' in unit
+    assert cli.run(("queue", "service", "--install")) == 0
+    assert f"{file} is written; now run: systemctl --user daemon-reload" in capsys.readouterr().out
+    assert file.read_text() == unit
+    assert cli.run(("queue", "service", "--remove")) == 0
+    assert not file.exists()
+
+
+def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose engine was lost waits for another start; it has readings but no result."""
+    no_runner(monkeypatch)
+    run, new = waiting("lost"), waiting("new")
+    run.file("telemetry.jsonl").write_text('{"t":1.0,"type":"host","run":"lost"}\n')
+    for each in (run, new):
+        entries.add(each)
+        taken = entry_changes.remove(each.id)
+        assert taken is not None
+        assert each.result is not None
+        taken.put_back()
+        assert each.result is None
+    assert run.file("telemetry.jsonl").read_text() == '{"t":1.0,"type":"host","run":"lost"}\n'
+    assert not new.file("telemetry.jsonl").exists()
+
+
+def starts(listed: Any, _news: Any) -> dict[str, float | None]:
+    """The first of the waiting runs begins in 90 s, the next 10 minutes later. Of the last it is not known."""
+    waits = [entry.run for entry in listed if entry.state in entries.WAITS]
+    return {name: None if name == waits[-1] else 90.0 + 600 * number for number, name in enumerate(waits)}
+
+
+def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    entries.add(waiting("one"))
+    for fault, words in ((OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+                         (RunError("it is damaged"), "it is damaged")):  # fmt: skip
+
+        def fails(fault: Exception = fault) -> None:
+            raise fault
+
+        monkeypatch.setattr(entries, "ensure_runner", fails)
+        assert cli.run(["options", "batch_size"]) == 0
+        assert said("queue", "pause").endswith(f"the queue: {words}\n")
+
 
 Begun = list[tuple[str, list[str]]]
+
+
 CHANGE = ("--preset", "quickstart", "--set", "steps_per_execution=4")
-# Of a training that cannot begin with the change: the measurement has its decision after two trials.
-CODE = """
-import keras, numpy as np
-def build(context):
-    if context.args["broken"]:
-        raise ValueError("broken")
-    x = np.ones((64, 4), "float32")
-    return {"model": keras.Sequential([keras.layers.Dense(1)]), "loss": "mse", "train": (x, x[:, :1])}
-"""
-PRESET = "workload: {entry: 'train.py:build', args: {broken: false}}\ninput: {batch_size: 4}\ntrain: {seed: 1}\n"
 
 
 def queued(after: str | None = None) -> Proof:
     """A measurement in the queue, whose runner is the test."""
     asked = request.of_change("quickstart", ["steps_per_execution=4"])
     return Proof(folder.proofs_folder() / adding.queue_proof(asked, after).run)
-
-
-@pytest.mark.alone  # a measurement on the CPU waits for every training of the machine, also for those of other tests
-@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
-def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(CODE)
-    (tmp_path / "mine.yaml").write_text(PRESET)
-    change = ("--preset", str(tmp_path / "mine.yaml"), "--set", "args={broken: true}")
-    gputui("queue", "pause")
-    run = gputui("--preset", "quickstart", "--set", "epochs=1", "--queue").stdout.strip()
-    done = gputui("ab", *change, "--seconds", "0.2", "--queue", "--after", run)
-    assert done.returncode == 0, done.stderr
-    proof = folder.find(done.stdout.strip())
-    assert done.stderr == "place 2 in the queue, needs the CPU: the queue is paused; gputui queue start goes on\n"
-    assert proof.state == "waiting"
-    assert "waits in the queue" in gputui("proof", proof.id).stdout
-    rows = [json.loads(line) for line in gputui("queue", "--json").stdout.splitlines()]
-    assert [(row["run"], row["kind"]) for row in rows] == [(run, "run"), (proof.id, "ab")]
-    gputui("queue", "start")
-    until(lambda: proof.state == "done")
-    (comparison,) = proof.record.comparisons
-    assert comparison.decision == "failed"
-    assert [(trial.side, trial.outcome) for trial in comparison.trials] == [("a", "ok"), ("b", "error")]
-    assert proof.record.started_t >= jobs.job_of(run).end_of().at - 1, "the wait is no part of it"
-    until(lambda: not entries.all_entries())
-    until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
 
 
 def test_a_waiting_measurement_is_shown_so_and_can_be_taken_out(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,26 +178,6 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     assert [line["next"] for line in lines] == [any_one.id, named.id]
     assert cli.run(("gpus",)) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith(any_one.name)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [("", "WWW"), ("never: [1]", "O-O"), ("most: 2", "OOO"), ("most: 3", "WWW"), ("never: [0, 1, 2]", "---")],
-)
-def test_what_the_settings_of_the_queue_forbid_is_not_started_next(
-    settings: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_runner(monkeypatch)
-    wide, one = waiting(visible="free:3"), waiting(visible="free:1")
-    add(wide, one)
-    queue_settings.path().parent.mkdir(parents=True)
-    queue_settings.path().write_text(settings)
-    boxes = [free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", 0, 40 * 1024**3, 0.0, ()) for index in range(3)]
-    monkeypatch.setattr(free_gpus, "read", lambda: boxes)
-    assert cli.run(("gpus", "--json")) == 0
-    names = {wide.id: "W", one.id: "O", None: "-"}
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "".join(names[line["next"]] for line in lines) == expected
 
 
 def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,43 +276,6 @@ def test_a_resumed_search_waits_with_its_new_time_and_keeps_its_result_if_it_is_
     assert (search.path / "proof.json").read_text() == result
 
 
-def test_what_waits_for_a_measurement_that_died_starts() -> None:
-    """Its entry says that it runs until the runner has followed it."""
-    no_process = ended_search(state="running")
-    entry = replace(entries.Entry(no_process.id, 1.0, kind="proof"), state="running", started_at=1.0)
-    with entries.locked():
-        entries.write(entry)
-    assert jobs.state_if_not_ended(no_process.id) == ""
-    with entries.locked():
-        entries.write(replace(entry, state="starting"))
-    assert jobs.state_if_not_ended(no_process.id) == "waiting"
-    with entries.locked():
-        entries.discard(no_process.id)
-
-
-def test_a_queued_measurement_keeps_what_it_waits_for_and_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-    first = queued()
-    second = queued(first.id)
-    assert [(entry.run, entry.after) for entry in entries.all_entries()] == [(first.id, None), (second.id, first.id)]
-    gpu = Gpu(0, "GPU-a", "NVIDIA A10", (8, 6), 24 * 1024**3)
-    monkeypatch.setattr(adding, "machine", lambda: Machine((gpu,), "", 8, 64 * 1024**3))
-    on_cpu = request.of_change("quickstart", ["device.visible=none"])
-    on_cpu = replace(on_cpu, preset=on_cpu.preset.replace("visible: all", "visible: none"))
-    both = adding.queue_proof(replace(on_cpu, changes={"device.visible": "all"}))
-    assert both.needs == "all", "its trials use the devices of both sides"
-
-
-def test_a_measurement_that_cannot_be_queued_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise RunError("the file system has no locks")
-
-    monkeypatch.setattr(entries, "append", fails)
-    with pytest.raises(RunError, match="no locks"):
-        queued()
-    assert not list(folder.proofs_folder().iterdir())
-
-
 @pytest.fixture
 def starting(monkeypatch: pytest.MonkeyPatch) -> Proof:
     """A measurement that the runner is starting, on the CPU."""
@@ -292,60 +295,10 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     return begun
 
 
-def test_a_measurement_begins_on_the_devices_that_the_runner_has_chosen(
-    starting: Proof, begun: Begun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gputui.engine.proof.proof_start.blocks", lambda *_: "")
-    assert start.main([starting.id, "1.0", CPU]) == BEGUN
-    assert begun == [(starting.id, [CPU])]
-    (entry,) = entries.all_entries()
-    assert (entry.state, entry.devices) == ("running", [CPU])
-    with pytest.raises(RunError, match=f"has begun; gputui proof {starting.id} --stop stops it"):
-        entry_changes.remove(starting.id)
-
-
 def test_a_measurement_waits_while_another_training_would_disturb_it(
     starting: Proof, begun: Begun, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
     assert "busy" in capsys.readouterr().out
-    assert begun == []
-
-
-def test_a_measurement_with_anyway_begins_although_others_train_on_the_cpu(
-    starting: Proof, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[object] = []
-    monkeypatch.setattr(folder, "start", lambda _proof, among: begun.append(among))
-    (cpu,) = lease.take([CPU], "quickstart")
-    assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
-    with entries.locked():
-        entries.write(replace(entries.all_entries()[0], anyway=True))
-    assert start.main([starting.id, "1.0", CPU]) == BEGUN
-    assert begun == [None], "the lease stays with the other training"
-    cpu.release()
-
-
-def test_a_measurement_that_this_machine_cannot_make_any_more_ends_with_the_reason(
-    starting: Proof, begun: Begun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changed = replace(starting.request, changes={"device.visible": "none"})
-    (starting.path / "request.json").write_text(changed.to_json())
-    assert start.main([starting.id, "1.0", CPU]) == REFUSED
-    assert "device.visible=none compares nothing here" in capsys.readouterr().out
-    assert begun == []
-
-
-def test_a_measurement_that_another_runner_has_taken_over_meanwhile_is_not_started_twice(
-    starting: Proof, begun: Begun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def blocks(*_: object) -> str:
-        (entry,) = entries.all_entries()
-        with entries.locked():
-            entries.write(replace(entry, started_at=2.0))
-        return ""
-
-    monkeypatch.setattr("gputui.engine.proof.proof_start.blocks", blocks)
-    assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
     assert begun == []

@@ -1,0 +1,310 @@
+"""The largest and the fastest batch: predictions, probes and limits, on planted figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.telemetry import resource_limits
+from gputui.engine.telemetry.resource_limits import Ceilings
+from gputui.engine.trials import proof_sentences
+from gputui.engine.trials.comparing import BaselineFailed
+from gputui.engine.trials.record import Record
+from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
+from gputui.engine.trials.trial import Trial
+from gputui.engine.tune import memory_model, tune_request
+from gputui.engine.tune.candidates.screening import Screening
+from gputui.engine.tune.dry_run import Prediction
+from gputui.engine.tune.memory_model import ROOM, MemoryModel
+from gputui.engine.tune.report.memory_sentences import largest_error
+from gputui.engine.tune.stages.batch_size import STEP, BatchSize
+
+from tests.support.proving import HERE, Planted, PlantedBench, searching, started
+from tests.support.training import options
+from tests.support.typed import typed
+
+MB = 2**20
+
+
+LIMIT = 4000 * MB
+
+
+def asked(*settings: str, batch: int = 32) -> Request:
+    limits = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000)
+    given = (f"batch_size={batch}", "train.seed=1", *settings)
+    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(limits))
+
+
+def test_the_limit_of_the_batch_is_that_of_all_devices(home: Path) -> None:
+    wanted = asked("device.logical_devices=2", "strategy.kind=mirrored", batch=32)
+    with pytest.raises(ProofError) as refused:
+        tune_request.refuse(replace(wanted, search=Limits(largest_batch=63)))
+    assert str(refused.value) == (
+        "the preset's batch of 64 (32 on each of 2 devices) is above the largest that is allowed, 63; begin with a "
+        "smaller one (batch_size=31), or raise the limit"
+    )
+
+
+def straight(batch: int) -> int:
+    return 600 * MB + 2 * MB * batch
+
+
+def curved(batch: int) -> int:
+    """Far more than the small batches tell: a library takes another algorithm from 700 on."""
+    return straight(batch) + (700 * MB if batch >= 700 else 0)
+
+
+def fitted(path: Path, taken: Callable[[int], int], most: int, **more: Any) -> Search:
+    """A search on trainings that run out of memory above `most` bytes."""
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        speed = 1000 * batch / (batch + 20)  # hardly faster from 500 on
+        if taken(batch) > most:
+            return Planted(outcome="oom", error=f"out of memory at batch size {batch}")
+        return Planted(samples_per_second=speed, peak_memory_bytes=taken(batch), loss=2.0)
+
+    searcher, _ = searching(path, asked(**more), figures)
+    searcher.run()
+    return searcher.search
+
+
+def largest(taken: Callable[[int], int], most: float) -> int:
+    return next(batch for batch in range(5000, 0, -1) if taken(batch) <= most)
+
+
+@pytest.mark.parametrize("taken", [straight, curved])
+def test_the_largest_batch_that_fits_is_found_within_one_step(tmp_path: Path, taken: Callable[[int], int]) -> None:
+    for number, most in enumerate((LIMIT, 3000 * MB)):  # the second: other programs have taken some of it meanwhile
+        found = fitted(tmp_path / str(number), taken, most).memory
+        assert found is not None
+        fits = largest(taken, min(most, ROOM * LIMIT))
+        assert found.fits is not None
+        assert fits / STEP - 8 <= found.fits <= fits, (taken.__name__, most, found)
+        tried = [point.batch_size for point in found.points]
+        assert len(tried) == len(set(tried)) <= 12, "nothing is tried twice"
+
+
+def test_a_preset_above_the_users_own_limit_is_refused_and_fit_batch_says_that_nothing_fits(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(peak_memory_bytes=610 * MB)
+
+    small = Limits(only=["batch_size"], memory_bytes=100 * MB)
+    more = replace(asked(), search=replace(small, only=["batch_size", "xla"]))
+    searcher, _ = searching(tmp_path / "p", more, figures)
+    with pytest.raises(BaselineFailed, match=r"takes 610 MiB of memory, and you allow 100 MiB: .*fit-batch"):
+        searcher.run()
+    searcher, bench = searching(tmp_path / "q", replace(asked(), search=small), figures)
+    searcher.run()
+    assert {options.input.batch_size for options in bench.asked} == {32, 16}, "two tell that no other fits"
+    memory = searcher.search.memory
+    assert memory is not None
+    assert (memory.fits, memory.largest_batch, memory.limit_is_asked) == (None, 0, True)
+
+
+def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_that_fits_is_kept(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        good = Planted(samples_per_second=1000.0 + batch, peak_memory_bytes=straight(batch), loss=2.0)
+        return good if straight(batch) <= LIMIT else Planted(outcome="oom", error="out of memory")
+
+    searcher, _ = searching(tmp_path / "p", asked(batch=6000), figures)
+    searcher.run()
+    baselines = [one for one in searcher.search.candidates if one.stage == "baseline"]
+    assert [one.decision for one in baselines] == ["failed", "failed", "kept"]
+    assert baselines[-1].settings == {"input.batch_size": 1500}
+    assert searcher.record.comparisons == []
+    assert searcher.record.changes_kept["input.batch_size"] == 1500
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    data = dict(vars(searcher.record)) | {"search": None}
+    assert (
+        proof_sentences.conclusion(typed(Record, data))
+        == "the preset runs out of memory, and trains with batch_size=1500"
+    )
+
+
+GB = 2**30
+
+
+def model(points: dict[int, int | None], limit: int | None = 10 * GB, of: str = "allocator") -> MemoryModel:
+    found = MemoryModel(limit, of)
+    for batch, peak in points.items():
+        found.add(batch, peak)
+    return found
+
+
+def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
+    found = model({64: 1000 * MB})
+    assert (found.predict(128), found.largest()) == (None, None)
+    found.add(128, 1640 * MB)
+    assert found.predict(256) == 2920 * MB
+    assert found.largest() == (0.9 * 10 * GB - 360 * MB) // (10 * MB)
+    found.add(256, 3000 * MB)
+    state = found.state()
+    assert [point.predicted_bytes for point in state.points] == [None, None, 2920 * MB]
+    assert largest_error(typed(Memory, asdict(state))) == pytest.approx(80 / 3000)
+    assert state.fits == 256
+
+
+def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(wanted: Options, gpus: tuple[Any, ...] = (), asked: int | None = None, **peaks: Any) -> Any:
+        told = started(wanted, 32)
+        object.__setattr__(told, "gpu_devices", gpus)
+        object.__setattr__(told, "gpus", ["GPU-a"] * len(gpus))
+        return memory_model.limit_and_kind(
+            told, wanted, Trial(side="s", repeat=1, run="01", outcome="ok", **peaks), asked
+        )
+
+    gpu = {"device": "/device:GPU:0", "memory_limit_bytes": 14 * GB, "memory_total_bytes": 16 * GB}
+    assert found(options(), (gpu,)) == (14 * GB, "allocator")
+    assert found(options(), (gpu, gpu | {"memory_limit_bytes": None, "memory_total_bytes": 8 * GB})) == (
+        8 * GB, "allocator")  # fmt: skip
+    assert found(options("device.memory_limit_mb=1000"), (gpu,)) == (1000 * MB, "allocator")
+    assert found(options("device.logical_devices=2"), (gpu,)) == (7 * GB, "allocator")
+    assert found(options(), (gpu,), 3 * GB) == (3 * GB, "allocator")
+    monkeypatch.setattr(resource_limits, "memory", lambda: resource_limits.Memory(16 * GB, 12 * GB))
+    assert found(options(), peak_process_bytes=GB) == (12 * GB, "process")
+    assert found(options(), asked=2 * GB, peak_process_bytes=GB) == (2 * GB, "process")
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: Ceilings(address_space_bytes=4 * GB))
+    both: Any = {"peak_process_bytes": GB, "peak_address_space_bytes": 3 * GB}
+    assert found(options(), **both) == (4 * GB, "address_space")
+    assert found(options(), asked=int(1.2 * GB), **both) == (int(1.2 * GB), "process"), "the tighter of the two"
+
+
+class PlantedScreening:
+    """Measures batches of which a test says how fast they are; from `too_large` on they run out of memory."""
+
+    def __init__(self, size: int, speeds: dict[int, float], too_large: int) -> None:
+        self.search, self.too_large, self.speeds = Search(limits=Limits()), too_large, speeds
+        self.best = SimpleNamespace(preset=SimpleNamespace(options=options(f"input.batch_size={size}")))
+        self.tried: list[int] = []
+        self.left_out: list[int] = []
+
+    def attempt(self, stage: str, settings: dict[str, int], predicted_bytes: int | None) -> Candidate:
+        (batch,) = settings.values()
+        self.tried.append(batch)
+        ran_out = batch >= self.too_large
+        trial = Trial(side="s", repeat=1, run="01-s", outcome="oom" if ran_out else "ok")
+        if not ran_out:
+            trial.peak_memory_bytes = batch * 10 * MB
+        gain = self.speeds.get(batch, 0.0)
+        candidate = Candidate(stage=stage, settings=settings, tried=settings, trials=[trial], gain=gain)
+        candidate.decision = "failed" if ran_out else "kept" if gain > 0 else "rejected"
+        if candidate.decision == "kept":
+            self.best.preset.options = options(f"input.batch_size={batch}")
+        return candidate
+
+    def leave_out(self, stage: str, settings: dict[str, int], why: str, predicted_bytes: int | None) -> None:
+        self.left_out += settings.values()
+
+
+@pytest.mark.parametrize(
+    ("gains", "too_large", "most", "limit", "tried", "size"),
+    [
+        ({128: 0.5, 256: 0.3, 512: 0.04}, 9999, 4096, None, [128, 256, 512], 512),  # 4 % is kept and ends it
+        ({128: 0.5, 256: 0.5}, 9999, 200, None, [128, 200], 128),  # a limit that is no power of two
+        ({32: 0.2, 16: 0.1}, 9999, 4096, None, [128, 32, 16, 8], 16),  # slower when larger: smaller ones
+        ({96: 0.1}, 100, 4096, None, [128, 96, 112], 96),  # between 64 and 128, which runs out
+        ({128: 0.5, 256: 0.5, 360: 0.1}, 9999, 4096, 4000 * MB, [128, 256, 360], 360),  # of 90 % of 4,000 MB
+        ({128: 0.5, 256: 0.5}, 9999, 4096, 3000 * MB, [128, 256], 256),  # 270 are not worth a trial
+    ],
+)
+def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
+    gains: dict[int, float], too_large: int, most: int, limit: int | None, tried: list[int], size: int
+) -> None:
+    screening, points = PlantedScreening(64, gains, too_large), model({}, limit)
+    points.add(64, 640 * MB)
+    sizes = BatchSize(cast(Screening, screening), points, most)
+    sizes.find()
+    assert (screening.tried, sizes.size) == (tried, size)
+    assert screening.left_out == ([] if limit is None else [512] if size == 256 else [512, 720])
+
+
+@pytest.fixture
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with memory for everything."""
+    monkeypatch.setattr(resource_limits, "memory", lambda: SimpleNamespace(available=2**50))
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: SimpleNamespace(address_space_bytes=None))
+
+
+def predicted(path: Path, megabytes: int | None, most: int, size: int = 64, too_large: int = 9999) -> Any:
+    """The batches that are probed on the CPU, where each takes 600 MB and 1 MB a sample, and the record's search."""
+    limits = Limits(dry_run=True, memory_bytes=None if megabytes is None else megabytes * MB, largest_batch=most)
+    asked = request.of_preset("tune", "quickstart", [f"batch_size={size}", "train.seed=1"], search=limits)
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        outcome: Any = "oom" if batch >= too_large else "ok"
+        return Planted(samples_per_second=1e6, outcome=outcome, peak_memory_bytes=(600 + batch) * MB)
+
+    path.mkdir()
+    record, bench = folder.empty_record(path, asked), PlantedBench(path / "trials", figures)
+    Prediction(asked, record, bench, HERE).run()
+    return [options.input.batch_size for options in bench.asked], record.search
+
+
+@pytest.mark.usefixtures("roomy")
+@pytest.mark.parametrize(
+    ("megabytes", "most", "size", "probed"),
+    [
+        (100_000, 9000, 64, [16, 512]),  # 32 times the first one
+        (100_000, 100, 64, [16, 96]),  # no more than there are samples, in eights
+        (4000, 9000, 64, [16, 40]),  # half of what may be taken: 16 * 0.5 * 3600 / 616 is 46
+        (2000, 9000, 64, [16, 32]),  # twice the first surely fits
+        (1300, 9000, 64, [16, 8]),  # twice of 616 MB are more than 1,170
+    ],
+)
+def test_the_second_probe_is_as_large_as_surely_fits(
+    tmp_path: Path, megabytes: int, most: int, size: int, probed: list[int]
+) -> None:
+    batches, search = predicted(tmp_path / "p", megabytes, most, size)
+    assert batches == probed
+    assert [point.batch_size for point in search.memory.points] == probed
+    assert (search.memory.batch_size, search.memory.replicas) == (size, 1)
+
+
+@pytest.mark.usefixtures("roomy")
+def test_a_probe_that_runs_out_of_memory_is_followed_by_a_smaller_one(tmp_path: Path) -> None:
+    batches, search = predicted(tmp_path / "p", 100_000, 9000, 64, too_large=16)
+    assert batches == [16, 4]
+    assert [(point.batch_size, point.peak_bytes) for point in search.memory.points] == [(16, None), (4, 604 * MB)]
+    assert (search.memory.too_large, search.memory.fits) == (16, 4)
+    with pytest.raises(BaselineFailed, match="even batch size 4 cannot be trained: oom"):
+        predicted(tmp_path / "q", 100_000, 9000, 64, too_large=1)
+    with pytest.raises(BaselineFailed, match="even batch size 1 cannot be trained: oom"):
+        predicted(tmp_path / "r", 100_000, 9000, 4, too_large=1)
+
+
+def test_a_smaller_batch_leaves_a_tenth_of_the_memory_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_limits, "memory", lambda: SimpleNamespace(available=1000 * MB))
+    monkeypatch.setattr(resource_limits, "ceilings", lambda: SimpleNamespace(address_space_bytes=None))
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        return Planted(peak_memory_bytes=(700 + batch) * MB, outcome="oom" if batch >= 400 else "ok")
+
+    asked = request.of_preset("tune", "quickstart", ["batch_size=512"], search=Limits(only=["batch_size"], minutes=60))
+    searcher, bench = searching(tmp_path / "p", asked, figures)
+    searcher.run()
+    assert [options.input.batch_size for options in bench.asked][:3] == [512, 256, 128], "256 take 956 MB"
+    refused = request.of_preset(
+        "tune", "quickstart", ["batch_size=64"], search=Limits(memory_bytes=750 * MB, only=["xla"])
+    )
+    with pytest.raises(BaselineFailed, match="the training takes 764 MiB of memory, and you allow 750 MiB: allow more"):
+        searching(tmp_path / "q", refused, figures)[0].run()
+    allowed = replace(refused, search=Limits(memory_bytes=764 * MB, only=["xla"]))
+    searching(tmp_path / "r", allowed, figures)[0].run()
+    fitted = replace(refused, search=Limits(memory_bytes=750 * MB, only=["batch_size"], minutes=60))
+    searcher, _ = searching(tmp_path / "s", fitted, figures)
+    searcher.run()
+    assert searcher.search.memory is not None
+    assert [point.batch_size for point in searcher.search.memory.points] == [64, 32, 16], "it looks for one that fits"
+    assert (searcher.search.memory.fits, searcher.search.memory.largest_batch) == (None, 0)
