@@ -57,7 +57,6 @@ def build(context):
 # Others of gputui may train on this machine while the tests run; the differences looked for are large.
 ANYWAY = ("--seconds", "0.5", "--anyway")
 STAGED = ("--seconds", "1.2", "--anyway")  # the stages of the input are told after a second
-
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_proof_left_running")]
 
 

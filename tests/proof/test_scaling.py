@@ -39,19 +39,13 @@ workload: {entry: "train.py:build"}
 input: {batch_size: 32}
 train: {validation_split: 0}
 """
-
-
 CODE = """\
 import keras, numpy as np
 def build(context):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     return {"model": model, "loss": "mse", "train": (np.zeros((512, 4), "float32"), np.zeros(512))}
 """
-
-
 PARTS = ("device.logical_devices=4", "batch_size=64")
-
-
 Figures = Callable[[Options, int], Planted]
 
 

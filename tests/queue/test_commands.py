@@ -104,12 +104,6 @@ def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: p
     assert not new.file("telemetry.jsonl").exists()
 
 
-def starts(listed: Any, _news: Any) -> dict[str, float | None]:
-    """The first of the waiting runs begins in 90 s, the next 10 minutes later. Of the last it is not known."""
-    waits = [entry.run for entry in listed if entry.state in entries.WAITS]
-    return {name: None if name == waits[-1] else 90.0 + 600 * number for number, name in enumerate(waits)}
-
-
 def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
     entries.add(waiting("one"))
@@ -125,8 +119,6 @@ def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(said: Said, m
 
 
 Begun = list[tuple[str, list[str]]]
-
-
 CHANGE = ("--preset", "quickstart", "--set", "steps_per_execution=4")
 
 

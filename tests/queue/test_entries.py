@@ -148,13 +148,6 @@ def test_a_damaged_entry_and_one_whose_folder_is_gone_are_taken_out_for_good() -
     assert not list(entries.queue_folder().glob(f".{a}*"))
 
 
-def put(entry: Entry) -> Entry:
-    """The entry as it is in its file, without its time."""
-    kept = entries.read(entry.run)
-    assert kept == replace(entry, devices=list(entry.devices), among=list(entry.among))
-    return replace(kept, queued_at=0.0, devices=(), among=())
-
-
 def test_what_cannot_be_queued_leaves_no_folder_and_changes_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
     preset, asked = presets.resolve("quickstart"), request.of_change("quickstart", ["steps_per_execution=4"])

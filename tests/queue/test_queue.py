@@ -27,14 +27,8 @@ from tests.support.idle import idle
 from tests.support.queued import no_runner, states, waiting
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
-
-
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
-
-
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
-
-
 LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
 
 
@@ -153,8 +147,6 @@ def build(context):
     x = np.ones((64, 4), "float32")
     return {"model": keras.Sequential([keras.layers.Dense(1)]), "loss": "mse", "train": (x, x[:, :1])}
 """
-
-
 PRESET = "workload: {entry: 'train.py:build', args: {broken: false}}\ninput: {batch_size: 4}\ntrain: {seed: 1}\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import time
 from dataclasses import asdict, replace
@@ -377,20 +378,10 @@ def test_runs_share_gpus_up_to_their_number_and_a_run_for_itself_gets_a_whole_gp
 
 
 GIB = 1024**3
-
-
 A = Device("GPU-a", 0, kind="NVIDIA A100", total_bytes=40 * GIB, free_bytes=30 * GIB)
-
-
 B = Device("GPU-b", 1, kind="Tesla T4", total_bytes=15 * GIB, free_bytes=15 * GIB)
-
-
 X = Device("M-x", 2, kind="NVIDIA A100", total_bytes=20 * GIB, instance=0)
-
-
 Y = Device("M-y", 2, kind="NVIDIA A100", total_bytes=20 * GIB, instance=1)
-
-
 HOST = Device(CPU)
 
 
@@ -410,3 +401,20 @@ def test_an_entry_could_use_the_devices_that_its_options_allow(
     needs: str, devices: tuple[Device, ...], usable: list[Device]
 ) -> None:
     assert free_devices.usable(entry(needs), devices) == usable
+
+
+def test_the_settings_choose_gpus_and_their_number() -> None:
+    file = queue_settings.path()
+    file.parent.mkdir(parents=True)
+    file.write_text("gpus: [1, 0]\nmost: 1\n")
+    trainings, made = Trainings(), [waiting(f"p{number}") for number in range(2)]
+    add(*made)
+    runner = trainings.runner()
+    runner.tick()
+    assert trainings.begun == [(made[0].id, ("GPU-b",))]
+    assert entries.news()["why"][made[1].id] == f"needs a GPU; {file} allows 1 at once"
+    file.write_text("never: [0, GPU-b]\n")
+    os.utime(file, (1, 1))
+    trainings.end(made[0].id)
+    runner.tick()
+    assert entries.news()["why"][made[1].id] == f"needs a GPU; {file} leaves too few to the queue"

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.job import slurm_programs
+from gputui.engine.process import launch
 from gputui.engine.proof import folder as proofs
-from gputui.engine.queue import entries, entry_changes, queue_settings, slurm_follower
+from gputui.engine.queue import entries, entry_changes, queue_settings, slurm_follower, slurm_job
 from gputui.engine.queue.runner import Runner
 from gputui.engine.runs import Run
 from gputui.tui.base.errors import WRONG
@@ -27,8 +29,6 @@ from tests.support.idle import idle
 from tests.support.queued import Said, no_runner, states, waiting
 
 PRESET = ("--preset", "quickstart", "--queue")
-
-
 ON_CPU = (*PRESET, "--set", "visible=none")
 
 
@@ -266,6 +266,24 @@ def test_a_measurement_is_a_job_as_well(slurm: FakeSlurm, said: Said) -> None:
     assert slurm.calls("scancel") == ["--batch --signal=URG 100"]
 
 
+@pytest.mark.parametrize(("outcome", "code"), [("ok", 0), ("stopped", 0), ("oom", 1)])
+def test_the_exit_code_of_a_job_is_that_of_its_run(home: Path, monkeypatch: Any, outcome: str, code: int) -> None:
+    def ends(entry: entries.Entry, _process: object, _stops: object) -> None:
+        entry.folder.file("result.json").write_text(json.dumps({"outcome": outcome}))
+
+    no_runner(monkeypatch)
+    monkeypatch.setattr(launch, "begin", lambda *_: "an engine")
+    monkeypatch.setattr(slurm_job, "_wait", ends)
+    monkeypatch.setattr(slurm_job, "Requests", lambda: SimpleNamespace(is_by_slurm=False))
+    run = launch.create_queued(presets.resolve("quickstart", ["visible=none"]))
+    entry = entries.add(run)
+    with entries.locked():
+        entries.write(replace(entry, slurm_job="7"))
+    assert slurm_job.carry_out(run.id, "8") == 3, "it is another job"
+    assert slurm_job.carry_out(run.id, "7") == code
+    assert entries.all_entries() == ()
+
+
 @pytest.mark.slow
 def test_the_process_of_a_job_trains_the_run_and_stops_it_before_the_limit(
     slurm: FakeSlurm, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,19 +319,3 @@ def job_of(slurm: FakeSlurm, job: str, **variables: str) -> subprocess.Popen[str
     command = ["/bin/sh", "-c", slurm.submitted(job)[-1].removeprefix("--wrap=")]
     environment = os.environ | {"SLURM_JOB_ID": job} | variables
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-@pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The arguments of sbatch for each submitted job."""
-    no_runner(monkeypatch)
-    for name in ("SBATCH_GPUS", "SBATCH_GRES", "SBATCH_TRES_PER_TASK"):
-        monkeypatch.delenv(name, raising=False)
-    calls: list[list[str]] = []
-
-    def submit(arguments: Any, _environment: object) -> str:
-        calls.append(list(arguments))
-        return str(100 + len(calls))
-
-    monkeypatch.setattr(slurm_programs, "submit", submit)
-    return calls

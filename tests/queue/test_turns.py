@@ -25,8 +25,6 @@ from gputui.engine.system.identity import Place, Process
 from tests.support.queued import GPUS, Trainings, add, no_runner, states, waiting
 
 Turns = Callable[..., FairShare]
-
-
 NOW = 1_000_000.0
 
 

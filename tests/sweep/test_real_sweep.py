@@ -17,7 +17,7 @@ from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EVENTS_FILE, EpochEnd, Started
 
 from tests.support import standing_in
-from tests.support.front_door import COMMAND, gputui, until
+from tests.support.front_door import gputui, until
 
 # Mixed precision, callbacks with a state, and epochs that are counted from the second one.
 PROGRAM = """
@@ -36,8 +36,6 @@ def build(context):
     return {"model": keras.Sequential([keras.Input((6,)), *layers]), "loss": "mse", "initial_epoch": 1,
             "train": (x, y), "validation": (x[:40], y[:40]), "callbacks": callbacks}
 """
-
-
 PRESET = """
 schema_version: 1
 workload: {entry: "train.py:build"}
@@ -89,23 +87,7 @@ def test_a_halved_trial_has_the_losses_of_an_undisturbed_training(home: Path, tm
     assert all(trial["run"] in report for trial in sweep["trials"])
 
 
-MACHINE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-
-
-def machine(folder: Path, name: str, *words: str) -> subprocess.Popen[str]:
-    """Start `gputui sweep` with these words on the machine `name`. If it is killed, all of its processes end."""
-    home = folder / name
-    home.mkdir(exist_ok=True)
-    own = {"HOME": str(home), "GPUTUI_HOME": str(home / "g"), "XDG_CONFIG_HOME": str(home), "GPUTUI_LEASES": str(home)}
-    command = [*MACHINE, "sh", "-c", f'hostname {name}; exec "$@"', "sh", *COMMAND, "sweep", *words, "--json"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | own
-    )  # fmt: skip
-
-
-SWEEP_MACHINES = "sweep --preset quickstart --over learning_rate=1e-4,1e-3,1e-2 --proof-seeds 0 --minutes 20 --json"
-
-
+SWEEP = "sweep --preset quickstart --over learning_rate=1e-4,1e-3,1e-2 --proof-seeds 0 --minutes 20 --json"
 TRAINS = """
     while folder.endswith("-002") and not os.path.exists(f"{folder}/../../go"):
         time.sleep(0.1)
@@ -132,7 +114,7 @@ def test_another_machine_goes_on_with_the_sweep_of_one_that_is_switched_off(
     (tmp_path / "site" / "sitecustomize.py").write_text(begins + TRAINS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     nothing = subprocess.DEVNULL
-    first = subprocess.Popen(command_on("first", SWEEP_MACHINES), stdout=nothing, stderr=nothing, stdin=nothing)
+    first = subprocess.Popen(command_on("first", SWEEP), stdout=nothing, stderr=nothing, stdin=nothing)
     try:
         until(lambda: (home / "proofs").exists() and any((home / "proofs").glob("2*/proof.json")))
         sweep = folder.find("latest")

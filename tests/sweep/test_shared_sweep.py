@@ -30,8 +30,6 @@ from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
 
 RATES = "learning_rate=1e-3,2e-3,3e-3,4e-3"
-
-
 # Members, each in a process of its own, whose trainings end at the next look. They are forked, so that the imports are
 # paid once.
 MEMBERS = """\
@@ -338,8 +336,6 @@ def test_a_study_is_refused_in_one_line_before_the_start(
 
 
 RATE = "train.learning_rate"
-
-
 RATES_MEMBERS = "learning_rate=1e-3,2e-3"
 
 

@@ -375,8 +375,6 @@ def test_random_settings_are_the_same_for_the_same_seed() -> None:
 
 
 SIX = "learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3,6e-3"
-
-
 BROKEN = ("001", "002", "003")
 
 
@@ -440,8 +438,6 @@ def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_pat
 
 
 RATE = "train.learning_rate"
-
-
 ONE, TWO, THREE = ({RATE: rate} for rate in (0.001, 0.002, 0.003))
 
 

@@ -114,11 +114,7 @@ def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_
 
 
 RATE = "train.learning_rate"
-
-
 RATES = "learning_rate=1e-3,2e-3,3e-3"
-
-
 ONE, TWO = {RATE: 0.001}, {RATE: 0.002}
 
 

@@ -31,8 +31,6 @@ from tests.support.training import options
 from tests.support.typed import typed
 
 MB = 2**20
-
-
 LIMIT = 4000 * MB
 
 

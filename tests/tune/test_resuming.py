@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from gputui.engine import presets
@@ -33,21 +32,15 @@ from tests.support.proving import forked_trials as forked_trials
 from tests.support.typed import typed
 
 SEARCH = ("tune", "--preset", "small.yaml", "--only", "xla", "--minutes", "6", "--seconds", "0.5")
-
-
 # Its steps wait, so that a trial takes less of the CPU, and with XLA clearly longer. The trials that are disturbed wait
 # for it in `build`.
 DISTURBED = (1, 2, 4, 6, 7)
-
-
 PRESET = """\
 description: small
 workload: {entry: "train.py:build"}
 input: {batch_size: 16}
 train: {seed: 3}
 """
-
-
 CODE = """\
 import time
 import keras, numpy as np
@@ -266,8 +259,6 @@ def test_what_has_ended_a_search_is_tried_anew_and_trials_that_it_has_left_runni
 
 
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
-
-
 CACHE = "input.cache"
 
 
@@ -389,8 +380,6 @@ train:
 compile:
   steps_per_execution: 1
 """
-
-
 BRACES = """\
 # My training.
 workload: {model: cnn, data: digits}  # small
@@ -453,14 +442,3 @@ def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -
         steps: "tried alone: 1.50 times as fast as 1 (spread 3.0 %)",
         xla: "tried alone: 1.67 times as fast as false (spread 4.2 %)",
     }
-
-
-def ended(source: str, changes_kept: dict[str, Any], **search: Any) -> folder.Proof:
-    """A search of a preset without a description that has ended."""
-    before = replace(presets.defaults(["input.batch_size=32"]), description="")
-    proof = SimpleNamespace(
-        id="p",
-        record=typed(Record, {"kind": "tune", "state": "done", "changes_kept": changes_kept, "search": search}),
-        request=SimpleNamespace(baseline=lambda: before, source=source),
-    )
-    return cast(folder.Proof, proof)

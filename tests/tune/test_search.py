@@ -28,8 +28,6 @@ from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import as_read, typed
 
 MIB = 2**20
-
-
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
 
 
@@ -228,8 +226,6 @@ def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float =
 
 
 SINGLE, MIXED = "float32", "mixed_bfloat16"
-
-
 STEPS, POLICY, XLA = "compile.steps_per_execution", "precision.policy", "compile.xla"
 
 
@@ -247,6 +243,15 @@ def test_on_a_gpu_precision_and_xla_come_before_the_steps_in_one_execution(tmp_p
     tried = [next(iter(one.tried)) for one in searcher.search.candidates if one.tried]
     assert list(dict.fromkeys(tried)) == [POLICY, XLA, STEPS]
     assert searcher.search.best == {STEPS: 31, POLICY: MIXED, XLA: True}
+
+
+def test_xla_is_also_tried_instead_of_the_precision(tmp_path: Path) -> None:
+    """With the mixed precision, which is faster alone, XLA is slow."""
+    device_ms = {(SINGLE, False): 2.0, (SINGLE, True): 1.2, (MIXED, False): 1.6, (MIXED, True): 1.9}
+    wanted = asked("xla=off", only=["precision", "xla"], precisions=[MIXED])
+    searcher, _ = searching(tmp_path / "p", wanted, with_overhead(device_ms))
+    searcher.run()
+    assert searcher.search.best == {XLA: True}
 
 
 def asked_learning(*settings: str, **more: Any) -> Request:

@@ -33,11 +33,7 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 
 needs_optuna = pytest.mark.needs("optuna")
-
-
 MIB = 2**20
-
-
 # A member of a study in a process of its own.
 # Of two members none measures more than two trials more than the other has by then, however busy the machine is.
 MEMBER = """\
@@ -64,8 +60,6 @@ mine.write_text("x" * 1000)
 study = searcher.search.study
 print(json.dumps({"kept": searcher.record.changes_kept, "study": vars(study), "wide": len(wide(searcher))}))
 """
-
-
 # One that is killed while it measures.
 KILLED = """\
 import os, signal, sys
@@ -469,8 +463,6 @@ def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Pa
 
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
-
-
 PROGRAM = """\
 import json, sys
 from pathlib import Path
