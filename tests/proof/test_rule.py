@@ -63,8 +63,8 @@ def test_gain_is_the_median_and_spread_the_sample_standard_deviation_of_logarith
 @pytest.mark.parametrize("count", [3, 10])
 def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says(count: int) -> None:
     noise = random.Random(5)
-    drawn = ([math.expm1(noise.gauss(0, 0.1)) for _ in range(count)] for _ in range(5_000))
-    assert sum(significance.verdict(gains)[0] == "faster" for gains in drawn) / 5_000 < 0.012
+    drawn = ([math.expm1(noise.gauss(0, 0.1)) for _ in range(count)] for _ in range(3_000))
+    assert sum(significance.verdict(gains)[0] == "faster" for gains in drawn) / 3_000 < 0.012
 
 
 def test_the_spreads_that_count_follow_the_known_quantiles_of_student() -> None:
@@ -82,7 +82,7 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_as_rarely_as_the_doc
         return [math.expm1(drawn.gauss(0, math.sqrt(2) * 0.1)) for _ in range(count)]
 
     claims = Counter[str]()
-    for _ in range(4_000):
+    for _ in range(2_000):
         gains = pairs(significance.FEW)
         if significance.verdict(gains)[0] == "faster":
             claims["two"] += 1
@@ -93,8 +93,8 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_as_rarely_as_the_doc
             more = significance.pairs_needed(median, spread) - len(gains)
             decision = significance.verdict(gains + pairs(min(more, significance.MOST_MORE_PAIRS)))[0]
         claims["more"] += decision == "faster"
-    assert claims.total() / 4_000 < 0.025
-    assert claims["two"] / 4_000 < 0.002
+    assert claims.total() / 2_000 < 0.025
+    assert claims["two"] / 2_000 < 0.002
 
 
 def row(speed: float | None, **fields: Any) -> Trial:

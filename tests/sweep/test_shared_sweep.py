@@ -138,7 +138,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.needs("optuna")
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("kill_at", "more"), [
-    (2, {}), (9, {}), (8, {"epochs": 3, "rungs": [1]}), (16, {"epochs": 3, "rungs": [1]}),
+    (9, {}), (16, {"epochs": 3, "rungs": [1]}), pytest.param(2, {}, marks=pytest.mark.nightly),
+    pytest.param(8, {"epochs": 3, "rungs": [1]}, marks=pytest.mark.nightly),
 ])  # fmt: skip
 def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, more: dict[str, Any]

@@ -287,7 +287,7 @@ def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_pa
     whole = Simulated(loss, epochs)
     (tmp_path / "whole").mkdir()
     undisturbed = swept(request, whole, tmp_path / "whole")
-    for kill_at in range(1, whole.calls, 3):
+    for kill_at in range(1, whole.calls, 5):
         path = tmp_path / str(kill_at)
         path.mkdir()
         trainings = Simulated(loss, epochs)

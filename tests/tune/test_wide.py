@@ -495,6 +495,7 @@ def measured(fakegpu: FakeGpu, folder: Path, *settings: str) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_trials_at_once_train_each_on_its_own_gpu(fakegpu: FakeGpu, home: Path, tmp_path: Path) -> None:
     elsewhere = ("device.visible=1", "strategy.kind=mirrored", "device.visible=none")
     places, outcomes, used, none = measured(fakegpu, tmp_path, *elsewhere)
