@@ -14,11 +14,6 @@ def any_two(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
     return any_of(2, *options)
 
 
-def any_three(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Combinations in which any three options meet in every way."""
-    return any_of(3, *options)
-
-
 def any_of(together: int, *options: Sequence[Any]) -> list[tuple[Any, ...]]:
     """One value of each option a combination."""
     return some_of(together, list(itertools.product(*options)))

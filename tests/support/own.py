@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.training import Build, Training
@@ -45,3 +48,19 @@ def _forget(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(within):
             del sys.modules[name]
+
+
+def resumed(own: Write, source: Path | str, whole: Training, step: int, *settings: str) -> Training:
+    """Another training of the same program, in which everything random stands elsewhere, from that step on."""
+    import tensorflow as tf
+
+    random.seed(99)
+    np.random.seed(99)
+    again = own(source, *settings)
+    random.seed(77)
+    np.random.seed(77)
+    tf.random.get_global_generator().reset_from_seed(3)
+    name = f"step-{step:010d}"
+    shutil.copytree(whole.run.file("checkpoints") / name, again.run.file("checkpoints") / name)
+    again.loop.run(step)
+    return again

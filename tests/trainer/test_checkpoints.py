@@ -1,28 +1,245 @@
-"""Checkpoints that something has happened to: which are used, what is told, what is lost."""
+"""Checkpoints: what is written, what a damaged, missing or foreign one means, and what several workers share."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.files.writing import write_atomically
-from gputui.engine.runs import Run, checkpoint_files
+import tensorflow as tf
+from gputui.engine.runs import checkpoint_files
 from gputui.engine.runs.checkpoint_files import MANIFEST
-from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints
+from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
+from gputui.engine.trainer.checkpoint.packed import Arrays
 from gputui.engine.trainer.checkpoint.training_state import State
+from gputui.engine.trainer.cluster.exchange import Exchange
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup.devices import Devices
 
-from tests.support.front_door import gputui, happened, last_losses
 from tests.support.training import Build, Training, built, options
+from tests.trainer.test_workers import by_all
+
+
+class Small:
+    """The state of a training, which is a number that all workers share, and one that each has of its own."""
+
+    begins_anew = ""
+    shared_names: list[str] | None = None
+
+    def __init__(self, shared: float = 0.0, own: bytes = b"") -> None:
+        self.shared = tf.Variable(shared, dtype=tf.float64)
+        self.own, self.of_workers = own, list[bytes]()
+        self.fault: BaseException | None = None
+        self.written: list[str] = []
+
+    def write(self, prefix: str) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.written.append(prefix)
+        Path(f"{prefix}.data-00000-of-00001").write_text("data")
+        Path(f"{prefix}.index").write_text(json.dumps([self.shared.numpy(), [o.decode() for o in self.of_workers]]))
+
+    def restore(self, prefix: str) -> list[str]:
+        if self.fault is not None:
+            raise self.fault
+        shared, workers = json.loads(Path(f"{prefix}.index").read_text())
+        self.shared.assign(shared)
+        self.of_workers = [own.encode() for own in workers]
+        return []
+
+    def fits(self, prefix: str) -> bool:
+        return Path(f"{prefix}.index").exists()
+
+    def of_its_own(self) -> bytes:
+        return self.own
+
+    def take_own(self, own: bytes) -> None:
+        self.own = own
+
+    def the_same(self) -> list[tf.Variable]:
+        return [self.shared]
+
+    size_of, take = staticmethod(State.size_of), staticmethod(State.take)
+
+
+def checkpoints(folder: Path, keep: int = 2, state: Any = None) -> tuple[Checkpoints, Any]:
+    state = Small() if state is None else state
+    return Checkpoints(folder, keep, state), state
+
+
+def steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device", "/x")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (FULL, "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (tf.errors.ResourceExhaustedError(None, None, "/x/state; No space left on device"), "No space left on device"),
+        (tf.errors.UnknownError(None, None, "a {{node b}}\n file"), "a file"),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"), None),
+        (ValueError("theirs"), None),
+    ],
+)
+def test_a_disk_that_refuses_costs_the_checkpoint_and_other_faults_are_raised(
+    fault: Exception, reason: str | None, tmp_path: Path
+) -> None:
+    kept, state = checkpoints(tmp_path)
+    kept.save(1)
+    state.fault = fault
+    with pytest.raises(NotWritten if reason else type(fault)) as raised:
+        kept.save(2)
+    if reason:
+        assert str(raised.value) == f"{reason}: {tmp_path}: no checkpoint of step 2 is written"
+    if not isinstance(fault, ValueError):
+        assert steps(tmp_path) == ["step-0000000001"], "no half of it"
+    state.fault = None
+    assert kept.last_step == 1
+    kept.save(2)
+    assert steps(tmp_path) == ["step-0000000001", "step-0000000002"]
+
+
+def break_(folder: Path, step: int) -> None:
+    (folder / f"step-{step:010d}" / "state.index").unlink()
+
+
+def test_the_lost_steps_are_counted_up_to_the_newest_that_is_damaged(tmp_path: Path) -> None:
+    kept, _ = checkpoints(tmp_path, keep=9)
+    for step in (2, 3, 7, 9):
+        kept.save(step)
+    assert (kept.latest_step(), kept.damaged(9)) == (9, "")
+    damaged = "is damaged (state.index is missing)"
+    for step in (9, 7):
+        break_(tmp_path, step)
+    assert kept.latest_step(9) == 3
+    both = f"checkpoint of step 9 {damaged}; checkpoint of step 7 {damaged}"
+    assert kept.damaged(3) == f"{both}; resuming from step 3, 6 steps are lost"
+    assert kept.latest_step(8) == 3
+    beyond = "checkpoint of step 9 lies beyond the end of the training, step 8"
+    assert kept.damaged(3) == f"{beyond}; checkpoint of step 7 {damaged}; resuming from step 3, 4 steps are lost"
+    break_(tmp_path, 3)
+    assert kept.latest_step(4) == 2
+    assert kept.damaged(2).endswith(f"step 3 {damaged}; resuming from step 2, 1 step is lost")
+    break_(tmp_path, 2)
+    with pytest.raises(TrainerError) as raised:
+        kept.latest_step(7)
+    hint = f"nothing was changed; gputui --preset {tmp_path.parent / 'preset.yaml'} starts again from step 0"
+    assert (raised.value.kind, raised.value.hint) == ("checkpoint", hint)
+    assert raised.value.message == (
+        f"no checkpoint can be used: checkpoint of step 9 lies beyond the end of the training, step 7; "
+        f"checkpoint of step 7 {damaged}; checkpoint of step 3 {damaged}; and 1 more"
+    )
+    for step in (2, 3, 7, 9):
+        shutil.rmtree(tmp_path / f"step-{step:010d}")
+    kept.save(12)
+    assert (kept.latest_step(12), kept.damaged(12)) == (12, ""), "of those that are gone nothing is told"
+    empty, _ = checkpoints(tmp_path / "none")
+    assert (empty.latest_step(5), empty.damaged(0)) == (None, "")
+
+
+def test_a_checkpoint_that_does_not_fit_is_named_and_one_that_does_is_the_last(tmp_path: Path) -> None:
+    kept, state = checkpoints(tmp_path)
+    state.shared.assign(2.5)
+    kept.save(4)
+    again, state = checkpoints(tmp_path)
+    assert (again.fits(4), again.fits(5)) == (True, False)
+    for fault in (ValueError("a\n b" + "c" * 300), AssertionError("x"), tf.errors.NotFoundError(None, None, "y")):
+        state.fault = fault
+        with pytest.raises(TrainerError) as raised:
+            again.restore(4)
+        reason = " ".join(str(fault).split())[:200]
+        told = ("checkpoint", f"{tmp_path}/step-0000000004 does not fit this model: {reason}", "")
+        assert (raised.value.kind, raised.value.message, raised.value.hint) == told
+    steps_after = [again.last_step]
+    state.fault = None
+    again.restore(4)
+    steps_after.append(again.last_step)
+    assert (state.shared.numpy(), steps_after) == (2.5, [None, 4])
+    again.save(4)
+    assert state.written == [], "it is there already"
+
+
+# ---- of several machines -----------------------------------------------------------------------
+
+
+Each = Callable[[ClusterCheckpoints, Small, Exchange], Any]
+
+
+def workers(folder: Path, monkeypatch: pytest.MonkeyPatch, each: Each) -> list[Any]:
+    """What `each` returns on three workers, of which only the first has files."""
+
+    def one(mine: Exchange) -> Any:
+        state: Any = Small(mine.index + 0.5, f"own {mine.index}".encode())
+        return each(ClusterCheckpoints(folder / str(mine.index), 2, state, mine), state, mine)
+
+    return by_all(monkeypatch, one)
+
+
+def test_the_chief_writes_what_each_worker_has_of_its_own_and_all_get_theirs_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
+        kept.callbacks = lambda arrays: arrays.pack(
+            {"n": mine.index, "same": np.ones(5), "mine": np.arange(mine.index)}
+        )
+        kept.place_in_data = lambda step: [step, mine.index]
+        assert kept.latest_step() is None
+        kept.save(3)
+        kept.save(3)
+        return kept.last_step, len(state.written)
+
+    assert workers(tmp_path, monkeypatch, write) == [(3, 1), (3, 0), (3, 0)]
+    assert steps(tmp_path) == ["0"]
+
+    def read(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
+        state.own = b""
+        step = kept.latest_step(5)
+        assert step is not None
+        found = kept.callbacks_at(step)
+        assert found is not None
+        values, arrays = found
+        given = Arrays.unpack(arrays, values)
+        assert (given["same"].tolist(), given["mine"].tolist()) == ([1.0] * 5, list(range(mine.index)))
+        fits = kept.fits(step), kept.fits(9)
+        place, none = kept.saved_place(step), kept.callbacks_at(9)
+        kept.restore(step)
+        return step, given["n"], fits, place, none, state.shared.numpy(), state.own, kept.last_step
+
+    expected = [(3, n, (True, False), [3, 0], None, 0.5, own, 3) for n, own in enumerate((b"", b"own 1", b"own 2"))]
+    assert workers(tmp_path, monkeypatch, read) == expected
+
+
+def test_if_the_disk_of_the_chief_refuses_all_workers_try_the_step_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
+        state.fault, told, tried = FULL, list[str](), list[Any]()
+        for _ in range(2):
+            try:
+                kept.save(3)
+            except NotWritten as reason:
+                told.append(str(reason))
+            tried.append(kept.last_step)
+        state.fault = None
+        kept.save(3)
+        return told, tried, kept.last_step
+
+    found = workers(tmp_path, monkeypatch, refused)
+    message = f"No space left on device: {tmp_path}/0: no checkpoint of step 3 is written"
+    assert found == [([message] * 2, [None, None], 3), ([], [None, None], 3), ([], [None, None], 3)]
+
 
 TINY = (
     "model=mlp",
@@ -58,43 +275,26 @@ def replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
     return replace
 
 
-def to_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 def scramble(path: Path) -> None:
     path.write_bytes(random.Random(1).randbytes(path.stat().st_size))
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "data, bit flipped at the start": lambda folder: flip(folder / DATA, 0.0),
     "data, bit flipped in the middle": lambda folder: flip(folder / DATA, 0.5),
-    "data, bit flipped at the end": lambda folder: flip(folder / DATA, 1.0),
     "data missing": lambda folder: (folder / DATA).unlink(),
-    "data half": lambda folder: cut(folder / DATA, 0.5),
-    "data empty": lambda folder: cut(folder / DATA, 0),
     "index missing": lambda folder: (folder / INDEX).unlink(),
-    "index half": lambda folder: cut(folder / INDEX, 0.5),
-    "index empty": lambda folder: cut(folder / INDEX, 0),
     "index random": lambda folder: scramble(folder / INDEX),
     "folder empty": replace_by(Path.mkdir),
-    "a file in its place": replace_by(Path.touch),
     "a dangling link in its place": replace_by(lambda folder: folder.symlink_to("nowhere")),
 }
 MANIFEST_DAMAGES: dict[str, Callable[[Path], object]] = {
     "bit flipped": lambda folder: flip(folder / MANIFEST, 0.7),
-    "half": lambda folder: cut(folder / MANIFEST, 0.5),
-    "empty": lambda folder: cut(folder / MANIFEST, 0),
     "too deep": lambda folder: (folder / MANIFEST).write_text("[" * 100_000),
-    "of a list": lambda folder: (folder / MANIFEST).write_text("[1]"),
     "without files": lambda folder: (folder / MANIFEST).write_text('{"step": 12, "files": {}}'),
     "of files elsewhere": lambda folder: (folder / MANIFEST).write_text(
         json.dumps({"step": 12, "files": {INDEX: {"bytes": 1, "crc32": 1}, "/etc/passwd": {"bytes": 1, "crc32": 1}}})
     ),
-    "a folder": lambda folder: to_folder(folder / MANIFEST),
 }
-FOREIGN = ("step-abc", "step-0000000096 (copy)", "step-0000000096.tar", "step-96", "step-00000000960", "other")
 
 
 @pytest.fixture(scope="module")
@@ -142,43 +342,6 @@ def test_a_damaged_checkpoint_of_any_kind_is_passed_over_and_told(trained: Train
         assert newest(folder)[0] == 9, kind
 
 
-def test_foreign_entries_and_steps_beyond_the_end_are_not_taken(trained: Training, tmp_path: Path) -> None:
-    fresh = copies(trained, tmp_path)
-    folder = next(fresh)
-    for name in FOREIGN:
-        shutil.copytree(folder / "step-0000000012", folder / name)
-    (folder / ".draft-1").mkdir()
-    assert newest(folder) == (12, "")
-    assert {path.name for path in folder.iterdir()} >= set(FOREIGN)
-    assert not (folder / ".draft-1").exists()
-    for with_manifest in (True, False):
-        shutil.copytree(folder / "step-0000000012", folder / "step-0000099999", dirs_exist_ok=True)
-        if not with_manifest:
-            (folder / "step-0000099999" / MANIFEST).unlink()
-        told = "checkpoint of step 99999 lies beyond the end of the training, step 12; resuming from step 12"
-        assert newest(folder) == (12, told)
-    shutil.copytree(folder / "step-0000000006", folder / "step-0000000011")
-    shutil.rmtree(folder / "step-0000000012")
-    assert "checkpoint of step 11 is damaged (it belongs to step 6); resuming from step 9" in newest(folder)[1]
-
-
-def test_where_none_is_whole_nothing_is_changed_and_each_reason_told(trained: Training, tmp_path: Path) -> None:
-    folder = next(copies(trained, tmp_path))
-    for path in folder.iterdir():
-        flip(path / DATA, 0.5)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(TrainerError, match=r"no checkpoint can be used: checkpoint of step 12 is damaged \(the chec"):
-        newest(folder)
-    run = stopped_run(folder, "schema_version: 1\n")
-    refused = gputui("resume", run.id)
-    assert refused.returncode == 2
-    assert "no intact checkpoint to resume from (checkpoint of step 12 is damaged (the checksum of" in refused.stderr
-    assert "and 1 more" in refused.stderr
-    assert len(refused.stderr.splitlines()) == 2
-    assert run.state == "stopped"
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,88 +366,3 @@ def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     assert checkpoint_files.verify(again.run.file("checkpoints"), 12)
     ours, theirs = (training.loop.built.model.get_weights() for training in (trained, again))
     assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
-
-
-def test_a_damaged_checkpoint_takes_no_place_of_an_intact_one(trained: Training, build: Build) -> None:
-    again = build(*TINY, "keep=2")
-    folder = again.run.file("checkpoints")
-    shutil.copytree(trained.run.file("checkpoints"), folder)
-    newest, damaged, *_ = steps = checkpoint_files.steps_in(folder)
-    intact = steps[2:]
-    flip(folder / f"step-{newest:010}" / DATA, 0.5)
-    flip(folder / f"step-{damaged:010}" / DATA, 0.5)
-    checkpoints = again.loop.built.checkpoints
-    assert checkpoints.latest_step(again.loop.steps) == intact[0]
-    checkpoints.save(newest + 1)
-    assert checkpoint_files.steps_in(folder)[0] == newest + 1
-    assert intact[0] in checkpoint_files.steps_in(folder)
-
-
-def test_what_is_renamed_has_reached_the_disk(trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file, then the folder with their names; then its new name; only then an older checkpoint goes."""
-    again = build(*TINY, "keep=1")
-    shutil.copytree(trained.run.file("checkpoints"), again.run.file("checkpoints"))
-    told: list[str] = []
-
-    def name(descriptor: int) -> str:
-        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
-
-    for module, function in ((os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree")):
-        real = getattr(module, function)
-
-        def spy(*given: object, real: Callable[..., object] = real, **more: object) -> object:
-            subject = name(given[0]) if isinstance(given[0], int) else Path(str(given[0])).name
-            told.append(f"{real.__name__} {subject}")
-            return real(*given, **more)
-
-        monkeypatch.setattr(module, function, spy)
-    monkeypatch.setattr(secrets, "randbelow", lambda below: 0)
-    again.loop.built.checkpoints.save(13)
-    draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}000000000"
-    assert told[:7] == [
-        f"fsync {DATA}",
-        f"fsync {INDEX}",
-        f"fsync {manifest}",
-        f"replace {manifest}",
-        f"fsync {draft}",
-        f"rename {draft}",
-        "fsync checkpoints",
-    ]
-    assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
-    told.clear()
-    again.loop.built.report.finish("ok", 0)
-    result = f".result.json.{os.getpid()}000000000"
-    assert told == [f"fsync {result}", f"replace {result}", f"fsync {again.run.path.name}"]
-    told.clear()
-    made = runs.create("tiny", "schema_version: 1\n")
-    preset = f".preset.yaml.{os.getpid()}000000000"
-    assert told[:2] == [f"fsync {preset}", f"replace {preset}"]
-    assert [each.split(".")[0] for each in told[2:4]] == ["fsync ", "rename "]
-    assert told[4:] == ["fsync runs"]
-    assert os.listdir(made.path) == ["preset.yaml"]
-
-
-@pytest.mark.usefixtures("forked_trainers")
-@pytest.mark.usefixtures("nothing_left_running")
-def test_resume_goes_on_from_the_last_whole_checkpoint_and_says_what_is_lost(build: Build) -> None:
-    learning = ("model=mlp", "width=0.25", "epochs=4", "steps_per_epoch=20", "checkpoint=20", "keep=9")
-    before = build(*learning).train()
-    run = stopped_run(before.run.file("checkpoints"), presets.defaults(["seed=7", *learning]).to_yaml())
-    flip(run.file("checkpoints") / "step-0000000080" / DATA, 0.5)
-    (run.file("checkpoints") / "step-abc").mkdir()
-    done = gputui("resume", run.id)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        f"warning: checkpoint of step 80 is damaged (the checksum of {DATA} does not match); "
-        "resuming from step 60, 20 steps are lost"
-    ) in done.stdout
-    assert happened(run, "started")[-1]["resumed_at_step"] == 60
-    assert last_losses(run)["loss"] < min(2, before.losses()[1])
-
-
-def stopped_run(checkpoints: Path, preset: str) -> Run:
-    """A run that was stopped and has left these checkpoints."""
-    run = runs.create("tiny", preset)
-    shutil.copytree(checkpoints, run.file("checkpoints"))
-    write_atomically(run.file("result.json"), '{"outcome": "stopped"}')
-    return run

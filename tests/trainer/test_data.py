@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 from gputui.engine import presets
@@ -58,37 +57,6 @@ def fault(*settings: str) -> str:
 # ---- data by name -----------------------------------------------------------------------------
 
 
-def test_digits_are_1797_images_of_ten_classes_between_0_and_1() -> None:
-    x, y = one_pass("data=digits")
-    assert x.shape == (1797, 8, 8, 1)
-    assert x.min() == 0
-    assert x.max() == 1
-    assert sorted(set(y)) == list(range(10))
-    assert np.bincount(y).min() > 170
-
-
-def test_synthetic_data_has_the_asked_shape_classes_and_count() -> None:
-    x, y = one_pass("data=synthetic", "shape=[5, 6, 2]", "classes=3", "samples=21")
-    assert x.shape == (21, 5, 6, 2)
-    assert list(y) == [i % 3 for i in range(21)]
-    assert x.min() >= 0
-    assert x.max() <= 1
-
-
-def test_synthetic_data_can_be_learnt_a_class_is_nearest_to_its_own_pattern() -> None:
-    x, y = one_pass("data=synthetic", "shape=[8, 8]", "classes=4", "samples=80")
-    means = np.stack([x[:40][y[:40] == label].mean(axis=0) for label in range(4)])
-    distance = ((x[40:, None] - means[None]) ** 2).sum(axis=(2, 3))
-    assert (distance.argmin(axis=1) == y[40:]).mean() > 0.9
-
-
-def test_synthetic_data_is_made_lazily() -> None:
-    before = psutil.Process().memory_info().rss
-    pipe = pipeline("data=synthetic", "samples=1000000000", "shape=[64, 64, 3]", "batch_size=8", "shuffle=1000000")
-    batches(pipe.stream(), 2)
-    assert psutil.Process().memory_info().rss - before < 300e6
-
-
 def test_the_split_is_disjoint_complete_and_the_same_for_a_seed() -> None:
     def parts(seed: int) -> tuple[list[bytes], list[bytes]]:
         pipe = pipeline("data=digits", "validation_split=0.25", "shuffle=off", "batch_size=50", f"seed={seed}")
@@ -134,25 +102,6 @@ X = np.arange(10 * 4, dtype="float32").reshape(10, 2, 2) / 40
 Y = np.arange(10) % 3
 
 
-def test_npz_gives_the_arrays_split_off_nothing(tmp_path: Path) -> None:
-    x, y = one_pass(saved(tmp_path, x=X, y=Y))
-    order = np.argsort(x[:, 0, 0, 0])
-    np.testing.assert_array_equal(x[order], X[..., None])
-    np.testing.assert_array_equal(y[order], Y)
-
-
-def test_npz_scales_bytes_to_0_to_1_and_leaves_floats(tmp_path: Path) -> None:
-    x, _ = one_pass(saved(tmp_path, x=np.full((4, 2, 2, 3), 255, "uint8"), y=Y[:4]))
-    assert x.max() == pytest.approx(1)
-    x, _ = one_pass(saved(tmp_path, x=np.full((4, 6), 255.0), y=Y[:4]))
-    assert x.max() == 255
-    assert x.shape == (4, 6)
-
-
-def test_npz_takes_x_train_and_labels_in_a_column(tmp_path: Path) -> None:
-    assert sorted(one_pass(saved(tmp_path, x_train=X, y_train=Y.reshape(-1, 1).astype("uint8")))[1]) == sorted(Y)
-
-
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
@@ -184,37 +133,6 @@ def test_npz_that_cannot_be_trained_on_is_refused(arrays: dict[str, Any], words:
     assert "a.npz" in told or "global batch" in told
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 broken", b"\x93NUMPY\x01\x00v\x00{"], ids=repr)
-def test_a_file_that_is_no_npz_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a.npz").write_bytes(content)
-    assert "is not a .npz file" in fault(f"data=npz:{tmp_path / 'a.npz'}")
-
-
-def test_an_npy_file_is_refused_as_no_npz(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", X)
-    assert "is not a .npz file" in fault(f"data=npz:{tmp_path / 'a.npy'}")
-
-
-def test_a_truncated_npz_is_refused(tmp_path: Path) -> None:
-    place = saved(tmp_path, x=X, y=Y)
-    path = tmp_path / "a.npz"
-    path.write_bytes(path.read_bytes()[:-40])
-    assert "is not a .npz file" in fault(place)
-
-
-def test_a_damaged_array_in_an_npz_is_refused(tmp_path: Path) -> None:
-    place = saved(tmp_path, x=np.zeros((10, 40, 40)), y=Y)
-    path = tmp_path / "a.npz"
-    content = bytearray(path.read_bytes())
-    content[5000:5100] = b"\xff" * 100
-    path.write_bytes(content)
-    assert "is not a .npz file" in fault(place)
-
-
-def test_a_missing_npz_is_named(tmp_path: Path) -> None:
-    assert f"{tmp_path}/no.npz cannot be read: No such file" in fault(f"data=npz:{tmp_path}/no.npz")
-
-
 # ---- images -----------------------------------------------------------------------------------
 
 
@@ -244,29 +162,10 @@ def test_images_come_from_class_folders_resized_to_the_shape(tmp_path: Path) -> 
     assert told == [(0, 10), (0, 20), (0, 30), (1, 200), (1, 210)]
 
 
-def test_images_can_be_read_as_grey(tmp_path: Path) -> None:
-    assert one_pass(class_folders(tmp_path), "shape=[4, 4, 1]")[0].shape == (5, 4, 4, 1)
-
-
-@pytest.mark.parametrize("shape", ["[4, 4]", "[4, 4, 2]", "[16]"])
-def test_a_shape_that_no_image_has_is_refused(shape: str, tmp_path: Path) -> None:
-    assert "images need [height, width, 1 or 3]" in fault(class_folders(tmp_path), f"shape={shape}")
-
-
 def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
     assert f"{tmp_path} has 0 class folders" in fault(f"data=images:{tmp_path}")
     image(tmp_path / "cat" / "1.png", 1)
     assert f"{tmp_path} has 1 class folder;" in fault(f"data=images:{tmp_path}")
-
-
-def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
-    place = class_folders(tmp_path)
-    (tmp_path / "eel").mkdir()
-    assert f"{tmp_path}/eel contains no images" in fault(place)
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "is not a folder" in fault(f"data=images:{tmp_path}/no")
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\nbroken"], ids=repr)
@@ -372,12 +271,6 @@ def test_tfrecord_reads_each_encoding(encoding: str, stored: Any, expected: np.n
         np.testing.assert_allclose(one, expected, atol=1e-6)
 
 
-def test_tfrecord_reads_features_of_other_names(tmp_path: Path) -> None:
-    place = records(tmp_path / "a.tfrecord", *[{"pic": PIXELS.tobytes(), "kind": 1}] * 3)
-    names = ("tfrecord_input=pic", "tfrecord_label=kind", "tfrecord_encoding=uint8", "shape=[2, 2, 3]")
-    assert list(one_pass(place, *names)[1]) == [1, 1, 1]
-
-
 def test_tfrecord_keeps_the_first_records_for_validation(tmp_path: Path) -> None:
     place = records(tmp_path / "a.tfrecord", *[{"image": [float(n)], "label": n} for n in range(10)])
     pipe = pipeline(place, "shape=[1]", "tfrecord_encoding=float_list", "validation_split=0.3", "shuffle=off")
@@ -390,24 +283,6 @@ def test_tfrecord_keeps_the_first_records_for_validation(tmp_path: Path) -> None
     exec(textwrap.dedent(code[code.index("    records = ") : code.index("    per_pass = ")]), data)
     labels = [[int(data["load"](record)[1]) for record in data[part]] for part in ("validation", "train")]
     assert labels == [[0, 1, 2], [3, 4, 5, 6, 7, 8, 9]], "so does the exported script"
-
-
-@pytest.mark.parametrize("reads", ["auto", "2"])
-def test_several_tfrecord_files_are_read_in_turn_the_same_each_time(reads: str, tmp_path: Path) -> None:
-    """Also in parts that hold each record once, whatever order is allowed later."""
-    for file in range(3):
-        examples = ({"image": [0.0], "label": 10 * file + n} for n in range(4))
-        place = records(tmp_path / f"{file}.tfrecord", *examples)
-    read = ("tfrecord_encoding=float_list", "shuffle=off", f"parallel_reads={reads}")
-    settings = (place, "shape=[1]", "classes=30", *read)
-    _, y = one_pass(*settings)
-    turns = {"auto": [0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23], "2": [0, 10, 1, 11, 2, 12, 3, 13, 20, 21, 22, 23]}
-    assert list(y) == turns[reads]
-    pipe = pipeline(*settings, "validation_split=0.25", "batch_size=3", "deterministic_order=false")
-    held = sorted(label for _, labels in batches(pipe.validation(), 1) for label in labels)
-    trained = sorted(label for _, labels in batches(pipe.stream(), 3) for label in labels)
-    assert held == sorted(turns[reads][:3])
-    assert trained == sorted(turns[reads][3:])
 
 
 FLOATS = ("shape=[4]", "classes=3", "tfrecord_encoding=float_list")
@@ -438,13 +313,6 @@ def test_a_record_that_does_not_fit_is_refused_naming_file_and_feature(
 def test_a_label_outside_the_classes_is_refused_in_any_record(label: int, tmp_path: Path) -> None:
     place = records(tmp_path / "a.tfrecord", *[GOOD] * 9, GOOD | {"label": label}, *[GOOD] * 9)
     assert f"the label {label}" in fault(place, *FLOATS)
-
-
-def test_raw_bytes_of_the_wrong_number_are_refused(tmp_path: Path) -> None:
-    place = records(tmp_path / "a.tfrecord", {"image": b"12345", "label": 0})
-    assert "does not match workload.shape" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=uint8")
-    assert "does not match" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=float32")
-    assert "does not match" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=encoded")
 
 
 def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:

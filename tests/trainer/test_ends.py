@@ -1,8 +1,8 @@
-"""How a training ends: each exception and each request to stop as the result that a run has in the end."""
+"""How a training and its process end: outcomes, their reasons, threads, and what must not be forked."""
 
 from __future__ import annotations
 
-import errno
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from gputui.engine.options import options_json
-from gputui.engine.process import ending, known_failures
-from gputui.engine.runs import Run, events, run_cluster
+from gputui.engine.runs import Run, events
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer import session
-from gputui.engine.trainer.common import stopping
-from gputui.engine.trainer.common.stopping import StopRequested, StopSwitch
+from gputui.engine.trainer import __main__ as trainer
+from gputui.engine.trainer import fork_server, session
+from gputui.engine.trainer.common import process_exit, stopping
+from gputui.engine.trainer.common.process_exit import ProcessExit
+from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.setup import environment
@@ -85,7 +86,6 @@ def test_a_request_to_stop_is_no_failure(
     assert ended(request_, *settings) == (0, (outcome, told))
 
 
-FULL = OSError(errno.ENOSPC, "No space left on device", "/data/log")
 MANY_LINES = """Graph execution error:
 
 Detected at node model/dense/MatMul defined at (most recent call last):
@@ -121,14 +121,6 @@ def test_an_exception_is_told_by_its_kind_and_the_line_that_matters(
     assert ended(fault, phase=phase) == (1, ("error", told))
 
 
-def test_a_disk_that_is_full_is_named_with_its_place(ended: Callable[..., Any]) -> None:
-    code, (outcome, told) = ended(FULL)
-    assert (code, outcome, told["kind"]) == (1, "error", "disk")
-    assert told["message"].endswith(": the training could not go on")
-    assert "/data" in told["message"]
-    assert told["hint"].endswith(f"; {TRACEBACK}")
-
-
 def test_memory_that_is_exhausted_is_recognised_also_behind_an_error_of_the_users_code(
     ended: Callable[..., Any],
 ) -> None:
@@ -143,110 +135,7 @@ def test_memory_that_is_exhausted_is_recognised_also_behind_an_error_of_the_user
     assert ended(theirs)[1] == ("error", error("user_code", "train.py:3: OOM", ""))
 
 
-def test_a_run_is_proposed_to_be_resumed_only_if_it_has_a_checkpoint(
-    ended: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = ending.Ending("oom", "memory", "no memory", f"take less; {known_failures.RESUME}")
-    monkeypatch.setattr(ending, "named_by", lambda *_: found)
-    assert ended(ValueError("x"))[1][1]["hint"] == f"take less; {ending.NOTHING_SAVED}"
-    monkeypatch.setattr(run_cluster, "is_saved", lambda run: run.path == tmp_path)
-    assert ended(ValueError("x")) == (1, ("oom", error("memory", "no memory", found.hint)))
-
-
-def test_a_signal_that_the_users_code_takes_is_a_stop_if_one_was_asked_for(
-    ended: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrapped = TrainerError("user_code", "train.py ended the process")
-    wrapped.__cause__ = SystemExit(0)
-    for fault in (KeyboardInterrupt(), SystemExit(0), wrapped):
-        assert ended(fault, stop="stopped") == (0, ("stopped", None))
-        assert ended(fault, stop="timeout")[1][0] == "timeout"
-        assert ended(fault)[1][0] == "error"
-    assert ended(ValueError("x"), stop="stopped")[1][0] == "error"
-
-    def hear(switch: StopSwitch) -> bool:
-        switch.reason = "stopped"
-        return True
-
-    monkeypatch.setattr(StopSwitch, "requested", hear)
-    assert ended(KeyboardInterrupt()) == (0, ("stopped", None)), "the thread of signals was a moment later"
-
-
 # ---- a stop ------------------------------------------------------------------------------------
-
-
-class Timers:
-    """Stands for threading.Timer; none of them ever rings by itself."""
-
-    def __init__(self) -> None:
-        self.set: list[tuple[float, Callable[[], None]]] = []
-
-    def __call__(self, seconds: float, function: Callable[[], None]) -> Any:
-        self.set.append((seconds, function))
-        return SimpleNamespace(start=lambda: None)
-
-
-def test_before_the_first_step_a_stop_ends_the_process_at_once_and_later_within_half_a_minute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    timers = Timers()
-    monkeypatch.setattr(threading, "Timer", timers)
-    switch, told = StopSwitch(), list[Any]()
-    switch.leave_result, switch.exit = told.append, told.append
-    switch.request("stopped")
-    assert told == ["stopped", 143]
-    told.clear()
-    switch = StopSwitch()
-    switch.leave_result, switch.exit, switch.at_once = told.append, told.append, False
-    switch.check()
-    switch.request("stopped")
-    assert (told, timers.set, switch.requested()) == ([], [], True)
-    switch.request("engine", deadline=True)
-    assert [seconds for seconds, _ in timers.set] == [30.0]
-    timers.set[0][1]()
-    assert told == ["stopped", 143], "with the first reason"
-    with pytest.raises(StopRequested) as raised:
-        switch.check()
-    assert (raised.value.reason, raised.value.engine_of) == ("stopped", "")
-
-
-def test_a_wait_for_a_stop_ends_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "HEARING_SECONDS", 0.01)
-    assert not StopSwitch().requested()
-
-
-@pytest.mark.parametrize(
-    ("several", "together", "at_once", "reason", "leaves"),
-    [
-        (False, 1, False, "stopped", True),
-        (True, 1, False, "stopped", False),
-        (False, 2, False, "stopped", False),
-        (False, 1, True, "stopped", False),
-        (False, 1, False, "timeout", False),
-        (False, 1, False, "", False),
-    ],
-)
-def test_a_step_that_fails_after_a_request_to_stop_ends_the_training_with_its_last_step(
-    several: bool, together: int, at_once: bool, reason: str, leaves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stopping, "HEARING_SECONDS", 0.01)
-    switch, told = StopSwitch(), list[Any]()
-    switch.at_once = False
-    if reason:
-        switch.request(reason)
-    switch.at_once = at_once
-    built = SimpleNamespace(joined=object() if several else None, options=options(f"steps_per_execution={together}"))
-    training = SimpleNamespace(loop=SimpleNamespace(built=built, leave=lambda: told.append("left")))
-    report: Any = SimpleNamespace(warn=lambda *words: told.append(words))
-    assert session._has_left(training, report, switch, ValueError("a worker died\nmore")) is leaves
-    assert told == ([
-        "left",
-        (
-            "stopped",
-            "the training failed after it was asked to stop, and ends with its last step: ValueError: a worker died",
-            "a process that loads data may have got the same signal; see engine.log",
-        ),
-    ] if leaves else [])  # fmt: skip
 
 
 @pytest.mark.parametrize(("before", "is_told"), [(2, False), (1, True)])
@@ -263,3 +152,169 @@ def test_a_run_that_goes_on_with_another_number_of_replicas_says_so(before: int,
         "instead of 20",
         "the steps that are done count as they are; a batch of another size often needs another learning rate",
     )] if is_told else [])  # fmt: skip
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+class Left(Exception):
+    """The process has ended."""
+
+
+class Ending:
+    """Stands for what ends a process, and tells in which order it happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[Any] = []
+        self.threads: list[Callable[[], None]] = []
+        self.no_threads: type[BaseException] | None = None
+        self.open: list[Any] = []
+        modules = {
+            "atexit": SimpleNamespace(_run_exitfuncs=lambda: self.told.append("atexit")),
+            "os": SimpleNamespace(_exit=self._exit),
+            "faulthandler": SimpleNamespace(
+                dump_traceback_later=lambda seconds, exit: self.told.append(("python", seconds, exit))
+            ),
+            "time": SimpleNamespace(sleep=lambda seconds: self.told.append(("sleeps", seconds))),
+            "threading": SimpleNamespace(
+                Lock=threading.Lock, Event=threading.Event, Timer=self._timer, Thread=self._thread,
+                _shutdown=lambda: self.told.append("threads"), main_thread=threading.main_thread,
+                enumerate=lambda: self.running,
+            ),
+            "descendants": SimpleNamespace(end_descendants=lambda: self.told.append("descendants")),
+            "places": SimpleNamespace(remove_scratch=lambda: self.told.append("scratch")),
+            "import_cost": SimpleNamespace(tracked_objects=lambda: self.open),
+        }  # fmt: skip
+        for name, stand_in in modules.items():
+            monkeypatch.setattr(process_exit, name, stand_in)
+        self.running: list[Any] = []
+        self.stop = StopSwitch()
+        self.leaving = ProcessExit(self.stop)
+
+    def _exit(self, code: int) -> None:
+        self.told.append(code)
+        raise Left
+
+    def _timer(self, seconds: float, function: Any, arguments: tuple[int]) -> Any:
+        if self.no_threads:
+            raise self.no_threads
+        assert function == self._exit
+        made = SimpleNamespace(daemon=False)
+        made.start = lambda: self.told.append(("limit", seconds, *arguments, made.daemon))
+        return made
+
+    def _thread(self, target: Callable[[], None], name: str, daemon: bool) -> Any:
+        assert daemon
+        return SimpleNamespace(start=lambda: self.threads.append(target))
+
+    def left(self, call: Callable[[], None]) -> list[Any]:
+        with pytest.raises(Left):
+            call()
+        told, self.told = self.told, []
+        return told
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> Ending:
+    return Ending(monkeypatch)
+
+
+def test_a_process_that_is_stopped_ends_in_seconds_and_waits_for_no_thread(ending: Ending) -> None:
+    assert ending.left(lambda: ending.leaving.at_once(143)) == [
+        ("limit", 3.0, 143, True), ("python", 8.0, True), "atexit", 143,
+    ]  # fmt: skip
+
+
+def test_threads_that_still_run_are_named(ending: Ending, capsys: pytest.CaptureFixture[str]) -> None:
+    def thread(name: str, daemon: bool = False) -> Any:
+        return SimpleNamespace(name=name, daemon=daemon)
+
+    ending.running = [threading.main_thread(), thread("writer"), thread("daemon", True), thread("loader")]
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    ending.leaving._threads_gone = SimpleNamespace(wait=wait, set=lambda: None)  # type: ignore[assignment]
+    ending.left(lambda: ending.leaving.at_the_end(7))
+    (patience,) = ending.threads
+    ending.leaving._closing = threading.Lock()
+    assert ending.left(patience) == ["atexit", 7]
+    assert waits == [10.0]
+    assert capsys.readouterr().err == "gputui: threads that still run are not waited for: loader, writer\n"
+
+
+@pytest.mark.parametrize("fault", [None, OSError(12, "Cannot allocate memory")])
+def test_a_forked_trainer_reads_its_memory_at_once_unless_memory_is_short(
+    fault: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def populate(pages: str) -> None:
+        read.append(pages)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(fork_server, "stop_signals", SimpleNamespace(set_defaults=lambda: None))
+    monkeypatch.setattr(fork_server, "process_memory", SimpleNamespace(populate=populate))
+    stand_ins = {
+        "_prepared": "pages",
+        "_next_run": (b"run", ()),
+        "read_address": (),
+        "_part": None,
+        "_seed_numpy": None,
+    }
+    for name, answer in stand_ins.items():
+        monkeypatch.setattr(fork_server, name, lambda *_, answer=answer: answer)
+    fork_server.serve()
+    assert read == ["pages"]
+
+
+# ---- a request to end --------------------------------------------------------------------------
+
+
+def test_a_run_that_ends_before_it_trains_has_a_result_unless_the_engine_writes_it() -> None:
+    told: list[Any] = []
+    report = SimpleNamespace(finish=lambda *given: told.append(given))
+    for reason in (ENGINE_GONE, "stopped", "timeout"):
+        trainer._leave_result(report, reason)
+    assert told == [("crashed", 0, ENGINE_LOST), ("stopped", 0)]
+
+
+# ---- a process that is forked ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("maps", "opened", "found"),
+    [
+        ("", "/dev/null", False), ("7f00 /usr/lib/libcudart.so.12\n", "/dev/shm/x", False),
+        ("7f00 /usr/lib/libcuda.so.1\n", "/dev/null", True), ("/usr/lib/libnvidia-ml.so.1", "/dev/null", True),
+        ("/opt/rocm/libhsa-runtime64.so", "/dev/null", True), ("/x/tensorflow-plugins/a.so", "/dev/null", True),
+        ("", "/dev/nvidia0", True), ("", "/dev/nvidiactl", True), ("", "/dev/kfd", True), ("", "/dev/dri/card0", True),
+        ("", "/home/dev/nvidia", False),
+    ],
+)  # fmt: skip
+def test_a_process_with_an_open_device_or_driver_is_not_forked(
+    maps: str, opened: str, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(path: str) -> str:
+        if path.endswith("/9"):
+            raise FileNotFoundError
+        return opened
+
+    monkeypatch.setattr(fork_server, "Path", lambda path: SimpleNamespace(read_text=lambda **_: maps))
+    monkeypatch.setattr(os, "listdir", lambda path: ["9", "3"])
+    monkeypatch.setattr(os, "readlink", link)
+    assert fork_server._has_opened_a_device() is found
+
+
+def test_of_keras_each_version_says_which_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputui.engine.trainer.common import versions
+
+    for first, ended in ((True, 14), (False, 10)):
+        monkeypatch.setattr(versions, "_TELLS_FIRST_STEP", first)
+        assert versions.ended_step(10, 5) == ended

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import re
 import socket
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,25 +114,6 @@ def test_a_worker_that_is_started_again_takes_its_place_again(clock: Clock) -> N
         worker.meeting.connections.close()
 
 
-def test_a_worker_that_ends_and_does_not_come_again_is_named(clock: Clock) -> None:
-    workers = addresses()
-    away = f"worker 1 ({workers[1]}); was there and has ended: worker 1 ({workers[1]})"
-    chief, first = Worker(workers, 0, "chief"), Worker(workers, 1, "first")
-    until(lambda: chief.waits_for == f"waiting for worker 2 ({workers[2]})")
-    first.end()
-    last = Worker(workers, 2, "last")
-    until(lambda: chief.waits_for == f"waiting for {away}")
-    clock.forward += 301
-    chief.join()
-    assert chief.fault is not None
-    assert chief.fault.kind == "peer_missing"
-    told = f"worker 1 ({workers[1]})"
-    assert chief.fault.message == f"{told} did not come within 300 s (a test); was there and has ended: {told}"
-    hint = "start all workers, and see that their ports can be reached; GPUTUI_PEER_SECONDS sets another limit"
-    assert chief.fault.hint == hint
-    last.end()
-
-
 def _another_with_its_number(workers: tuple[str, ...]) -> None:
     """One that calls the chief as worker 1, and does not listen at that worker's address."""
     with socket.create_connection(("127.0.0.1", port_of(workers[0]))) as line, line.makefile("rwb") as file:
@@ -172,64 +150,6 @@ def test_a_host_that_is_not_known_yet_is_waited_for_and_named(clock: Clock) -> N
     assert "not known on this machine: no-such-host.invalid" in str(chief.fault)
 
 
-def test_the_wait_is_named_again_after_half_a_minute_and_a_host_that_is_found_no_more(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = free_ports(2)
-    known, real = threading.Event(), socket.getaddrinfo
-
-    def find(host: str, *more: Any, **named: Any) -> Any:
-        if host == "later.invalid":
-            if not known.is_set():
-                raise socket.gaierror(-2, "Name or service not known")
-            host = "127.0.0.1"
-        return real(host, *more, **named)
-
-    monkeypatch.setattr(socket, "getaddrinfo", find)
-    chief = Worker((f"localhost:{first}", f"later.invalid:{second}"), 0, "a")
-    waiting = f"waiting for worker 1 (later.invalid:{second})"
-    until(lambda: chief.waits_for == f"{waiting}; not known on this machine: later.invalid")
-    known.set()
-    until(lambda: chief.waits_for == waiting)
-    told = len(chief.told)
-    clock.forward += 25
-    chief.again()
-    assert len(chief.told) == told
-    clock.forward += 6
-    until(lambda: len(chief.told) > told)
-    chief.again()
-    (again,) = chief.told[told:]
-    assert re.fullmatch(re.escape(waiting) + r", until [0-9:]{8} at most \(GPUTUI_PEER_SECONDS: 300 s\)", again)
-    chief.end()
-    assert chief.fault is None
-
-
-def test_a_host_of_several_workers_is_named_once(clock: Clock) -> None:
-    ports = free_ports(3)
-    workers = (f"localhost:{ports[0]}", *(f"no-such-host.invalid:{port}" for port in ports[1:]))
-    chief = Worker(workers, 0, "a")
-    both = f"worker 1 ({workers[1]}), worker 2 ({workers[2]})"
-    until(lambda: chief.waits_for == f"waiting for {both}; not known on this machine: no-such-host.invalid")
-    chief.end()
-
-
-def test_a_worker_that_ends_twice_is_waited_for_from_its_last_end_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(rendezvous, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    contacts = rendezvous.Contacts(0, {"process": "me"}, [1])
-    for now[0], process in ((100.0, "first"), (200.0, "again")):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            ours = [socket.create_connection(server.getsockname()) for _ in range(2)]
-            theirs = [server.accept()[0] for _ in range(2)]
-        contacts.reached(1, {"process": process}, ours[0])
-        contacts.called_by(1, {"process": process}, ours[1])
-        assert contacts.missing() == []
-        for line in theirs:
-            line.close()
-        assert contacts.missing() == [1]
-        assert contacts.ended == {1: now[0]}
-
-
 def test_a_worker_that_was_started_again_is_missing_until_its_new_process_calls() -> None:
     """Although the end of its earlier process was not noticed yet."""
     lines = []
@@ -253,25 +173,6 @@ def test_a_worker_that_was_started_again_is_missing_until_its_new_process_calls(
             call(1, {"process": "again"}, lines[0][1])
     for _, theirs in lines:
         theirs.close()
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (OSError(errno.EADDRINUSE, "in use"), "another program uses port 4321 of worker 0 (a:4321)"),
-        (OSError(errno.EACCES, "x"), "port 4321 of worker 0 (a:4321) cannot be used: Permission denied"),
-        (OSError("odd"), "port 4321 of worker 0 (a:4321) cannot be used: odd"),
-    ],
-)
-def test_a_port_that_cannot_be_used_is_named(fault: OSError, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise fault
-
-    monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(TrainerError) as raised:
-        Meeting(Cluster(("a:4321", "b:1"), 0, "a test"), {}).hold(print, print)
-    hint = "perhaps two workers were given the same number; otherwise end that program, or give another port"
-    assert (raised.value.kind, raised.value.message, raised.value.hint) == ("peer", message, hint)
 
 
 def _serve(address: str, hello: dict[str, Any]) -> Callable[[], None]:
@@ -339,20 +240,3 @@ def test_other_programs_that_call_a_worker_are_sent_away_and_the_wait_goes_on(cl
     assert chief.fault is None
     assert chief.waits_for == f"waiting for worker 1 ({workers[1]}), worker 2 ({workers[2]})"
     chief.end()
-
-
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [(None, 300.0), ("", 300.0), ("12.5", 12.5), *((text, None) for text in ("soon", "0", "-3", "nan", "inf"))],
-)
-def test_how_long_workers_wait_is_set_by_a_variable(
-    given: str | None, seconds: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GPUTUI_PEER_SECONDS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("GPUTUI_PEER_SECONDS", given)
-    if seconds is None:
-        with pytest.raises(TrainerError, match=f"^GPUTUI_PEER_SECONDS={given}: .*, a number above 0$"):
-            rendezvous.seconds()
-    else:
-        assert rendezvous.seconds() == seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,11 +12,11 @@ import tensorflow as tf
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.fit import micro_batches
 from gputui.engine.trainer.setup.devices import Devices
+from keras import layers
 
-from tests.support.cases import all_hold
-from tests.support.own import Write
-from tests.support.training import Build, Training
-from tests.trainer.test_own_resume import SHORT, resumed
+from tests.support.own import Write, resumed
+from tests.support.training import Build, Training, options
+from tests.trainer.test_own_resume import SHORT
 
 # 24 batches of 74 and one of 21: parts of 19, 19, 19 and 17, and of 6, 6, 6 and 3.
 SHARED = ("model=mlp", "width=0.05", "epochs=2", "normalization=none", "batch_size=74",
@@ -24,14 +25,9 @@ SHARED = ("model=mlp", "width=0.05", "epochs=2", "normalization=none", "batch_si
 WAYS = {
     "single": (),
     "bytes to replicas": ("data=npz:{bytes}", "cast=device", "strategy.kind=mirrored", "batch_size=37"),
-    "accumulated besides, several steps in one call": (
-        "gradient_accumulation=2",
-        "optimizer=adam",
-        "learning_rate=0.01",
-        "steps_per_execution=5",
-        "validation_split=0.05",
-    ),
-}
+    "accumulated besides": ("gradient_accumulation=2", "optimizer=adam", "learning_rate=0.01", "steps_per_execution=5",
+                            "validation_split=0.05"),
+}  # fmt: skip
 
 
 def _without_dropout(training: Training) -> Training:
@@ -60,23 +56,20 @@ def _agree(whole: Training, parts: Training, tolerance: float = 1e-5) -> None:
     assert int(before.iterations.numpy()) == int(after.iterations.numpy())
 
 
-@pytest.mark.slow
-def test_parts_of_a_batch_learn_as_the_whole_batch(build: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["accumulated besides", *(pytest.param(name, marks=pytest.mark.nightly)
+                                  for name in ("single", "bytes to replicas"))])  # fmt: skip
+def test_parts_of_a_batch_learn_as_the_whole_batch(name: str, build: Build, tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
     images, bytes_ = drawn.integers(0, 256, (300, 6, 6, 1), "uint8"), tmp_path / "bytes.npz"
     np.savez(bytes_, x=images, y=images[:, 0, 0, 0] // 64)
-    with all_hold() as cases:
-        for name, wanted in WAYS.items():
-            settings = [word.format(bytes=bytes_) for word in wanted]
-            with cases.case(name):
-                whole, parts = (
-                    _without_dropout(build(*SHARED, *settings, f"micro_batches={count}")).train() for count in (1, 4)
-                )
-                _agree(whole, parts)
-                (first, second) = (one.events("progress")[-1] for one in (whole, parts))
-                assert first["steps"] == second["steps"]
+    settings = [word.format(bytes=bytes_) for word in WAYS[name]]
+    whole, parts = (_without_dropout(build(*SHARED, *settings, f"micro_batches={count}")).train() for count in (1, 4))
+    _agree(whole, parts)
+    (first, second) = (one.events("progress")[-1] for one in (whole, parts))
+    assert first["steps"] == second["steps"]
 
 
+@pytest.mark.nightly
 def test_parts_are_compiled_by_xla_and_their_loss_scaling_is_undone_once(build: Build) -> None:
     settings = (*SHARED, "epochs=1", "steps_per_epoch=8")
     whole = _without_dropout(build(*settings)).train()
@@ -115,67 +108,6 @@ def compiled(model, loss, **more):
     model.compile(keras.optimizers.SGD(0.005, momentum=0.9, use_ema=True), loss, metrics=["mae"], **more)
     return model
 """
-PROGRAMS = {
-    "sample weights": """
-def build(context):
-    return compiled(plain(), "mse", weighted_metrics=["mse"]), (x, y, weights)
-""",
-    "means by weight": """
-def build(context):
-    made = plain(kernel_regularizer="l2")
-    return compiled(made, keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")), (x, y, weights)
-""",
-    "sums": """
-def build(context):
-    made = plain(kernel_regularizer="l2")
-    return compiled(made, keras.losses.MeanSquaredError(reduction="sum")), (x, y, weights)
-""",
-    "masks and embeddings": """
-def build(context):
-    made = keras.Sequential([
-        keras.Input((7,)), layers.Embedding(9, 4, mask_zero=True),
-        layers.SimpleRNN(5, return_sequences=True), layers.Dense(5),
-    ])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    made.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
-    return made, (words, tags)
-""",
-    "two outputs, with sample weights": """
-def build(context):
-    inputs = {"one": keras.Input((6,), name="one"), "two": keras.Input((6,), name="two")}
-    both = layers.Concatenate()([inputs["one"], inputs["two"]])
-    made = keras.Model(inputs, {"a": layers.Dense(1, name="a")(both), "b": layers.Dense(6, name="b")(both)})
-    losses, counted = {"a": "mse", "b": "mae"}, {"a": ["mse"], "b": ["mae"]}
-    made.compile("sgd", losses, loss_weights={"a": 0.3, "b": 2.0}, weighted_metrics=counted)
-    return made, ({"one": x, "two": x[::-1]}, {"a": y, "b": x}, {"a": weights, "b": weights[::-1]})
-""",
-    "a loss of its own, and a dataset of sparse inputs": """
-class Mine(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(1)
-    def call(self, values):
-        return self.dense(values)
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return tf.reduce_mean(tf.square(y - y_pred)) + 0.01 * tf.reduce_mean(tf.abs(y_pred))
-def build(context):
-    made = Mine()
-    made.compile("adam")
-    sparse = tf.sparse.from_dense(np.where(x > 0, x, 0))
-    return made, tf.data.Dataset.from_tensor_slices((sparse, y)).batch(20).repeat()
-""",
-}
-
-
-@pytest.mark.slow
-def test_parts_of_a_users_batches_learn_as_the_whole_batches(own: Write) -> None:
-    """Losses count as they are reduced: by samples, by weights, by what a mask leaves, or as a sum."""
-    with all_hold() as cases:
-        for name, program in PROGRAMS.items():
-            with cases.case(name):
-                settings = ("epochs=2", "batch_size=20", "validation_split=0", "steps_per_epoch=5")
-                whole, parts = (own(OWN + program, *settings, f"micro_batches={count}").train() for count in (1, 3))
-                _agree(whole, parts, 2e-5)
 
 
 def test_a_training_step_of_the_users_own_is_refused_before_anything_runs(own: Write) -> None:
@@ -214,3 +146,124 @@ def build(context):
     whole = own(OWN + program, *settings).train()
     again = resumed(own, OWN + program, whole, 8, *settings)
     assert again.losses() == whole.losses()[1:]
+
+
+# ---- executions --------------------------------------------------------------------------------
+
+
+# ---- parts of a batch --------------------------------------------------------------------------
+
+
+def test_parts_are_tested_without_dropout_and_those_that_xla_compiles_are_traced_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = keras.Sequential([keras.Input((4,)), layers.Dropout(0.9), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    batch = tf.ones((6, 4)), tf.ones((6, 1))
+    expected = float(made.test_step(batch)["loss"])
+    made.optimizer.build(made.trainable_variables)
+    function, asked = tf.function, list[Any]()
+
+    def noted(body: Any, **more: Any) -> Any:
+        asked.append(more.pop("jit_compile", None))
+        return function(body, **more)
+
+    monkeypatch.setattr(tf, "function", noted)
+    for compiled, compiles in ((False, None), (True, True)):
+        made.reset_metrics()
+        tested = micro_batches.split_testing(made, 3, compiled=compiled)(batch)
+        assert float(tested["loss"]) == pytest.approx(expected)
+        assert asked == [compiles]
+        asked.clear()
+        micro_batches.split_training(made, 3, compiled=compiled)(batch)
+        assert asked == ([True] * 2 if compiled else [None]), "the parts, and the work after them"
+        asked.clear()
+        made.set_weights([0.0 * weight for weight in made.get_weights()])
+        expected = 1.0
+
+
+def test_losses_that_count_by_masks_and_weights_are_those_of_the_whole_batch() -> None:
+    draw = np.random.default_rng(0)
+    words, tags = draw.integers(0, 4, (7, 5)), draw.integers(0, 3, (7, 5))
+    weights = draw.uniform(0, 3, (7, 5)).astype("float32")
+
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(3)
+        made = keras.Sequential([keras.Input((5,)), layers.Embedding(4, 2, mask_zero=True), layers.Dense(3)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        made.compile(keras.optimizers.SGD(0.5), loss)
+        made.optimizer.build(made.trainable_variables)
+        return made
+
+    whole, parts = model(), model()
+    batch = tf.constant(words), tf.constant(tags), tf.constant(weights)
+    expected = float(whole.train_step(batch)["loss"])
+    found = micro_batches.split_training(parts, 3)(batch)
+    assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
+    for ours, theirs in zip(parts.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def dense(*losses: Any, weights: Any = None) -> keras.Model:
+    inputs = keras.Input((2,))
+    made = keras.Model(inputs, [layers.Dense(1)(inputs) for _ in losses])
+    made.compile("sgd", list(losses))
+    made.compute_metrics(tf.zeros((1, 2)), [tf.zeros((1, 1))] * len(losses), [tf.zeros((1, 1))] * len(losses), weights)
+    made._compile_loss.build([keras.KerasTensor((1, 1))] * len(losses), [keras.KerasTensor((1, 1))] * len(losses))
+    return made
+
+
+def mse(reduction: str | None) -> keras.losses.Loss:
+    return keras.losses.MeanSquaredError(reduction=reduction)
+
+
+class Steps(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, data: Any) -> Any: ...
+
+
+def _compiled() -> keras.Model:
+    made = dense(mse("mean"))
+    made.jit_compile = True
+    return made
+
+
+def _recurrent(batch: int | None, stateful: bool) -> keras.Model:
+    layers = [keras.layers.LSTM(4, stateful=stateful), keras.layers.Dense(1)]
+    made = keras.Sequential([keras.Input(batch_shape=(batch, 5, 3)), *layers] if batch else layers)
+    made.compile(loss="mse")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "replicas", "reason"),
+    [
+        (lambda: dense(mse("sum_over_batch_size")), 2, ""),
+        (Steps, 1, "Steps has a train_step of its own, which applies its gradients itself"),
+        (_compiled, 2, "XLA compiles it for whole batches only over several replicas (compile.xla)"),
+        (lambda: dense(mse("sum"), mse("mean")), 1, "its losses have several reductions (mean, sum)"),
+        (lambda: dense(mse("none")), 1, "its loss has no reduction, so that it is not a single number"),
+        (lambda: _recurrent(8, stateful=False), 1, "its inputs have a fixed batch size"),
+        (lambda: _recurrent(None, stateful=True), 1,
+         "it has stateful layers, which keep a state for each sample of a whole batch"),
+        (lambda: dense(mse("mean_with_sample_weight"), mse("mean_with_sample_weight")), 1,
+         "its losses are means by sample weights that differ from output to output"),
+    ],
+)  # fmt: skip
+def test_a_model_whose_batches_cannot_be_computed_in_parts_says_why(make: Any, replicas: int, reason: str) -> None:
+    model = make()
+    assert micro_batches.obstacle_to_parts(model, replicas) == reason
+    asked = {
+        ("micro_batches=2",): "train.micro_batches=2", ("on_oom=accumulate",): "run.on_oom=accumulate",
+        ("micro_batches=3", "on_oom=accumulate"): "train.micro_batches=3 and run.on_oom=accumulate",
+    }  # fmt: skip
+    micro_batches.require_divisible(options("on_oom=halve"), model, replicas)
+    for settings, named in asked.items():
+        if not reason:
+            micro_batches.require_divisible(options(*settings), model, replicas)
+            continue
+        with pytest.raises(TrainerError) as raised:
+            micro_batches.require_divisible(options(*settings), model, replicas)
+        assert (raised.value.kind, raised.value.message, raised.value.hint) == (
+            "micro_batches", f"{named} cannot be used: {reason}",
+            "set train.micro_batches=1, and run.on_oom to stop or halve",
+        )  # fmt: skip

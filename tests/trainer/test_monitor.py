@@ -1,4 +1,4 @@
-"""Monitor in this process: what it costs, what it reads, and fits whose size Keras does not know."""
+"""Monitor: a fit of a script is watched, told, and never disturbed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui import engine
 from gputui.engine import Monitor
 from gputui.engine.diagnosis.verdict import of_run
 from gputui.engine.job import this_machine
@@ -25,7 +24,6 @@ from gputui.engine.runs import Run
 from gputui.engine.system import stop_signals
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.telemetry.sampler import Sampler
-from gputui.engine.trainer.measure.progress_reports import PULSE_SECONDS
 from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
@@ -48,28 +46,6 @@ def events(run: Run | None, kind: str) -> list[dict[str, Any]]:
     assert run is not None
     lines = run.file("events.jsonl").read_text().splitlines()
     return [event for event in map(json.loads, lines) if event["type"] == kind]
-
-
-def test_the_device_is_waited_for_at_most_every_quarter_of_a_second(cpus: Any) -> None:
-    made, reads = model(), 0
-    stock = made.get_metrics_result
-
-    def counted() -> Any:
-        nonlocal reads
-        reads += 1
-        return stock()
-
-    made.get_metrics_result = counted
-    monitor = Monitor()
-    begin = time.perf_counter()
-    made.fit(X, X[:, 0], batch_size=2, epochs=2, verbose=0, callbacks=[monitor])
-    seconds = time.perf_counter() - begin
-    steps = events(monitor.run, "finished")[0]["summary"]["steps"]
-    assert steps == 2 * 320
-    # Keras traces one read, and reads at the end of both epochs. The first step and the end of the warm-up are waited
-    # for, and the first pulse is due at once.
-    assert reads <= 1 + 2 + 2 + (1 + seconds / 0.25)
-    assert reads < steps / 10
 
 
 CARD = Gpu(0, "GPU-a", "A GPU", (9, 0), 80 * 1024**3)
@@ -131,7 +107,7 @@ def test_a_loop_of_ones_own_with_a_model_that_is_not_compiled_is_watched(cpus: A
 
 @pytest.mark.parametrize(
     "name",
-    ["__init__", "execution_begins", "execution_ended", "evaluation_begins", "epoch_begins", "epoch_ends", "finish"],
+    ["__init__", "execution_ended", "evaluation_begins"],
 )
 def test_what_fails_within_monitor_ends_the_watching_and_never_the_script(
     name: str, cpus: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -157,24 +133,6 @@ def test_what_fails_within_monitor_ends_the_watching_and_never_the_script(
         assert error["message"].startswith("the fit goes on unwatched: KeyError")
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length
-def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).filter(lambda a, b: True).batch(64)
-    monitor = Monitor("unknown")
-    model(steps_per_execution=1).fit(data, epochs=3, verbose=0, callbacks=[monitor], shuffle=False)
-    started = events(monitor.run, "started")[0]
-    assert started["actual"]["environment"]["NCCL_DEBUG"] == "INFO"
-    assert [event["option"] for event in events(monitor.run, "warning")] == ["TF_ENABLE_ONEDNN_OPTS"]
-    assert started["steps_per_epoch"] is None
-    assert started["global_batch_size"] in (None, 64)
-    assert [event["step"] for event in events(monitor.run, "epoch")] == [10, 20, 30]
-    assert events(monitor.run, "finished")[0]["summary"]["steps"] == 30
-    assert monitor.run is not None
-    assert monitor.run.state == "ok"
-
-
 class OwnStep(keras.Model):  # type: ignore[misc]
     """Its step counts no samples."""
 
@@ -197,10 +155,9 @@ class EvaluatesItself(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("rows", "together", "own_step"),
-    [(100, 1, False), (100, 4, False), (640, 1, False), (5000, 1, True), (100, 1, True)],
+    ("rows", "together", "own_step", "as_data_set"),
+    [(100, 4, False, False), (100, 1, False, True), (5000, 1, True, False), (100, 1, True, True)],
 )
-@pytest.mark.parametrize("as_data_set", [False, True])
 def test_the_speed_of_a_fit_is_that_of_its_samples(
     rows: int, together: int, own_step: bool, as_data_set: bool, cpus: Any
 ) -> None:
@@ -222,19 +179,6 @@ def test_the_speed_of_a_fit_is_that_of_its_samples(
     measured = sum(steps[-summary["measured_steps"] :])
     assert summary["samples_per_second"] == pytest.approx(measured / summary["measured_seconds"], rel=0.01)
     assert events(monitor.run, "started")[0]["global_batch_size"] == (None if as_data_set else min(rows, 640))
-
-
-class LateBegin(keras.callbacks.Callback):  # type: ignore[misc]
-    """A pulse is due when an epoch begins."""
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        time.sleep(PULSE_SECONDS)
-
-
-def test_metrics_that_have_counted_nothing_are_not_reported(cpus: Any) -> None:
-    monitor = Monitor()
-    model().fit(X, X[:, 0], epochs=3, batch_size=64, verbose=0, callbacks=[LateBegin(), monitor])
-    assert min(event["loss"] for event in events(monitor.run, "progress")) > 0
 
 
 @pytest.mark.parametrize("slow", [True, False])
@@ -277,58 +221,7 @@ def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: A
     assert len(events(first, "epoch")) == 2
 
 
-def test_tracing_the_evaluation_is_told_once_as_compiling(cpus: Any) -> None:
-    monitor = Monitor("evaluated")
-    model().fit(X, X[:, 0], epochs=3, verbose=0, callbacks=[monitor], validation_data=(X, X[:, 0]))
-    told = [(event["phase"], event["detail"]) for event in events(monitor.run, "phase")]
-    assert [phase for phase, _ in told].count("evaluating") == 3
-    assert [detail for phase, detail in told if phase == "compiling"] == ["tracing", "evaluation"]
-    assert events(monitor.run, "finished")[0]["summary"]["first_evaluation_seconds"] > 0
-    losses = [event["window_loss"] for event in events(monitor.run, "progress")]
-    assert min(loss for loss in losses if loss is not None) > 0  # none where no step has followed the event before
-
-
-def test_the_package_has_nothing_else_to_give() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Watcher'"):
-        _ = engine.Watcher
-
-
 # ---- fits that are no plain ones ----------------------------------------------------------------------
-
-
-def test_a_metric_that_is_a_vector_leaves_the_fit_alone(cpus: Any) -> None:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
-    made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
-    monitor = Monitor("vector")
-    made.fit(X, np.eye(3)[np.arange(640) % 3], epochs=2, verbose=0, callbacks=[monitor])
-    summary = events(monitor.run, "finished")[0]["summary"]
-    assert set(summary["metrics"]) == {"loss", "f1_score_0", "f1_score_1", "f1_score_2"}
-
-
-class Adversaries(keras.Model):  # type: ignore[misc]
-    """Its step returns figures that no metric of Keras' holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, inputs: Any) -> Any:
-        return self.dense(inputs)
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        loss = tf.reduce_mean(tf.square(self(data[0]) - data[1]))
-        return {"d_loss": loss, "g_loss": 2 * loss}
-
-
-def test_what_a_step_returns_is_shown_live(cpus: Any) -> None:
-    made, monitor = Adversaries(), Monitor("adversaries")
-    made.compile("sgd")
-    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
-    made.fit(X, X[:, :1], batch_size=16, epochs=2, verbose=0, callbacks=[monitor, slow])
-    shown = [event["metrics"] for event in events(monitor.run, "progress")]
-    assert len(shown) > 2
-    assert all(set(metrics) == {"d_loss", "g_loss"} and metrics["d_loss"] > 0 for metrics in shown)
-    assert {event["loss"] for event in events(monitor.run, "progress")} == {None}
 
 
 class Interrupts(keras.callbacks.Callback):  # type: ignore[misc]
@@ -345,15 +238,6 @@ def interrupted(monitor: Monitor) -> Run:
     run: Run | None = monitor.run
     assert run is not None
     return run
-
-
-def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> None:
-    monitor, before = Monitor("again"), signal.getsignal(signal.SIGTERM)
-    first = interrupted(monitor)
-    model().fit(X, X[:, 0], epochs=1, verbose=0, callbacks=[monitor])
-    assert (first.state, events(monitor.run, "finished")[0]["outcome"]) == ("error", "ok")
-    assert events(first, "error")[0]["message"].startswith("the fit ended early")
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_an_interruption_before_the_first_epoch_ends_the_run(cpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,3 +329,6 @@ def test_a_script_whose_fit_does_not_stop_within_half_a_minute_is_ended(
     life.end()
     assert json.loads((tmp_path / "status.json").read_text())["phase"] == "ended"
     assert not life.needed
+
+
+# ---- its events --------------------------------------------------------------------------------

@@ -1,48 +1,41 @@
-"""Several machines train together: their workers are processes of this machine, connected over its loopback."""
+"""Several machines: their processes train together on this one, and the data is shared out."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.runs import Run, checkpoint_files
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data.batches import Share
+from gputui.engine.trainer.data.pipeline import Pipeline
+from gputui.engine.trainer.measure.run_report import RunReport
+from gputui.engine.trainer.own.returned import Returned
+from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
 
 from tests.support.cluster import connected, epochs, program, told, workers_of
+from tests.support.combinations import any_two
 from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import until
-
-pytestmark = pytest.mark.slow
-
-# `python leaving.py FOLDER TIMES`: the second worker waits TIMES times for the other one at the end, and is gone then.
-LEAVING = """
-import json, os, sys, time
-from pathlib import Path
-
-from gputui.engine.runs import Run
-from gputui.engine.trainer.cluster import tensorflow_cluster
-from gputui.engine.trainer.setup import devices
-
 from tests.support.training import options
 
-settings = options("strategy.kind=multi_worker", "model=mlp")
-agreed, joined = tensorflow_cluster.meet(settings, Run(Path(sys.argv[1])), print, lambda: None)
-devices.configure(agreed, joined)
-if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
-    joined.exchange.leave()
-else:
-    for _ in range(int(sys.argv[2])):
-        joined.exchange.wait()
-    time.sleep(0.5)  # the other one has the values
-os._exit(0)
-"""
+pytestmark = pytest.mark.usefixtures("cpus")
+
+
 SHORT = ("train.epochs=3", "optimizer=sgd", "learning_rate=0.05", "train.seed=3")
 
 
@@ -103,6 +96,7 @@ def test_a_killed_worker_is_named_and_all_resume_to_the_same_losses(forks: Forks
     assert not runs[1].file("best").exists(), "the chief alone writes"
 
 
+@pytest.mark.nightly
 def test_a_frozen_chief_and_a_worker_that_never_comes_are_named(forks: Forks, tmp_path: Path) -> None:
     """Two clusters at the same time, for in both most of the time is waited; the frozen chief ends when it goes on."""
     (tmp_path / "fate").write_text(json.dumps([0, 5, signal.SIGSTOP]))
@@ -134,6 +128,7 @@ def test_a_frozen_chief_and_a_worker_that_never_comes_are_named(forks: Forks, tm
     assert any("waiting for worker 1" in event["detail"] for event in told(left, "phase"))
 
 
+@pytest.mark.nightly
 def test_a_worker_whose_engine_is_killed_is_named_by_the_others(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "fate").write_text(json.dumps([1, 3, 0]))
     settings = ("policy=mixed_bfloat16", "global_clip_norm=0.5", "steps_per_execution=2", "train.epochs=2000",
@@ -153,6 +148,7 @@ def test_a_worker_whose_engine_is_killed_is_named_by_the_others(forks: Forks, tm
         assert (run.result or {})["outcome"] == "stopped"
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_that_the_chiefs_disk_refuses_is_tried_again_by_all(forks: Forks, tmp_path: Path) -> None:
     """Asked to stop at the end of an epoch, whose checkpoint could not be written: all are at the same step still."""
     settings = (*program(tmp_path, "build_small"), *SHORT, "train.epochs=2000", "run.checkpoint=epoch")
@@ -196,12 +192,180 @@ def the_error(run: Run) -> dict[str, str]:
     return dict(result["error"])
 
 
-def test_the_end_of_a_worker_fails_the_others_unless_all_have_come_to_their_end(forks: Forks, tmp_path: Path) -> None:
-    (tmp_path / "leaving.py").write_text(LEAVING)
+PRECISIONS = ("float32", "mixed_float16")
+XLA = ("false", "true")
+TOGETHER = (1, 3)
+COMBINATIONS = any_two(PRECISIONS, XLA, TOGETHER)
+# 4 steps an epoch are not divisible by 3: the last execution is a smaller one.
+SMALL = ("strategy.kind=multi_worker", "model=mlp", "width=0.05", "batch_size=16", "optimizer=sgd", "learning_rate=0.5",
+         "validation_split=0", "epochs=2", "steps_per_epoch=4", "train.seed=3")  # fmt: skip
+
+# `python worker.py FOLDER`: one worker, which trains what FOLDER/combinations lists; each run is a folder of its own.
+WORKER = """
+import json, os, sys
+from pathlib import Path
+
+import tensorflow as tf
+from gputui.engine.runs import Run
+from gputui.engine.runs.parsing import EventWriter
+from gputui.engine.trainer import assembly
+from gputui.engine.trainer.cluster import tensorflow_cluster
+from gputui.engine.trainer.common.stopping import StopSwitch
+from gputui.engine.trainer.measure.run_report import RunReport
+from gputui.engine.trainer.setup import devices
+
+from tests.support.training import options
+
+folder = Path(sys.argv[1])
+all_settings = json.loads((folder / "combinations").read_text())
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+first, joined = tensorflow_cluster.meet(options(*all_settings[0]), Run(folder), print, lambda: None)
+opened = devices.configure(first, joined)
+for number, settings in enumerate(all_settings):
+    run = Run(folder / f"{number}-worker{index}")
+    run.path.mkdir()
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    opened.connected.extended._collective_key_base += 100_000  # as if each training were a process
+    loop = assembly.build(options(*settings), opened, report, StopSwitch(), joined)
+    loop.run(None)
+    weights = [variable.numpy().tobytes() for variable in loop.built.model.trainable_variables]
+    (run.path / "weights").write_bytes(b"".join(weights))
+    report.writer.close()
+joined.exchange.leave()
+os._exit(0)  # TensorFlow may wait in its destructors
+"""
+
+
+@pytest.mark.nightly
+def test_losses_and_weights_of_chief_and_worker_are_the_same(forks: Forks, tmp_path: Path) -> None:
+    settings = [[*SMALL, f"policy={precision}", f"xla={xla}", f"steps_per_execution={together}"]
+                for precision, xla, together in COMBINATIONS]  # fmt: skip
+    (tmp_path / "combinations").write_text(json.dumps(settings))
+    (tmp_path / "worker.py").write_text(WORKER)
     here = str(Path(__file__).parents[2])
-    pairs = []
-    for times in (0, 1):
-        words = [str(tmp_path / "leaving.py"), str(tmp_path), str(times)]
-        logs = [str(tmp_path / f"log{times}-{index}") for index in (0, 1)]
-        pairs += connected([Program(here, log, words, path=[here]) for log in logs])
-    assert forks.codes(*pairs) == [1, 0, 0, 0]
+    words = [str(tmp_path / "worker.py"), str(tmp_path)]
+    forks.run(*connected([Program(here, str(tmp_path / f"log{index}"), words, path=[here]) for index in (0, 1)]))
+    for number, combination in enumerate(COMBINATIONS):
+        chief, worker = (Run(tmp_path / f"{number}-worker{index}") for index in (0, 1))
+        figures = epochs(chief)
+        assert sorted(figures) == [1, 2], combination
+        assert figures == epochs(worker), combination
+        assert chief.file("weights").read_bytes() == worker.file("weights").read_bytes(), combination
+        assert all(math.isfinite(one["loss"]) for one in figures.values()), combination
+        assert figures[2]["loss"] < figures[1]["loss"], combination
+        for run in (chief, worker):
+            (exchange,) = told(run, "exchange")
+            assert exchange["ms"] > 0, combination
+            assert exchange["bytes"] == run.file("weights").stat().st_size, combination
+
+
+EACH = 4  # samples in a batch of one replica
+# Each label is the number of its sample. The last batch of a pass has 7 samples, or 3.
+NUMBERED = ("data=synthetic", "shape=[1]", "classes=55", f"batch_size={EACH}")
+# Workers, the replicas of each, samples, and settings.
+SHARED: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
+    (2, 1, 55, ("shuffle=10",)),
+    (3, 1, 54, ("shuffle=off", "cache=memory")),
+    (2, 2, 49, ("shuffle=1000", "drop_remainder=true")),
+)
+
+
+def in_order(batches: tf.data.Dataset, count: int) -> list[list[int]]:
+    """The labels of the first batches."""
+    return [batch[1].numpy().tolist() for batch in batches.take(count)]
+
+
+def joined(parts: Sequence[Pipeline | OwnPipeline], batches: int, validation: bool = False) -> list[list[int]]:
+    """The global batches that the workers make together, from what each of their replicas gets."""
+    found = []
+    for part in parts:
+        stream = part.validation() if validation else part.stream()
+        here = part.replicas_here
+        flat = in_order(stream, batches * here)
+        found.append([list(itertools.chain(*flat[first : first + here])) for first in range(0, len(flat), here)])
+    return [list(itertools.chain(*rows)) for rows in zip(*found, strict=True)]
+
+
+def sorted_in(batches: list[list[int]]) -> list[list[int]]:
+    """Each batch with its samples in one order: which worker trains which of them makes no difference."""
+    return [sorted(batch) for batch in batches]
+
+
+@pytest.mark.parametrize(("workers", "replicas", "samples", "settings"), SHARED)
+def test_workers_train_together_what_one_machine_trains(
+    workers: int, replicas: int, samples: int, settings: tuple[str, ...]
+) -> None:
+    total = workers * replicas
+    wanted = options(*NUMBERED, *settings, f"samples={samples}", "validation_split=0.2")
+    one = pipelines.build(wanted, total)
+    parts = [pipelines.build(wanted, total, Share(workers, index)) for index in range(workers)]
+    batches = one.batches_per_pass
+    beyond = 2 * batches + 1
+    together = joined(parts, beyond)
+    assert sorted_in(together) == sorted_in(in_order(one.global_batches(0), beyond))
+    seen = sorted(itertools.chain(*together[:batches]))
+    assert len(set(seen)) == len(seen), "none twice"
+    if not wanted.input.drop_remainder:
+        assert seen == list(range(one.train_samples))
+    held_out = sorted(itertools.chain(*joined(parts, one.validation_batches, validation=True)))
+    assert held_out == list(range(one.train_samples, samples))
+
+
+def test_a_resumed_worker_goes_on_with_its_next_rows() -> None:
+    parts = [pipelines.build(options(*NUMBERED, "samples=55", "validation_split=0"), 2, Share(2, i)) for i in (0, 1)]
+    for part in parts:
+        assert in_order(part.stream(9), 5) == in_order(part.stream(), 14)[9:]
+
+
+def test_a_worker_loads_only_its_own_samples() -> None:
+    wanted = options(*NUMBERED, "samples=48", "validation_split=0", "prefetch=off", "parallel_calls=off")
+    part = pipelines.build(wanted, 2, Share(2, 1))
+    loads: list[int] = []
+    load = part.source.load
+    assert load is not None
+
+    def noted(index: np.int64) -> np.int64:
+        loads.append(int(index))
+        return index
+
+    def counting(index: Any) -> Any:
+        number = tf.numpy_function(noted, [index], tf.int64)
+        number.set_shape([])
+        return load(number)
+
+    object.__setattr__(part.source, "load", counting)
+    trained = list(itertools.chain(*in_order(part.stream(), part.batches_per_pass)))
+    assert len(trained) == 24
+    assert loads[:24] == trained
+
+
+class Numbered(keras.utils.PyDataset):  # type: ignore[misc]
+    """Batches of 8 numbers."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, at: int) -> Any:
+        numbers = np.arange(8 * at, min(8 * at + 8, 21))
+        return numbers[:, None].astype("float32"), numbers
+
+
+@pytest.mark.parametrize("kind", ["arrays", "single samples", "batches", "PyDataset"])
+def test_data_of_a_users_code_is_shared_out_as_well(kind: str, tmp_path: Path) -> None:
+    numbers = np.arange(21)
+    x = numbers[:, None].astype("float32")
+    single = tf.data.Dataset.from_tensor_slices((x, numbers))
+    kinds = {"arrays": (x, numbers), "single samples": single, "batches": single.batch(8), "PyDataset": Numbered(1)}
+    data: Any = kinds[kind]
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    returned = Returned(model, data, validation=data, mapped=kind == "single samples")
+    wanted = options("batch_size=4", "validation_split=0", "shuffle=10", "augment=off")
+    (tmp_path / "train.py").touch()
+    with contextlib.closing(EventWriter(tmp_path / "events.jsonl", "run")) as writer:
+        report = RunReport(Run(tmp_path), writer)
+        parts = [opened(wanted, 2, returned, tmp_path / "train.py", report, Share(2, index)) for index in (0, 1)]
+        for validation in (False, True):
+            batches = joined(parts, 3, validation)
+            assert [len(batch) for batch in batches] in ([8, 8, 5], [8, 5, 8], [5, 8, 8])
+            assert sorted(itertools.chain(*batches)) == list(range(21))
+        assert all("by element" in part.sharing for part in parts)

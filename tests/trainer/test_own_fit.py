@@ -1,4 +1,4 @@
-"""What people give to Keras' fit, given to gputui; data of unknown length; settings that an option makes."""
+"""What people give to Keras' fit, given to gputui: data, settings, a fit of the model's own, and errors of theirs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gputui.engine.trainer.fit import model_fit
 from gputui.engine.trainer.own import counting
 from gputui.engine.trainer.own.user_code import UserError
 
-from tests.support.own import Write
-from tests.support.training import Training
-from tests.trainer.test_own_resume import resumed
+from tests.support.own import Write, resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+
+
 HEAD = """
 import keras, numpy as np, tensorflow as tf
 rng = np.random.default_rng(0)
@@ -38,18 +38,11 @@ def model(**more):
 """
 SHORT = ("epochs=4", "batch_size=20", "validation_split=0", "shuffle=off")
 FORMS = {
-    "class-weight": "'train': (x, y), 'class_weight': {0: 3.0, 2: 0.25}",
-    "class-weight-of-the-first": "'train': (x, y), 'class_weight': {0: 3.0}",  # the others have weight 1
     "class-weight-of-batches": "'train': data(), 'class_weight': {0: 3.0, 2: 0.5}",
     "sample-weight": "'train': (x, y), 'sample_weight': weight",
-    "seldom": "'train': (x, y), 'validation': (x[:50], y[:50]), 'validation_freq': 2",
     "these": "'train': (x, y), 'validation': (x[:50], y[:50]), 'validation_freq': [1, 4]",
     "later": "'train': (x, y), 'initial_epoch': 2",
 }
-
-
-def warned(training: Training) -> list[tuple[str, str, str]]:
-    return [(event["option"], event["message"], event["hint"]) for event in training.events("warning")]
 
 
 def of_keras(form: str) -> list[dict[str, float]]:
@@ -84,17 +77,6 @@ def test_what_fit_takes_gives_the_figures_of_fit(name: str, own: Write) -> None:
         assert event["metrics"] == pytest.approx(metrics, rel=1e-5)
 
 
-def test_class_weights_over_replicas_and_an_evaluation_of_some_batches(own: Write) -> None:
-    returned = "'train': (x, y), 'validation': data().repeat(), 'validation_steps': 2, 'class_weight': {0: 3.0}"
-    source = f"{HEAD}\ndef build(context):\n    return {{'model': model(), {returned}}}\n"
-    training = own(source, *SHORT, "strategy.kind=mirrored").train()
-    assert np.isfinite(training.losses()).all()
-    module: dict[str, Any] = {}
-    exec(HEAD, module)
-    loss = training.loop.built.model.evaluate(module["x"][:40], module["y"][:40], verbose=0, return_dict=True)["loss"]
-    assert training.events("epoch")[-1]["metrics"]["val_loss"] == pytest.approx(loss, rel=1e-4)
-
-
 UNKNOWN = """
 def pages():
     for start in range(0, 120, 20):
@@ -125,38 +107,6 @@ def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     assert refused.value.hint == "return samples next to it, or set train.steps_per_epoch"
 
 
-SETS = (
-    HEAD
-    + """
-tf.config.threading.set_intra_op_parallelism_threads(4)
-tf.config.optimizer.set_jit(True)
-for gpu in tf.config.list_physical_devices("CPU"):
-    tf.config.experimental.set_memory_growth(gpu, True)
-def build(context):
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    return model(), (x, y)
-"""
-)
-
-
-def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) -> None:
-    training = own(SETS, *SHORT).train()
-    told = warned(training)
-    assert [(option, message.partition(":")[0]) for option, message, _ in told] == [
-        ("device.intra_op_threads", "set_intra_op_parallelism_threads in train.py"),
-        ("compile.xla", "set_jit in train.py"),
-        ("device.memory_growth", "set_memory_growth in train.py"),
-        ("precision.policy", "set_global_policy in train.py"),
-        ("precision.policy", "the output of Sequential is bfloat16, less exact than float32"),
-    ]
-    assert "train.py:16 does nothing here" in told[0][1]
-    assert "train.py:21 takes effect, and the run's precision.policy does not" in told[3][1]
-    assert told[0][2] == "set device.intra_op_threads in the preset and remove the call"
-    assert training.loop.built.model.layers[0].compute_dtype == "bfloat16"
-    assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
-    assert keras.mixed_precision.set_global_policy.__name__ == "set_dtype_policy"
-
-
 # ---- the order of data of unknown length --------------------------------------------------------------
 
 UNCOUNTED = """
@@ -175,9 +125,8 @@ def data(kind):
         return tf.data.Dataset.from_generator(drawn, output_signature=spec).batch(20)
     numbers = tf.data.Dataset.range(120).map(lambda x: tf.cast(x, tf.float32)[None] / 120)
     numbers = numbers.filter(lambda x: x[0] >= 0)
-    seed = 3 if kind == "seeded" else None
-    nested = tf.data.Dataset.range(2).flat_map(lambda _: numbers.shuffle(120, seed=seed))
-    return (nested if kind == "nested" else numbers).shuffle(120, seed=seed).map(lambda x: (x, 2 * x)).batch(20)
+    nested = tf.data.Dataset.range(2).flat_map(lambda _: numbers.shuffle(120))
+    return nested.shuffle(120).map(lambda x: (x, 2 * x)).batch(20)
 def model():
     made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
     made.compile(keras.optimizers.SGD(0.3), "mse")
@@ -188,7 +137,7 @@ def build(context):
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length
-@pytest.mark.parametrize("kind", ["generator", "shuffled", "seeded", "nested"])
+@pytest.mark.parametrize("kind", ["nested", pytest.param("generator", marks=pytest.mark.nightly)])
 def test_data_that_are_counted_come_in_the_same_order_as_in_the_plain_script(kind: str, own: Write) -> None:
     names: dict[str, Any] = {}
     exec(UNCOUNTED, names)
@@ -270,13 +219,10 @@ def test_a_model_whose_fit_changes_batches_and_adds_callbacks_trains_as_in_keras
     for figure in ("loss", "val_loss"):
         assert [metrics[figure] for metrics in ours] == pytest.approx(plain.history[figure], rel=1e-5)
     assert sys.modules["train"].Count.seen == ["begin", *[["loss", "val_loss"]] * 3] == names["Count"].seen
+    told = {event["kind"] for event in training.events("warning")}
+    assert "fit_overridden" not in told, "it leaves the options as they are"
     again = resumed(own, WRAPPED, training, 8, *WRAPPED_SETTINGS)
     assert again.losses() == training.losses()[1:]
-
-
-def test_a_model_whose_fit_changes_batches_trains_over_replicas(own: Write) -> None:
-    losses = own(WRAPPED, *WRAPPED_SETTINGS, "strategy.kind=mirrored", "batch_size=10").train().losses()
-    assert losses[2] < losses[0]
 
 
 FIT_OF_THEIRS = {
@@ -331,3 +277,76 @@ def test_a_fit_gets_its_data_under_any_name_and_by_keras_name_if_it_takes_only_n
     for fit in fits:
         model_fit._call(fit, "data", {"epochs": 3})
     assert seen == [("data", {"epochs": 3})] * len(fits)
+
+
+HEAD_OF_OWN_ERRORS = """\
+import keras, numpy as np, tensorflow as tf
+x, y = np.zeros((64, 4), "float32"), np.zeros((64,), "float32")
+def model():
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+"""
+CASES = {
+    "in-build": (
+        "def helper(n):\n    return x @ np.zeros((n, 1))\ndef build(context):\n    helper(3)\n",
+        "train.py:8 in helper: ValueError: matmul",
+        "return x @ np.zeros((n, 1))",
+    ),
+    "importing": (
+        "import no_such_module_here\ndef build(context): ...\n",
+        "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'",
+        "import no_such_module_here",
+    ),
+    "argparse": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--train', required=True)\n"
+        "args = parser.parse_args()\ndef build(context): ...\n",
+        "train.py:10: the following arguments are required: --train (usage: train.py [-h] --train TRAIN)",
+        "args = parser.parse_args()",
+    ),
+    "in-map": (
+        "def load(a, b):\n    a = a.reshape(3)\n    return a, b\ndef build(context):\n"
+        "    data = tf.data.Dataset.from_tensor_slices((x, y))\n"
+        "    return {'model': model(), 'train': data, 'map': load}\n",
+        "train.py:8 in load: AttributeError: ",
+        "a = a.reshape(3)",
+    ),
+    "in-train-step": (
+        "class Mine(keras.Model):\n    def train_step(self, data):\n        return {'loss': undefined}\n"
+        "def build(context):\n    made = Mine()\n    made.compile('sgd')\n"
+        "    return made, tf.data.Dataset.from_tensor_slices((x, y)).batch(8)\n",
+        "train.py:9 in train_step: NameError: name 'undefined' is not defined",
+        "return {'loss': undefined}",
+    ),
+    "in-callback": (
+        "class Told(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n"
+        "        self.history[logs['accuracy']]\ndef build(context):\n"
+        "    return {'model': model(), 'train': (x, y), 'callbacks': [Told()]}\n",
+        "train.py:9 in on_epoch_end: ",
+        "self.history[logs['accuracy']]",
+    ),
+    "at-run-time": (
+        "class Mine(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.dense = keras.layers.Dense(1)\n    def call(self, a):\n"
+        "        tf.debugging.assert_less(tf.reduce_sum(a), -1.0, 'too large')\n        return self.dense(a)\n"
+        "def build(context):\n    made = Mine()\n    made.compile('sgd', 'mse')\n    return made, (x, y)\n",
+        "train.py:12 in call: InvalidArgumentError: ",
+        "tf.debugging.assert_less(tf.reduce_sum(a), -1.0, 'too large')",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_error_is_told_as_a_line_of_theirs(name: str, own: Write) -> None:
+    text, message, line = CASES[name]
+    with pytest.raises(UserError) as raised:  # noqa: PT012
+        training = own(HEAD_OF_OWN_ERRORS + text, "epochs=1", "batch_size=8", "validation_split=0")
+        assert training.loop.built.own is not None
+        with training.loop.built.own.code.blamed(found_only=True):
+            training.train()
+    told = raised.value.message
+    assert told.startswith(message)
+    assert told.partition("\n")[2].strip() == line
+    assert len(told) < 500
+    assert ("workload.args" in raised.value.hint) == (name == "argparse")
+    assert isinstance(raised.value, TrainerError)

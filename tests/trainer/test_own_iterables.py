@@ -1,20 +1,26 @@
-"""Data that a user's code gives by iterating: generators, functions and iterables, as in plain Keras and resumed."""
+"""Data that a user's code gives by iterating: as in plain Keras, the same when resumed, and told of its passes."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
-import shutil
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine.trainer.own import py_dataset
+from gputui.engine.trainer.own.iterables import positions
+from gputui.engine.trainer.own.iterables.kinds import Anew, Once, Passes
+from gputui.engine.trainer.own.iterables.positions import Positions
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.cases import all_hold
-from tests.support.own import Write
+from tests.support.own import Write, resumed
 from tests.support.training import Training
 
 PROGRAM = """
@@ -83,16 +89,6 @@ def program(returned: str) -> str:
     return PROGRAM.replace("RETURNED", returned)
 
 
-def resumed(own: Write, source: str, whole: Training, step: int, *settings: str) -> Training:
-    """Another training of the same program, in which everything random stands elsewhere, from that step on."""
-    random.seed(99)
-    np.random.seed(99)
-    again = own(source, *settings)
-    shutil.copytree(whole.run.file("checkpoints"), again.run.file("checkpoints"))
-    again.loop.run(step)
-    return again
-
-
 def warned(training: Training, kind: str) -> list[str]:
     return [event["message"] for event in training.announce().events("warning") if event["kind"] == kind]
 
@@ -102,39 +98,34 @@ def same_weights(one: Training, other: Training) -> bool:
     return all(np.array_equal(*pair) for pair in zip(*both, strict=True))
 
 
-EXACT = {
-    "a function": ("model(), batches, batches", ()),
-    "a function whose passes are cut": ("model(), batches", ("steps_per_epoch=8",)),
-    "a generator": ("{'model': model(), 'train': forever(), 'class_weight': {}}", ("steps_per_epoch=10",)),
-    "an iterable": ("model(), Pages()", ()),
-    "an iterator with a state": ("model(), Counter()", ("steps_per_epoch=10", "prefetch=off")),
-    "mirrored": ("model(), batches, batches", ("strategy.kind=mirrored", "prefetch=off")),
+EXACT: dict[str, tuple[Any, ...]] = {
+    "a function": ("model(), batches, batches", 7),
+    "a function whose passes are cut": ("model(), batches", 28, "steps_per_epoch=8"),
+    "a generator": ("{'model': model(), 'train': forever(), 'class_weight': {}}", 28, "steps_per_epoch=10"),
+    "an iterable": ("model(), Pages()", 28),
+    "an iterator with a state": ("model(), Counter()", 7, "steps_per_epoch=10", "prefetch=off"),
+    "mirrored": ("model(), batches, batches", 28, "strategy.kind=mirrored", "prefetch=off"),
 }
-# These are resumed within a later pass only, the others within the first one as well.
-IN_LATER_PASSES = ("a function whose", "an iterable", "mirrored")
+NIGHTLY = ("a function", "a function whose passes are cut", "an iterable", "mirrored")
 
 
 @pytest.mark.usefixtures("cpus")
-def test_it_trains_as_plain_keras_and_a_resumed_run_goes_on_to_the_same_weights(own: Write) -> None:
-    import keras
-
-    with all_hold() as cases:
-        for name, (returned, settings) in EXACT.items():
-            with cases.case(name):
-                whole = own(program(returned), *COMMON, *settings).train()
-                assert warned(whole, "data_state") == []
-                for step in (7, 28)[name.startswith(IN_LATER_PASSES) :]:
-                    assert same_weights(resumed(own, program(returned), whole, step, *COMMON, *settings), whole)
-                    # With its state it draws no batch again: two for the types, and one that is drawn ahead.
-                    assert sys.modules["train"].Counter.drawn <= 40 - step + 3
-                if name in ("a function", "a generator"):
-                    names: dict[str, Any] = {}
-                    keras.utils.set_random_seed(7)
-                    exec(program("None"), names)
-                    plain = names["model"]().fit(
-                        names["forever"](), epochs=4, steps_per_epoch=10, shuffle=False, verbose=0
-                    )
-                    assert whole.losses() == plain.history["loss"]
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name in EXACT]
+)
+def test_it_trains_as_plain_keras_and_a_resumed_run_goes_on_to_the_same_weights(name: str, own: Write) -> None:
+    returned, step, *settings = EXACT[name]
+    whole = own(program(returned), *COMMON, *settings).train()
+    assert warned(whole, "data_state") == []
+    assert same_weights(resumed(own, program(returned), whole, step, *COMMON, *settings), whole)
+    # With its state it draws no batch again: two for the types, and one that is drawn ahead.
+    assert sys.modules["train"].Counter.drawn <= 40 - step + 3
+    if name == "a generator":
+        names: dict[str, Any] = {}
+        keras.utils.set_random_seed(7)
+        exec(program("None"), names)
+        plain = names["model"]().fit(names["forever"](), epochs=4, steps_per_epoch=10, shuffle=False, verbose=0)
+        assert whole.losses() == plain.history["loss"]
 
 
 def test_what_a_resumed_run_would_not_get_again_is_said_before_the_training(own: Write) -> None:
@@ -157,14 +148,10 @@ def test_what_a_resumed_run_would_not_get_again_is_said_before_the_training(own:
 REFUSED = {
     "model(), batches()": ("one pass of unknown length", "return the function that makes it"),
     "model(), lambda: iter(())": ("train has no batches", "check where it reads from"),
-    "model(), lambda: 3": ("returned an int, not an iterator", "yield the batches"),
     "model(), lambda: iter([3, 4])": ("single values, not batches", "give each batch as (x, y)"),
     "model(), lambda: iter([({'a': x}, y), (x, y)])": ("different structures", "give each batch as"),
-    "model(), lambda: iter([({'a': x}, y, 'text', 1, None, object())])": ("single values", "give each batch as"),
     "model(), batches, forever()": ("validation is a generator", "return validation_steps"),
-    "{'model': model(), 'train': forever(), 'map': None}": ("one pass", "return the function that makes it"),
     "model(), 'train.csv'": ("train is a str", "a generator or loader of batches"),
-    "model(), model()": ("train is a Functional", "a generator or loader of batches"),
 }
 
 
@@ -197,3 +184,218 @@ def test_single_samples_of_a_function_are_batched_by_gputui(own: Write) -> None:
     assert x["a"].shape == (20, 4)
     assert y.shape == (20, 1)
     assert built.pipeline.train_samples == 95
+
+
+X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")
+
+
+def refused(call: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(UserError) as raised:
+        call()
+    return raised.value.message, raised.value.hint
+
+
+# ---- places in a pass --------------------------------------------------------------------------
+
+
+class Numbers(Passes):
+    """Passes over numbers, and what is done to them; with `exact`, an iterator can be begun at any number."""
+
+    name = "a Numbers"
+
+    def __init__(self, per_pass: int, exact: bool = False, once: bool = False) -> None:
+        self.per_pass, self.exact, self.once = per_pass, exact, once
+        self.begun: list[Any] = []
+        self.closed = 0
+
+    def begin(self, state: Any = None) -> Any:
+        self.begun.append(state)
+        return _From(state or 0, self.per_pass)
+
+    def state(self, iterator: Any) -> Any:
+        return iterator.at if self.exact else None
+
+    def close(self, iterator: Any) -> None:
+        self.closed += 1
+
+
+class _From:
+    def __init__(self, at: int, end: int) -> None:
+        self.at, self.end = at, end
+
+    def __next__(self) -> int:
+        if self.at == self.end:
+            raise StopIteration
+        self.at += 1
+        return self.at - 1
+
+
+def places(passes: Passes) -> Positions:
+    return Positions(passes, "train", lambda number: number, "train.steps_per_epoch")
+
+
+def taken(made: Positions, first: int, number: int) -> list[int]:
+    return list(itertools.islice(made.batches(first), number))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
+    passes = Numbers(3, exact)
+    made = places(passes)
+    assert taken(made, 0, 7) == [0, 1, 2, 0, 1, 2, 0]
+    assert passes.begun == [None, None, None]
+    assert passes.closed == 2
+    assert taken(made, 7, 2) == [1, 2], "the next ones, without beginning again"
+    assert passes.begun == [None] * 3
+    assert taken(made, 5, 2) == [2, 0]
+    assert passes.begun[3:] == ([2, None] if exact else [None, None]), "at the last place before"
+    kept = made.state(5)
+    assert kept == ({"batches": 5, "of_pass": 2, "state": 2} if exact else {"batches": 3, "of_pass": 0, "state": None})
+    again = places(Numbers(3, exact))
+    again.restore(kept)
+    assert taken(again, 5, 3) == [2, 0, 1]
+    assert again.passes.begun[0] == (2 if exact else None)  # type: ignore[attr-defined]
+    assert made.state(2) is None, "earlier places are dropped"
+    assert places(passes).state(0) is None
+    closed = passes.closed
+    made.close()
+    assert passes.closed == closed + 1
+    assert taken(made, 8, 1) == []
+
+
+def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "_MOST_KEPT", 4)
+    made = places(Numbers(100, exact=True))
+    taken(made, 0, 8)
+    newest, older = made.state(8), made.state(7)
+    assert newest is not None
+    assert (newest["batches"], older) == (8, None), "what is older than a checkpoint is dropped"
+    made = places(Numbers(100, exact=True))
+    taken(made, 0, 8)
+    kept = [state["batches"] for step in (3, 5, 7, 8) if (state := made.state(step)) is not None]
+    assert kept == [0, 0, 6, 8]
+
+
+def test_one_pass_that_ends_and_a_pass_without_batches_are_refused() -> None:
+    made = places(Numbers(2, once=True))
+    with pytest.raises(ValueError, match="train ended after 2 batches"):
+        taken(made, 0, 3)
+    assert made.fault is not None
+    assert (made.fault.message, made.fault.hint) == (
+        "train ended after 2 batches, and more are needed: a Numbers has only one pass",
+        "let it yield without an end, return the function that makes it, or lower train.steps_per_epoch",
+    )
+    going = places(Numbers(9, once=True))
+    taken(going, 0, 2)
+    assert going.state(2) is None, "it cannot be begun again"
+    empty = places(Numbers(0))
+    with pytest.raises(ValueError, match="a pass over train has no batches"):
+        taken(empty, 0, 1)
+    only_once = iter([[1, 2], []])
+    later = places(Anew(lambda: iter(next(only_once)), "x"))
+    with pytest.raises(ValueError, match="a pass over train has no batches"):
+        taken(later, 0, 3)
+
+
+# ---- kinds of iterators ------------------------------------------------------------------------
+
+
+class Stateful:
+    """Counts, and can be told where."""
+
+    def __init__(self) -> None:
+        self.place: Any = 0
+
+    def __iter__(self) -> Stateful:
+        return self
+
+    def __next__(self) -> int:
+        self.place += 1
+        return int(self.place)
+
+    def get_state(self) -> Any:
+        return bytes([self.place])
+
+    def set_state(self, state: bytes) -> None:
+        self.place = state[0]
+
+
+def test_an_iterator_is_read_once_and_what_was_looked_at_comes_again() -> None:
+    plain = Once(iter([1, 2, 3]))
+    assert plain.peek(2) == [1, 2]
+    assert (plain.name, plain.once, plain.exact, plain.batches) == ("a list_iterator", True, False, None)
+    assert plain.state(None) is None
+    assert list(plain.begin()) == [1, 2, 3]
+    assert refused(plain.begin) == ("a list_iterator cannot be begun again", "return the function that makes it")
+    keeps = Once(Stateful())
+    assert keeps.peek(2) == [1, 2]
+    iterator = keeps.begin()
+    assert [next(iterator), next(iterator)] == [1, 2]
+    state = keeps.state(iterator)
+    assert state == {"base64": "Ag=="}
+    assert next(iterator) == 3
+    assert next(keeps.begin(state)) == 3
+
+
+def test_a_function_begins_anew_and_looking_at_it_moves_no_global_state() -> None:
+    closed: list[int] = []
+
+    def drawing() -> Iterator[float]:
+        try:
+            while True:
+                yield random.random() + np.random.rand()
+        finally:
+            closed.append(1)
+
+    passes = Anew(drawing, "the function drawing")
+    random.seed(3)
+    np.random.seed(3)
+    first = passes.peek(2)
+    assert closed == [1]
+    assert list(itertools.islice(passes.begin(), 2)) == first
+    keeps = Anew(Stateful, "x")
+    assert not keeps.exact
+    iterator = keeps.begin({"value": [7]})
+    assert (keeps.exact, next(iterator)) == (True, 8)
+    assert refused(lambda: Anew(lambda: 3, "f").begin()) == (
+        "f returned an int, not an iterator", "yield the batches, each as (x, y)",
+    )  # fmt: skip
+
+
+# ---- a PyDataset -------------------------------------------------------------------------------
+
+
+class Pages(keras.utils.PyDataset):  # type: ignore[misc]
+    """Notes what it is told."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.seen: list[Any] = []
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        self.seen.append(index)
+        return X, Y
+
+    def on_epoch_begin(self) -> None:
+        self.seen.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.seen.append("end")
+
+
+def test_a_dataset_is_told_of_each_pass_once_and_of_those_before_it() -> None:
+    data = Pages()
+    loader = py_dataset.Loader(data, 3, alone=True)
+    assert loader.begin(1, skipped=1) == 3
+    assert data.seen == ["end", "begin", "end", "begin"]
+    loader.load(1)
+    assert data.seen[4:] == [1]
+    assert [array.shape for array in loader.load(2)] == [(6, 2), (6,)]
+    assert data.seen[5:] == [2, "end"]
+    loader.begin(1, skipped=0)
+    assert data.seen[7:] == []
+    loader.begin(2, skipped=3)
+    assert data.seen[7:] == ["begin"]

@@ -1,10 +1,10 @@
-"""What a user's function returns, read part by part: arguments of fit, batches, the state of a class."""
+"""Parts of what a user's code returns: arguments of fit, types of batches, roles, callbacks, and lengths."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +12,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.own import counting, fit_arguments, unsaved_state
+from gputui.engine.trainer.data.batches import Share
+from gputui.engine.trainer.own import fit_arguments, model_checks, streams, usable_callbacks, user_pipeline
 from gputui.engine.trainer.own.fit_arguments import FitArguments
-from gputui.engine.trainer.own.iterables import batch_types, stream
+from gputui.engine.trainer.own.iterables import stream
 from gputui.engine.trainer.own.iterables.recognised import passes_of
+from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
+from gputui.engine.trainer.own.user_pipeline import OwnPipeline
 
 from tests.support.training import options
 
@@ -92,57 +95,6 @@ def test_a_sample_has_the_weight_of_its_class(y: Any, weights: list[float]) -> N
 # ---- batches -----------------------------------------------------------------------------------
 
 
-def test_batches_are_nests_of_arrays() -> None:
-    pair = batch_types.as_batch([{"a": [1, 2], "b": range(2)}, np.ones(2), None, None])
-    assert isinstance(pair, tuple)
-    assert len(pair) == 2
-    assert pair[0]["b"].tolist() == [0, 1]
-    assert [int(part) for part in pair[0]["a"]] == [1, 2], "a list is a tuple"
-    assert batch_types.as_batch((None, 1))[0] is None
-    on_gpu = SimpleNamespace(cpu=lambda: [5])
-    assert batch_types.as_batch(on_gpu).tolist() == [5]
-    array = np.ones(3)
-    assert batch_types.as_batch(array) is array
-    copy = batch_types.copied(array)
-    assert (copy is not array, copy.tolist()) == (True, [1, 1, 1])
-    text = tf.constant("a")
-    assert batch_types.copied(text) is text
-
-
-class Sparse:
-    """As SciPy has it."""
-
-    def tocoo(self) -> Any:
-        row, col, data = np.array([1, 0]), np.array([0, 2]), np.array([5.0, 7.0])
-        return SimpleNamespace(row=row, col=col, data=data, shape=(2, 3))
-
-
-def test_a_sparse_matrix_of_scipy_is_one_of_tensorflow() -> None:
-    assert tf.sparse.to_dense(batch_types.as_batch(Sparse())).numpy().tolist() == [[0, 0, 7], [5, 0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("leaves", "batched", "spec"),
-    [
-        (lambda: (np.zeros((2, 3)), np.zeros((2, 3))), True, tf.TensorSpec((None, 3), tf.float64)),
-        (lambda: (np.zeros((2, 3)), np.zeros((2, 4))), False, tf.TensorSpec((2, None), tf.float64)),
-        (lambda: (np.array(["a"]), np.array(["bc"])), True, tf.TensorSpec((None,), tf.string)),
-        (lambda: (np.array([b"a"]),), False, tf.TensorSpec((1,), tf.string)),
-        (lambda: (tf.sparse.from_dense(np.eye(2)),), True, tf.SparseTensorSpec((None, 2), tf.float64)),
-        (
-            lambda: (tf.ragged.constant([[1], [2, 3]], dtype="int32"),), True,
-            tf.RaggedTensorSpec((None, None), tf.int32, 1, tf.int64),
-        ),
-        (
-            lambda: (tf.ragged.constant([[[1]], [[2], [3]]], row_splits_dtype="int32"),), False,
-            tf.RaggedTensorSpec((2, None, None), tf.int32, 2, tf.int32),
-        ),
-    ],
-)  # fmt: skip
-def test_the_type_of_batches_leaves_open_in_what_they_differ(leaves: Any, batched: bool, spec: Any) -> None:
-    assert batch_types.type_of(leaves(), batched) == spec
-
-
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
 
 
@@ -193,145 +145,246 @@ def test_a_batch_of_another_type_than_the_first_two_is_refused() -> None:
         assert made.positions.fault.message == f"a batch of train is {shown}, and the first ones were {first}"
 
 
-def test_arrays_are_copied_for_several_replicas() -> None:
-    several, alone = iterated(lambda: iter([X]), replicas=2), iterated(lambda: iter([X]))
-    assert drawn(several, 1)[0] is not X, "TensorFlow may write into it"
-    assert drawn(alone, 1)[0] is X
-
-
 def test_an_evaluation_of_a_generator_gets_the_same_batches_each_time() -> None:
     made = iterated(iter([X, X[:2], X[:3]]), "validation", steps=2)
     assert [len(batch) for batch in drawn(made, 4)] == [6, 2, 6, 2]
 
 
-def test_batches_from_within_an_epoch_on_end_with_it() -> None:
-    made = iterated(lambda: iter([X, X[:2], X[:3]]), steps=None)
-    found = [[len(batch) for batch in made.global_batches(step).take(5)] for step in (1, 3)]
-    assert found == [[2, 3], [6, 2, 3, 6, 2]]
+RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
+DATA = "(x, y) arrays, x alone, a tf.data.Dataset, a keras.utils.PyDataset, or a generator or loader of batches"
 
 
-def test_each_pass_over_a_data_set_of_theirs_is_closed() -> None:
-    made: list[Any] = []
-
-    class Rows:
-        """An iterator with a file that is to be closed."""
-
-        def __init__(self) -> None:
-            self.left, self.closed = iter([X, X[:2]]), False
-            made.append(self)
-
-        def __iter__(self) -> Any:
-            return self
-
-        def __next__(self) -> Any:
-            return next(self.left)
-
-        def close(self) -> None:
-            self.closed = True
-
-    def rows() -> Rows:
-        return Rows()
-
-    passes = passes_of(rows)
-    assert passes is not None
-    data = stream.data_set_of(passes, batched=True)
-    assert [len(list(data)) for _ in range(2)] == [2, 2]
-    assert [rows.closed for rows in made] == [True] * 3, "also after the look at its types"
+@pytest.fixture
+def model() -> Any:
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
 
 
-class Sized:
-    """Batches of a known number."""
-
-    def __init__(self, length: int | None) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        if self.length is None:
-            raise TypeError
-        return self.length
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([X] * 3)
+# ---- taken -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("length", "samples", "steps", "batches"),
-    [(5, 12, 7, 5), (None, 12, 7, 2), (None, None, 7, None), (None, None, None, 3), (2**62, 12, None, 2)],
-)
-def test_the_batches_of_a_pass_are_its_length_or_those_of_the_samples_or_are_counted(
-    length: int | None, samples: int | None, steps: int | None, batches: int | None
-) -> None:
-    made = iterated(Sized(length), samples=samples, steps=steps)
-    assert (made.batches, made.samples, made.batch_size) == (batches, samples, 6)
+def of_keras_2() -> Any:
+    return type("Net", (), {"__module__": "tf_keras.src.engine"})()
 
 
-def test_data_without_an_end_need_a_number_of_batches() -> None:
-    assert refused(lambda: iterated(Sized(2**62))) == (
-        "train has no end", "set train.steps_per_epoch, the number of batches to take",
-    )  # fmt: skip
-    assert refused(lambda: iterated(Sized(2**62), "validation")) == (
-        "validation has no end", "return validation_steps next to it, the number of batches to take",
-    )  # fmt: skip
-    for role, setting in (("train", "set train.steps_per_epoch"), ("validation", "return validation_steps next to it")):
-        assert refused(lambda role=role: iterated(iter([X]), role)) == (  # type: ignore[misc]
-            f"{role} is a list_iterator, which has only one pass of unknown length",
-            f"return the function that makes it, so that each pass begins again, or {setting}",
-        )
+def named(name: str) -> Any:
+    return type(name, (), {})()
 
 
-def test_counting_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = itertools.chain([0.0], itertools.repeat(120.5))
-    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    report: Any = SimpleNamespace(phase=lambda *_: None)
-    data = tf.data.Dataset.range(600).filter(lambda n: n >= 0)
-    assert refused(lambda: counting.counted(data, "validation", report)) == (
-        "validation has more than 256 elements, or no end: they were counted for 120 s",
-        "return validation_samples next to it, or return validation_steps next to it",
+REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "four": (lambda model: [model, 2, 3, 4], "build returned 4 values", RETURN),
+    "unknown": (lambda model: {"model": model, "train": X, "optimiser": 1},
+                "build returned a dict with the unknown key 'optimiser'", "did you mean optimizer?"),
+    "of-fit": (lambda model: {"model": model, "train": X, "class_weights": {0: 1.0}},
+               "build returned a dict with the unknown key 'class_weights'", "did you mean class_weight?"),
+    "no-train": (lambda model: (model, None), "build returned no train", RETURN),
+    "keras-2": (lambda model: (of_keras_2(), X), "model is a Net of Keras 2 (tf_keras); gputui trains Keras 3",
+                "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_KERAS=1 in the environment"),
+    "text": (lambda model: (model, "train.csv"), "train is a str", f"give {DATA}"),
+    "distributed": (lambda model: (model, named("DistributedDataset")), "train is a DistributedDataset",
+                    "return the tf.data.Dataset itself: strategy.kind distributes it"),
+    "map": (lambda model: {"model": model, "train": X, "map": 3}, "map is an int, not a function",
+            "it gets one sample, as in Dataset.map"),
+    "bare": (lambda model: (model, X, Y),
+             "train is one array or dict, and validation has another shape: targets must be returned with their inputs",
+             f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}"),
+    "list": (lambda model: (model, (X, [1, 2])), "y of train contains an int, not an array", f"give {DATA}"),
+    "objects": (lambda model: (model, (X, Y), (X.astype(object), Y)), "x of validation is an array of objects",
+                "convert it to numbers or texts of equal shape"),
+    "lengths": (lambda model: (model, (X, Y[:1])), "train has 6 samples in x and 1 in y",
+                "each sample needs its target"),
+    "empty": (lambda model: (model, (X, Y), (X[:0], Y[:0])), "validation has no samples", f"give {DATA}"),
+    "compiled-twice": (lambda model: {"model": model, "train": X, "optimizer": "sgd", "loss": "mse"},
+                       "the model is already compiled, and loss, optimizer is also given",
+                       "pass it to model.compile, or return the model uncompiled"),
+    "no-loss": (lambda model: (keras.Sequential(), X), "the model is not compiled and no loss is given",
+                "compile it, or return a dict with a loss"),
+    "callbacks": (lambda model: {"model": model, "train": X, "callbacks": [keras.callbacks.TerminateOnNaN(), 3]},
+                  "callbacks contains an int", "give a list of keras.callbacks.Callback"),
+    "samples": (lambda model: {"model": model, "train": X, "samples": 0}, "samples is 0", "give a whole number from 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_return_is_refused_with_what_to_return(name: str, model: Any) -> None:
+    returned, message, hint = REFUSED[name]
+    assert refused(lambda: checked(returned(model), "build")) == (message, hint)
+
+
+# ---- callbacks that write ----------------------------------------------------------------------
+
+
+def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is_not_the_chief(tmp_path: Any) -> None:
+    class Best(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+        pass
+
+    class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+        pass
+
+    log, best, board = keras.callbacks.CSVLogger("a"), Best("b.keras"), keras.callbacks.TensorBoard(str(tmp_path))
+    kept = keras.callbacks.TerminateOnNaN()
+    theirs = [log, kept, best, board]
+    told: list[Any] = []
+    report: Any = SimpleNamespace(warn=lambda *words, **more: told.append((*words, *more.items())))
+    assert usable_callbacks.usable(theirs, options(), report) == theirs
+    assert told == []
+    measures = options("run.measure_seconds=3")
+    for given, writes, why in (
+        (measures, True, "a run with run.measure_seconds does not touch your files"),
+        (measures, False, "a run with run.measure_seconds does not touch your files"),
+        (options(), False, "the chief alone writes files"),
+    ):
+        told.clear()
+        assert usable_callbacks.usable(theirs, given, report, writes) == [kept]
+        assert told == [
+            ("callback_left_out", f"{name} does nothing here: {why}", ("option", name))
+            for name in ("CSVLogger", "Best", "TensorBoard")
+        ]
+    assert refused(lambda: usable_callbacks.usable([kept, Backup(tmp_path)], options(), report)) == (
+        "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
+        "remove it, set run.checkpoint=epoch, and continue with gputui resume",
     )
-    now = itertools.repeat(0.0)  # type: ignore[assignment]
-    assert counting.counted(data, "train", report) == 600
-    now = itertools.chain([0.0], itertools.repeat(120.0))
-    assert counting.counted(data, "train", report) == 600, "not beyond the limit"
 
 
-# ---- state that no checkpoint has --------------------------------------------------------------
+# ---- whether a model fits ----------------------------------------------------------------------
 
 
-class Draws(keras.utils.PyDataset):  # type: ignore[misc]
-    """Line 0 of the class; texts name the lines."""
+def batched(*shape: int | None) -> Any:
+    return SimpleNamespace(spec=(tf.TensorSpec((None, *shape)), tf.TensorSpec((None,))), kind="batched")
+
+
+def samples(*shape: int | None, kind: str = "mapped") -> Any:
+    made = object.__new__(streams.Samples)
+    vars(made).update(spec=tf.TensorSpec((None, *shape)), kind=kind)
+    return made
+
+
+def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
+    def of(*shapes: tuple[int | None, ...]) -> Any:
+        return SimpleNamespace(inputs=[SimpleNamespace(shape=(None, *shape)) for shape in shapes])
+
+    image, numbers = of((8, 8, 3)), of((4,))
+    for model, given in (
+        (image, batched(8, 8, 3)), (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (of((4, 1)), batched(4)),
+        (of((4,), (4,)), batched(4, 5)), (SimpleNamespace(), batched(4)), (numbers, batched(9)),
+        (image, samples(8, 3)), (numbers, samples(2, 4, kind="arrays")), (numbers, samples(4, 1)),
+        (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
+        (image, SimpleNamespace(spec=tf.TensorSpec(None))),
+    ):  # fmt: skip
+        model_checks.check_batches(model, given)
+    assert refused(lambda: model_checks.check_batches(image, batched(8, 3))) == (
+        "train's elements have shape (None, 8, 3), the model takes batches of (8, 8, 3)",
+        "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
+    )
+    assert refused(lambda: model_checks.check_batches(numbers, samples(5, 4))) == (
+        "train is already batched, but with a map gputui batches it again",
+        "remove Dataset.batch, or remove map from the dict",
+    )
+
+
+# ---- batches of theirs -------------------------------------------------------------------------
+
+
+ROWS, LABELS = np.arange(40, dtype="float32").reshape(20, 2), np.arange(20)
+SMALL = ("batch_size=4", "shuffle=off", "prefetch=off", "parallel_calls=off", "validation_split=0")
+
+
+class Told:
+    """Stands for the report of a run: phases and warnings."""
 
     def __init__(self) -> None:
+        self.phases: list[tuple[str, ...]] = []
+        self.warnings: list[tuple[str, ...]] = []
+
+    def phase(self, *words: str) -> None:
+        self.phases.append(words)
+
+    def warn(self, *words: str) -> None:
+        self.warnings.append(words)
+
+
+@pytest.fixture
+def report() -> Any:
+    return Told()
+
+
+def opened(
+    tmp_path: Path, report: Any, *settings: str, replicas: int = 1, share: Share | None = None, **given: Any
+) -> OwnPipeline:
+    returned = Returned(**{"model": keras.Sequential(), "train": (ROWS, LABELS), **given})
+    return user_pipeline.opened(options(*SMALL, *settings), replicas, returned, tmp_path / "train.py", report, share)
+
+
+def labels(batches: tf.data.Dataset, most: int) -> list[list[int]]:
+    return [y.tolist() for _, y in batches.take(most).as_numpy_iterator()]
+
+
+def numbers(count: int = 20) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((ROWS[:count], LABELS[:count]))
+
+
+# ---- sizes -------------------------------------------------------------------------------------
+
+
+def test_arrays_are_split_and_the_sizes_are_those_of_the_parts(tmp_path: Path, report: Any) -> None:
+    made = opened(tmp_path, report, "validation_split=0.25")
+    assert (made.train_samples, made.validation_samples, made.global_batch_size) == (15, 5, 4)
+    assert (made.batches_per_pass, made.validation_batches, made.smaller_last_batch) == (4, 2, True)
+    trained, held_out = (sum(labels(data, count), []) for data, count in ((made.stream(), 4), (made.validation(), 2)))  # noqa: RUF017
+    assert sorted(trained + held_out) == list(range(20))
+    drawn = np.random.default_rng(7).permutation(20)
+    assert (trained, held_out) == (drawn[:15].tolist(), drawn[15:].tolist()), "in the order of the seed"
+    whole = opened(tmp_path, report, "validation_split=0.25", validation=(ROWS[:3], LABELS[:3]))
+    assert (whole.train_samples, whole.validation_samples, whole.validation_batches) == (20, 3, 1)
+    none = opened(tmp_path, report, "validation_split=0.01")
+    assert (none.train_samples, none.held_out, none.validation_batches, none.validation_samples) == (20, None, 0, 0)
+    assert opened(tmp_path, report, "validation_split=0.25", train=numbers().batch(5)).held_out is None
+    assert report.warnings == []
+
+
+def test_an_evaluation_takes_the_same_batches_each_time(tmp_path: Path, report: Any) -> None:
+    validation = numbers(10).batch(4)
+    unknown = validation.filter(lambda *_: True)
+    for data, steps, batches in ((validation, None, 3), (validation, 2, 2), (unknown, 2, 2), (unknown, 5, 3)):
+        made = opened(tmp_path, report, validation=data, fit=FitArguments(validation_steps=steps))
+        assert made.validation_batches == batches
+        whole = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert labels(made.validation(), 2 * batches) == whole[:batches] * 2
+    arrays = opened(
+        tmp_path, report, "shuffle=9", "drop_remainder=true", "one_batch=true", "augment=light",
+        validation=(ROWS[:10], LABELS[:10]), augment=lambda x, y: (x, y + 100), map=lambda x, y: (x, y + 1),
+        mapped=True, validation_map=lambda x, y: (x, y + 50),
+    )  # fmt: skip
+    assert labels(arrays.validation(), 4) == [[50, 51, 52, 53], [54, 55, 56, 57], [58, 59], [50, 51, 52, 53]]
+    first, second = labels(arrays.stream(), 2)
+    assert first == second, "one batch again and again"
+    assert min(first) > 100
+
+
+class Indexed(keras.utils.PyDataset):  # type: ignore[misc]
+    def __init__(self, optional: bool = False) -> None:
         super().__init__()
-        self.order: Any = np.random.permutation(9)  # made again
+        self.optional = optional
+
+    def __len__(self) -> int:
+        return 5
 
     def __getitem__(self, index: int) -> Any:
-        self.cache[index] = 1
-        return X
-
-    def on_epoch_end(self) -> None:
-        self.generator = np.random.default_rng(3)
-        self.order = np.random.permutation(9)
-
-    def load(self) -> None:
-        self.left.append(3)
-
-    def swap(self) -> None:
-        first, [*self.order] = 1, [2, 3]  # noqa: F841
-
-    def look(self) -> int:
-        local: list[Any] = [self.order]
-        local.append(3)
-        return len(local)
-
-    cache: Any = None
-    left: Any = None
+        return {"a": ROWS[:4], "b": None} if self.optional else ROWS[:4], LABELS[:4]
 
 
-def test_what_a_dataset_keeps_that_is_not_repeated_is_named_with_its_line() -> None:
-    first = inspect.getsourcelines(Draws)[1]
-    assert unsaved_state.inexact(Draws()) == [
-        f"Draws.__getitem__ changes self.cache (test_own_parts.py:{first + 8})",
-        f"Draws.on_epoch_end draws from np.random (test_own_parts.py:{first + 13})",
-        f"Draws.load changes self.left (test_own_parts.py:{first + 16})",
-        f"Draws.swap changes self.order (test_own_parts.py:{first + 19})",
-    ]
+@pytest.mark.parametrize("kind", ["known", "unknown", "indexed"])
+def test_data_that_end_within_an_epoch_are_refused_with_what_to_write(kind: str, tmp_path: Path, report: Any) -> None:
+    """Keras' fit ends such an epoch early, and begins the next one with a new iterator."""
+    known = numbers(18).batch(4)
+    data: Any = {"known": known, "unknown": known.filter(lambda *_: True), "indexed": Indexed()}[kind]
+    for steps in (2, 7):
+        with pytest.raises(UserError, match="end an epoch early") as raised:
+            opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data)
+        if isinstance(data, tf.data.Dataset):
+            assert ".repeat()" in raised.value.hint
+            assert opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data.repeat())
+    if kind != "unknown":
+        assert opened(tmp_path, report, "steps_per_epoch=2", "epochs=2", train=data).batches_per_pass == 5
+        assert opened(tmp_path, report, "steps_per_epoch=1", "epochs=9", train=data).batches_per_pass == 5

@@ -1,28 +1,25 @@
-"""A resumed training of a user's model goes on to the very losses of one that was never interrupted."""
+"""A resumed training of a user's model goes on to the very losses of one that was never interrupted, also mirrored."""
 
 from __future__ import annotations
 
-import random
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.runs import Run, code_files
 from gputui.engine.trainer.common.stopping import StopRequested
-from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
-from tests.support.own import PROGRAMS, Write
+from tests.support.own import PROGRAMS, Write, resumed
 from tests.support.training import Training
 
 DRAWN = PROGRAMS / "drawn"
+NIGHTLY = pytest.mark.nightly
 NAMES = ("vae", "gan", "average", "metric", "diffusion", "distillation")
 SHORT = ("epochs=3", "batch_size=20", "validation_split=0", "steps_per_epoch=6", "checkpoint=4", "keep=10")
 
@@ -32,49 +29,50 @@ def figures(training: Training) -> dict[int, dict[str, float]]:
     return {event["epoch"]: event["metrics"] for event in training.events("epoch")}
 
 
-def resumed(own: Write, source: Path | str, whole: Training, step: int, *settings: str) -> Training:
-    """Another training of the same program, in which everything random stands elsewhere, from that step on."""
-    random.seed(99)
-    np.random.seed(99)
-    again = own(source, *settings)
-    random.seed(77)
-    np.random.seed(77)
-    tf.random.get_global_generator().reset_from_seed(3)
-    shutil.copytree(
-        whole.run.file("checkpoints") / f"step-{step:010d}", again.run.file("checkpoints") / f"step-{step:010d}"
-    )
-    again.loop.run(step)
-    return again
+def goes_on_exactly(again: Training, whole: Training) -> None:
+    told, expected = figures(again), figures(whole)
+    assert told
+    assert told == {epoch: expected[epoch] for epoch in told}
+    both = again.loop.built.model.get_weights(), whole.loop.built.model.get_weights()
+    assert all(np.array_equal(*pair) for pair in zip(*both, strict=True))
+    assert warned(again) == []
 
 
-# Those of gan and distillation are killed and resumed below.
-@pytest.mark.parametrize("name", ["vae", "average", "metric", "diffusion"])
+# That of gan is killed and resumed below, and average is stopped in an evaluation.
+@pytest.mark.parametrize("name", ["vae", *(pytest.param(name, marks=NIGHTLY) for name in ("metric", "diffusion"))])
 def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write) -> None:
-    """In the middle of an epoch, and one of them at the beginning of one."""
     source = DRAWN / f"{name}.py"
     whole = own(source, *SHORT).train()
-    for step in (4, 12) if name == "average" else (4,):
-        again = resumed(own, source, whole, step, *SHORT)
-        told, expected = figures(again), figures(whole)
-        assert set(told) == {1, 2, 3} - set(range(1, step // 6 + 1))
-        assert told == {epoch: expected[epoch] for epoch in told}
-        both = again.loop.built.model.get_weights(), whole.loop.built.model.get_weights()
-        weights = [np.array_equal(*pair) for pair in zip(*both, strict=True)]
-        assert all(weights)
-        assert warned(again) == []
+    goes_on_exactly(resumed(own, source, whole, 4, *SHORT), whole)
 
 
-def test_a_training_ends_with_the_moving_average_as_its_weights(own: Write) -> None:
-    """Also where the rest of a resumed epoch was a fit of its own."""
-    whole = own(DRAWN / "average.py", *SHORT).train()
-    for training in (whole, resumed(own, DRAWN / "average.py", whole, 4, *SHORT)):
-        model = training.loop.built.model
-        averages = model.optimizer._model_variables_moving_average
-        pairs = zip(model.trainable_variables, averages, strict=True)
+def test_moving_averages_go_on_also_from_a_stop_in_an_evaluation(own: Write) -> None:
+    """And a training ends with them as its weights, also where the rest of a resumed epoch was a fit of its own."""
+    source, settings = DRAWN / "average.py", (*SHORT, "checkpoint=2")
+    whole, stopped = own(source, *settings).train(), own(source, *settings)
+    loop = stopped.loop
+    check = loop._evaluation._check_stop
+
+    def stop_in_epoch_2(of_run: bool) -> None:
+        if loop.step == 12:
+            loop.built.stop.request("stopped")
+        check(of_run)
+
+    loop._evaluation._check_stop = stop_in_epoch_2
+    with pytest.raises(StopRequested):
+        loop.run(None)
+    loop.leave()
+    assert set(figures(stopped)) == {1}
+    for before, step, epochs in ((whole, 4, {1, 2, 3}), (stopped, 12, {2, 3})):
+        again = resumed(own, source, before, step, *settings)
+        assert set(figures(again)) == epochs
+        goes_on_exactly(again, whole)
+        model = again.loop.built.model
+        pairs = zip(model.trainable_variables, model.optimizer._model_variables_moving_average, strict=True)
         assert all(np.array_equal(np.asarray(weight), np.asarray(average)) for weight, average in pairs)
 
 
-KILLED = ("gan", "distillation")  # two optimizers and random numbers; a frozen network, dropout and no call
+KILLED = ("gan",)  # two optimizers and random numbers
 KILLER = """
 import os, signal
 
@@ -114,7 +112,7 @@ def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: For
         (tmp_path / name / "weights").unlink()
         (tmp_path / name / "kill me").touch()
     trainers = [trainer for _, trainer in killed.values()]
-    assert forks.codes(*trainers) == [-signal.SIGKILL, -signal.SIGKILL]
+    assert forks.codes(*trainers) == [-signal.SIGKILL] * len(KILLED)
     warnings = {name: len(happened(run, "warning")) for name, (run, _) in killed.items()}
     forks.run(*trainers)
     for name, (run, _) in killed.items():
@@ -128,114 +126,9 @@ def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: For
 
 # ---- what cannot be restored is named, and only that -----------------------------------------------------
 
-DRAWS = """
-import keras, numpy as np, tensorflow as tf
-class Noisy(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-    def call(self, x):
-        return self.dense(x)
-    def train_step(self, data):
-        x, y = data
-        noise = tf.random.normal(tf.shape(x))
-        scale = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.random.uniform(()), lambda: tf.constant(1.0))
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(self(x + scale * noise)[:, 0] - y))
-        weights = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
-        return {"loss": loss}
-def build(context):
-    x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
-    made = Noisy()
-    made.compile("sgd")
-    return made, (x, x.sum(axis=1))
-"""
-
 
 def warned(training: Training) -> list[tuple[str, str]]:
     return [(event["kind"], event["message"]) for event in training.events("warning")]
-
-
-def test_draws_of_tensorflows_own_state_are_named_with_their_line(own: Write) -> None:
-    whole = own(DRAWS, *SHORT).train()
-    assert warned(whole) == []
-    for settings in ((), ("xla=true",), ("steps_per_execution=2",)):  # in the graph, and in functions within it
-        again = resumed(own, DRAWS, whole, 4, *SHORT, *settings)
-        ((kind, message),) = warned(again)
-        assert kind == "random_anew", settings
-        places = "tf.random.normal in train_step (train.py:11), tf.random.uniform in <lambda> (train.py:12) draw from"
-        assert message.startswith(places), settings
-
-
-# ---- where random states and variables hide ------------------------------------------------------------------
-
-HIDDEN = """
-import functools, random
-import keras, numpy as np, tensorflow as tf
-
-drawn, kept = [], {"generator": tf.random.Generator.from_seed(1), "of numpy": np.random.default_rng(2)}
-class Settings:
-    draws = random.Random(3)
-class Layer(keras.layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.seeds = {"inner": [keras.random.SeedGenerator(4)]}
-        self.calls = tf.Variable(0.0, trainable=False)
-    def call(self, x):
-        self.calls.assign_add(1.0)
-        return x + 0.1 * self.calls * keras.random.normal(tf.shape(x), seed=self.seeds["inner"][0])
-class Mine(keras.Model):
-    def __init__(self, closed_over):
-        super().__init__()
-        self.noise, self.dense, self.closed_over = Layer(), keras.layers.Dense(1), closed_over
-    def call(self, x):
-        return self.dense(self.noise(x))
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            told = self(x + self.closed_over(tf.shape(x)) + 0.1 * kept["generator"].normal(tf.shape(x)))
-            loss = tf.reduce_mean(tf.square(told[:, 0] - y))
-        weights = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
-        return {"loss": loss}
-class See(keras.callbacks.Callback):
-    def __init__(self, mine):
-        super().__init__()
-        self.legacy, self.on_batch = np.random.RandomState(5), functools.partial(mine, 1.0)
-    def on_train_batch_end(self, batch, logs=None):
-        told = [kept["of numpy"].random(), Settings.draws.random(), self.legacy.rand(), self.on_batch()]
-        drawn.append([*told, np.random.rand(), random.random()])
-def build(context):
-    total, hidden = tf.Variable(0.0), np.random.default_rng(6)
-    def closed_over(shape):
-        total.assign_add(1.0)
-        return 0.01 * total * tf.ones(shape)
-    x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
-    made = Mine(closed_over)
-    made.compile("sgd")
-    return {"model": made, "train": (x, x.sum(axis=1)), "callbacks": [See(lambda by: by * hidden.random())]}
-"""
-
-
-@pytest.mark.parametrize("settings", [(), ("strategy.kind=mirrored",)], ids=["single", "mirrored"])
-def test_random_states_and_variables_are_found_wherever_the_code_keeps_them_and_those_of_other_code_refused(
-    settings: tuple[str, ...], own: Write
-) -> None:
-    whole = own(HIDDEN, *SHORT, *settings).train()
-    expected = sys.modules["train"].drawn
-    again = resumed(own, HIDDEN, whole, 4, *SHORT, *settings)
-    assert sys.modules["train"].drawn == expected[4:]
-    assert again.losses() == whole.losses()
-    assert [kind for kind, _ in warned(again)] == []
-    if not settings:
-        _refused_with_other_code(own, whole)
-
-
-def _refused_with_other_code(own: Write, whole: Training) -> None:
-    source = HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)")
-    with pytest.raises(TrainerError, match="other random generators"):
-        resumed(own, source, whole, 4, *SHORT)
 
 
 IMPORTING = """
@@ -322,41 +215,128 @@ def test_state_of_a_pydataset_that_no_checkpoint_holds_is_told_before(name: str,
         assert again.losses() == whole.losses()[1:]
 
 
-def test_a_run_of_the_copy_names_the_modules_that_are_not_from_it_and_the_reason_without_a_copy(
-    own: Write, tmp_path: Path
-) -> None:
-    settings = ("epochs=1", "batch_size=20", "validation_split=0", "run.code=copy")
-    source = IMPORTING.replace("import sizes", f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport sizes")
-    (tmp_path / "sizes.py").write_text("units = 1\n")
-    copy = tmp_path / "run0" / "code"
-    copy.mkdir(parents=True)
-    (copy / "train.py").write_text(source)
-    whole = own(IMPORTING, *settings)
-    assert whole.run.path == copy.parent
-    assert ("code_live", "not imported from the run's copy of the code: sizes.py") in warned(whole)
-
-    Run(tmp_path / "run1").path.mkdir()
-    Run(tmp_path / "run1").file("source.json").write_text('{"left_out": "too many files"}')
-    ((kind, message),) = warned(own(IMPORTING, *settings))
-    assert kind == "code_not_copied"
-    assert message.startswith("too many files; the run trains your files as they are")
+MIRRORED = (*SHORT, "strategy.kind=mirrored", "batch_size=10")
 
 
-def test_an_evaluation_that_was_stopped_is_repeated_also_without_callbacks(own: Write) -> None:
-    source, settings = DRAWN / "average.py", (*SHORT, "checkpoint=epoch")
-    whole, stopped = own(source, *settings).train(), own(source, *settings)
-    loop = stopped.loop
-    check = loop._evaluation._check_stop
+RESUMED = ("gan", "average", "diffusion")  # a seed generator, averaged weights, the global state of Keras
 
-    def stop_in_epoch_2(of_run: bool) -> None:
-        if loop.step == 12:
-            loop.built.stop.request("stopped")
-        check(of_run)
 
-    loop._evaluation._check_stop = stop_in_epoch_2
-    with pytest.raises(StopRequested):
-        loop.run(None)
-    loop.leave()
-    assert set(figures(stopped)) == {1}
-    again = resumed(own, source, stopped, 12, *settings)
-    assert figures(stopped) | figures(again) == figures(whole)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_that_builds_itself_in_its_first_step_trains_over_replicas_and_resumes(name: str, own: Write) -> None:
+    source = DRAWN / f"{name}.py"
+    training = own(source, *MIRRORED).train()
+    losses = training.losses()
+    assert len(losses) == 3
+    assert np.isfinite(losses).all()
+    assert {len(variable.value.values) for variable in training.loop.built.model.trainable_variables} == {2}
+    assert warned(training) == []
+    if name in RESUMED:
+        again = resumed(own, source, training, 4, *MIRRORED)
+        assert again.losses() == losses
+        both = again.loop.built.model.get_weights(), training.loop.built.model.get_weights()
+        assert all(np.array_equal(*pair) for pair in zip(*both, strict=True))
+        assert warned(again) == []
+
+
+HEAD = """
+import keras, numpy as np, tensorflow as tf
+x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
+def network():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+"""
+AT_THE_TOP = (
+    HEAD
+    + """
+class Momentum(keras.optimizers.Optimizer):
+    def build(self, variables):
+        super().build(variables)
+        self._momentums = [self.add_variable_from_reference(v, "momentum") for v in variables]
+    def update_step(self, gradient, variable, rate):
+        momentum = self._momentums[self._get_variable_index(variable)]
+        self.assign(momentum, 0.9 * momentum - rate * gradient)
+        self.assign_add(variable, momentum)
+class Mine(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.tracker = keras.layers.Dense(1), keras.metrics.Mean("loss")
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self.inner(data[0]) - data[1]))
+        weights = self.inner.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+made = Mine()
+made.compile(Momentum(0.01))
+def build(context):
+    return made, (x, x.sum(axis=1, keepdims=True))
+"""
+)
+
+
+def test_a_model_made_at_the_top_of_its_module_and_an_optimizer_of_their_own(own: Write) -> None:
+    losses = own(AT_THE_TOP, *MIRRORED).train().losses()
+    assert losses[2] < losses[0]
+
+
+REFUSED = {
+    "scope": (
+        """
+def build(context):
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        made = network()
+    made.compile("sgd", "mse")
+    return made, (x, x[:, :1])
+""",
+        "train.py:8 in build: RuntimeError: ",
+        "remove your own",
+    ),
+    "thread": (
+        """
+import threading
+def build(context):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(network()))
+    thread.start()
+    thread.join()
+    found[0].compile("sgd", "mse")
+    return found[0], (x, x[:, :1])
+""",
+        "was created outside the scope of strategy.kind=mirrored",
+        "create model and optimizer in build",
+    ),
+    "step": (
+        """
+class Mine(keras.Model):
+    def train_step(self, data):
+        raise KeyError("nothing here")
+def build(context):
+    made = Mine()
+    made.compile("sgd")
+    return made, (x, x[:, :1])
+""",
+        "Mine has no variables yet, and they cannot be created for strategy.kind=mirrored: train.py:9 in train_step",
+        "call the model",
+    ),
+}
+
+REFUSED["accumulation"] = (
+    """
+def build(context):
+    made = network()
+    made.compile(keras.optimizers.Adam(gradient_accumulation_steps=4), "mse")
+    return made, (x, x[:, :1])
+""",
+    "Adam(gradient_accumulation_steps=4) of your code",
+    "train.micro_batches",
+)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_mirrored_is_refused_before_it_trains(name: str, own: Write) -> None:
+    source, told, hint = REFUSED[name]
+    with pytest.raises(UserError) as refused:
+        own(HEAD + source, *MIRRORED)
+    assert told in refused.value.message
+    assert hint in refused.value.hint

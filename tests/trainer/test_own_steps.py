@@ -1,25 +1,24 @@
-"""What a user's own steps, callbacks and optimizers do in the loop: as in Keras' fit, and none of their files lost."""
+"""A user's own steps, callbacks and optimizers in the loop: as in Keras' fit, and none of their files lost."""
 
 from __future__ import annotations
 
-import shutil
+import errno
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import keras
-import numpy as np
 import pytest
-from gputui.engine.trainer.checkpoint.object_graph import optimizers
-from gputui.engine.trainer.common.epoch_callbacks import EpochCallbacks, as_keras, flat, floats
+from gputui.engine.runs import Run
 from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.own.returned import checked
-from gputui.engine.trainer.own.user_code import UserError
+from gputui.engine.trainer.fit import built_training
+from gputui.engine.trainer.setup import models
 
-from tests.support.own import Write
+from tests.support.own import Write, resumed
 from tests.support.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras' own callbacks
+
 
 HEAD = """
 import keras, numpy as np, tensorflow as tf
@@ -71,90 +70,12 @@ def build(context):
 )
 
 
-@pytest.mark.parametrize("settings", [("steps_per_execution=3", "xla=true"), ("strategy.kind=mirrored",)])
-def test_a_metric_that_is_a_vector_and_words_in_the_logs(settings: tuple[str, ...], own: Write) -> None:
-    training = own(F1, *SHORT, "epochs=1", *settings).train()
+def test_a_metric_that_is_a_vector_and_words_in_the_logs(own: Write) -> None:
+    training = own(F1, *SHORT, "epochs=1", "steps_per_execution=3", "xla=true").train()
     metrics = training.events("epoch")[-1]["metrics"]
     names = {"loss", *(f"f1_score_{index}" for index in range(3))}
     assert set(metrics) == names | {f"val_{name}" for name in names} | {"rate", "7", "('a', 1)"}
     assert all(array.shape == (3,) for array in seen())
-
-
-def test_logs_as_keras_tells_them_and_as_numbers() -> None:
-    logs = {"a": {"b": np.float32(1.5), "c": {"d": 2}}, "e": np.ones(3), "f": np.ones((2, 2)), "g": "words", "h": None}
-    assert list(flat(logs)) == ["b", "d", "e", "f", "g", "h"]
-    assert floats(logs) == {"b": 1.5, "d": 2.0, "e_0": 1.0, "e_1": 1.0, "e_2": 1.0}
-    told = as_keras(logs)
-    assert (told["b"], told["d"], told["g"], told["h"]) == (1.5, 2.0, "words", None)
-    assert told["f"].shape == (2, 2)
-    assert as_keras(None) == {}
-    assert list(floats({"ten": np.zeros(10), "eleven": np.zeros(11)})) == [f"ten_{index}" for index in range(10)]
-    assert floats({"text": "1.5", "bytes": b"1.5"}) == {}, "texts are no numbers, whatever they say"
-
-
-class Loop:
-    """Notes what it is told, in order."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *given: self.told.append((name, *given))
-
-
-def test_the_loop_is_told_of_epochs_evaluations_and_executions_and_of_no_single_batch() -> None:
-    loop: Any = Loop()
-    callbacks = EpochCallbacks(loop, keras.Sequential())
-    callbacks.on_train_begin()
-    callbacks.on_epoch_begin(2)
-    callbacks.on_train_batch_begin(0)
-    callbacks.on_train_batch_end(0, {"loss": 1})
-    callbacks.on_test_begin()
-    callbacks.on_test_batch_begin(0)
-    callbacks.on_test_batch_end(0)
-    callbacks.on_test_end()
-    callbacks.on_epoch_end(2, {"loss": 1})
-    callbacks.on_epoch_end(3)
-    assert loop.told == [
-        ("training_begins",), ("epoch_begins",), ("execution_ends",), ("evaluation_begins",), ("evaluation_ends",),
-        ("pause",), ("epoch_ends", 2, {"loss": 1}), ("pause",), ("epoch_ends", 3, {}),
-    ]  # fmt: skip
-
-
-def test_names_that_are_no_text_and_values_that_are_no_numbers_do_no_harm() -> None:
-    class Odd:
-        def __float__(self) -> float:
-            raise RuntimeError("no number")
-
-        def __str__(self) -> str:
-            raise RuntimeError("no text")
-
-    logs = {7: 1.5, ("a", 1): 2, None: 3, Odd(): 4, "object": Odd(), "huge": 10**400, "complex": 1j, "set": {1}}
-    assert floats(logs) == {"7": 1.5, "('a', 1)": 2.0, "None": 3.0, "Odd": 4.0}  # type: ignore[arg-type]
-
-
-PER_SAMPLE = (
-    HEAD
-    + """
-class Mine(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-    def call(self, inputs):
-        return self.dense(inputs)
-    def train_step(self, data):
-        return {"each": tf.square(self(data[0]) - data[1])[:, 0], "loss": tf.constant(1.0), "word": "hello"}
-def build(context):
-    made = Mine()
-    made.compile("sgd")
-    return made, (x[:95], y[:95])
-"""
-)
-
-
-def test_a_figure_of_each_sample_and_a_smaller_last_batch(own: Write) -> None:
-    training = own(PER_SAMPLE, *SHORT, "steps_per_execution=4").train()
-    assert training.losses() == [1.0, 1.0]
 
 
 # ---- their callbacks -------------------------------------------------------------------------------------
@@ -179,10 +100,8 @@ def build(context):
 )
 
 
-@pytest.mark.parametrize("settings", [(), ("steps_per_execution=2", "mirrored")])
-def test_evaluate_in_a_callback_tells_the_truth(settings: tuple[str, ...], own: Write) -> None:
-    wanted = ["strategy.kind=mirrored" if word == "mirrored" else word for word in settings]
-    own(EVALUATES, *SHORT, "epochs=1", *wanted).train()
+def test_evaluate_in_a_callback_tells_the_truth(own: Write) -> None:
+    own(EVALUATES, *SHORT, "epochs=1", "steps_per_execution=2").train()
     pairs = [pair for pair in seen() if pair]
     assert len(pairs) == 2, "while Keras validates, and after the epoch"
     for told, true in pairs:
@@ -237,61 +156,6 @@ def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write)
 
 # ---- resuming ----------------------------------------------------------------------------------------------
 
-NESTED = (
-    HEAD
-    + """
-class Mine(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.parts = [keras.layers.Dense(1), keras.layers.Dense(1)]
-    def compile(self, chosen):
-        super().compile()
-        self.chosen = chosen
-    def call(self, inputs):
-        return self.parts[0](inputs) + self.parts[1](inputs)
-    def train_step(self, data):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(self(data[0]) - data[1]))
-        first, second = (part.trainable_variables for part in self.parts)
-        gradients = tape.gradient(loss, first + second)
-        self.chosen["one"].apply_gradients(zip(gradients[:2], first))
-        self.chosen["rest"][0].apply_gradients(zip(gradients[2:], second))
-        return {"loss": loss}
-def build(context):
-    made = Mine()
-    made.compile({"one": keras.optimizers.Adam(0.05), "rest": [keras.optimizers.Adam(0.02)]})
-    return made, (x, y)
-"""
-)
-
-
-def resumed(own: Write, whole: Training, step: int, source: str, *settings: str) -> Training:
-    again = own(source, *settings)
-    shutil.copytree(whole.run.file("checkpoints"), again.run.file("checkpoints"))
-    again.loop.run(step)
-    return again
-
-
-def test_optimizers_in_dicts_and_lists_of_the_model_go_on(own: Write) -> None:
-    settings = ("epochs=4", "batch_size=10", "validation_split=0", "run.checkpoint=epoch", "run.keep=9")
-    whole = own(NESTED, *settings).train()
-    assert len(optimizers(whole.loop.built.model)) == 2 + (whole.loop.built.model.optimizer is not None)
-    again = resumed(own, whole, 20, NESTED, *settings)
-    assert int(again.loop.built.model.chosen["one"].iterations) == 40
-    assert again.losses() == pytest.approx(whole.losses()[2:], rel=1e-5)
-
-
-def test_optimizers_of_models_within_are_found() -> None:
-    class Outer(keras.Model):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-            self.inner.compile(keras.optimizers.Adam(), "mse")
-
-    outer = Outer()
-    outer.compile("sgd", "mse")
-    assert [type(found).__name__ for found in optimizers(outer)] == ["SGD", "Adam"]
-
 
 RATES = (
     HEAD
@@ -311,7 +175,7 @@ def test_a_resumed_epoch_has_the_rate_that_their_callback_sets(own: Write) -> No
     whole = own(RATES, *settings).train()
     rates = list(seen())
     assert rates == [0.1, 0.1, 0.05, 0.05, 0.0333, 0.0333, 0.025, 0.025]
-    again = resumed(own, whole, 4, RATES, *settings)
+    again = resumed(own, RATES, whole, 4, *settings)
     assert seen() == rates[4:]
     assert again.losses() == pytest.approx(whole.losses()[2:], rel=1e-5)
 
@@ -319,50 +183,52 @@ def test_a_resumed_epoch_has_the_rate_that_their_callback_sets(own: Write) -> No
 # ---- their script --------------------------------------------------------------------------------------------
 
 
-def test_a_parser_at_the_top_of_their_script_sees_its_own_name_alone(
-    own: Write, monkeypatch: pytest.MonkeyPatch
+# ---- the saved model ---------------------------------------------------------------------------
+
+
+class Saved:
+    """A training whose model is saved on a disk that refuses it so many times, and the seconds that passed."""
+
+    def __init__(self, folder: Path, faults: list[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.faults, self.now, self.synced = folder, faults, 100.0, list[str]()
+        self.stop = SimpleNamespace(reason="")
+        monkeypatch.setattr(built_training, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        monkeypatch.setattr(built_training, "sync", lambda path: self.synced.append(path.name))
+        monkeypatch.setattr(models, "save", self.save)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def save(self, model: Any, path: Path) -> None:
+        path.write_text("half")
+        if self.faults:
+            raise self.faults.pop(0)
+
+    def __call__(self, last_step: int | None = 7) -> None:
+        report = SimpleNamespace(run=Run(self.folder))
+        checkpoints = SimpleNamespace(last_step=last_step)
+        built: Any = SimpleNamespace(report=report, checkpoints=checkpoints, stop=self.stop, own=None, model="model")
+        built_training.save_model(built, 7)
+
+
+def full(number: int = errno.ENOSPC) -> OSError:
+    return OSError(number, "refused", "/x")
+
+
+def test_a_model_that_a_full_disk_refuses_is_tried_again_for_half_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["-m", "/a/run/folder"])
-    parses = "import argparse, sys\nargparse.ArgumentParser().parse_args()\nARGV = list(sys.argv)\n"
-    training = own(parses + HEAD + "def build(context):\n    return model(), (x, y)\n", *SHORT)
-    assert training.loop.built.own is not None
-    argv = sys.modules["train"].ARGV
-    assert argv == [str(training.loop.built.own.code.file)]
-
-
-def test_a_missing_package_is_told_with_their_import_line(own: Write) -> None:
-    with pytest.raises(TrainerError) as fault:
-        own("import keras\nimport no_such_package\ndef build(context): ...\n", *SHORT)
-    words = "train.py:2: ModuleNotFoundError: No module named 'no_such_package'\n    import no_such_package"
-    assert fault.value.message == words
-
-
-@pytest.mark.usefixtures("cpus")
-def test_a_loss_comes_from_the_compiled_model_the_return_or_the_model_s_own_methods() -> None:
-    class Computes(keras.Model):  # type: ignore[misc]
-        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-            return 0.0
-
-    class Steps(keras.Model):  # type: ignore[misc]
-        def train_step(self, data: Any) -> dict[str, Any]:
-            return {"loss": 0.0}
-
-    class Tests(keras.Model):  # type: ignore[misc]
-        def test_step(self, data: Any) -> dict[str, Any]:
-            return {"loss": 0.0}
-
-    train = (np.zeros((3, 4)), np.zeros(3))
-    for kind, compiled, given, trains in (
-        (keras.Model, False, None, False), (keras.Model, False, "mse", True), (keras.Model, True, None, True),
-        (keras.Model, True, "mse", False), (Computes, False, None, True), (Steps, False, None, True),
-        (Tests, False, None, False), (Computes, True, "mse", False), (Steps, False, "mse", True),
-    ):  # fmt: skip
-        model = kind()
-        if compiled:
-            model.compile("sgd", "mse")
-        parts = {"model": model, "train": train, "loss": given}
-        if trains:
-            assert checked(parts, "build").model is model
-        else:
-            with pytest.raises(UserError, match="already compiled" if compiled else "no loss is given"):
-                checked(parts, "build")
+    saved = Saved(tmp_path, [full() for _ in range(30)], monkeypatch)
+    saved()
+    assert (saved.now, saved.synced) == (130.0, ["model.keras"])
+    saved.faults = [full() for _ in range(40)]
+    (tmp_path / "model.weights.h5").touch()
+    with pytest.raises(TrainerError) as raised:
+        saved()
+    assert (saved.now, list(tmp_path.iterdir())) == (161.0, []), "no half of it"
+    assert raised.value.kind == "disk"
+    assert raised.value.message == (
+        f"disk full at {tmp_path} (No space left on device): the training has ended well, but its model could not be "
+        "saved"
+    )
+    assert raised.value.hint == "free some space and gputui resume saves it from the last checkpoint"

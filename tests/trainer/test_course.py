@@ -1,27 +1,31 @@
-"""Early stopping, the best models, and a learning rate that falls on a plateau: by the figures of each epoch."""
+"""The course of a training: its story, early stopping, the best models, a rate that falls, and the end of data."""
 
 from __future__ import annotations
 
 import errno
-import shutil
-import signal
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine import presets
+from gputui.engine.runs import Run
+from gputui.engine.runs.event_reading import read_events
+from gputui.engine.runs.events import EpochEnd, Event, Fault, Finished, Phase, Progress, Started, Warn
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.fit import best_models
 from gputui.engine.trainer.fit.built_training import save_as
 
 from tests.support.forking import Forks, trainer_of
-from tests.support.front_door import happened
-from tests.support.own import Write
+from tests.support.own import Write, resumed
 from tests.support.training import Build, Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
 
 COSTS = (5.0, 3.0, 3.5, 2.0, 2.5, 2.1, 9.0, 1.0)
 SOURCE = f"""
@@ -54,15 +58,6 @@ def build(context):
 SHORT = ("epochs=8", "batch_size=20", "validation_split=0")
 
 
-def resumed(own: Write, source: str, whole: Training, step: int, *settings: str) -> Training:
-    """Another training of the same program, from the checkpoint of that step on."""
-    again = own(source, *settings)
-    name = f"step-{step:010d}"
-    shutil.copytree(whole.run.file("checkpoints") / name, again.run.file("checkpoints") / name)
-    again.loop.run(step)
-    return again
-
-
 def best(training: Training, option: str) -> dict[str, Any]:
     return training.loop.built.report.best[option]
 
@@ -74,7 +69,7 @@ def weights_of(training: Training) -> list[list[Any]]:
     return list(module.WEIGHTS)
 
 
-@pytest.mark.parametrize("args", ["{}", "{fit: true}", "{compiled: true}"])
+@pytest.mark.parametrize("args", ["{}", pytest.param("{fit: true}", marks=pytest.mark.nightly)])
 def test_a_training_ends_by_a_figure_of_its_own_and_keeps_the_best_models(args: str, own: Write) -> None:
     training = own(
         SOURCE, *SHORT, f"workload.args={args}", "early_stop=cost:min", "early_stop_patience=3",
@@ -131,19 +126,6 @@ def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write,
         assert hint in raised.value.hint
 
 
-def test_a_figure_that_comes_later_does_not_begin_the_others_again(own: Write) -> None:
-    """Also in a training that is resumed before the validation."""
-    settings = (
-        *SHORT, "validation_split=0.5", "early_stop=cost:min", "early_stop_patience=2", "keep_best=val_loss",
-        "checkpoint=1", "keep=9",
-    )  # fmt: skip
-    seldom = SOURCE.replace('"callbacks": [Cost()]', '"callbacks": [Cost()], "validation_freq": 7')
-    whole = own(seldom, *settings).train()
-    for training in (whole, resumed(own, seldom, whole, 5, *settings)):
-        assert training.loop.built.report.ended_by == "early_stop"
-        assert training.loop.step == 6  # 2.0 in epoch 4, and two epochs without a better one
-
-
 RULES = (
     "early_stop=cost:min", "early_stop_patience=3", "early_stop_restore=true", "keep_best=cost:min",
     "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=1",
@@ -153,7 +135,7 @@ RULES = (
 
 def test_a_resumed_training_ends_in_the_same_epoch_with_the_same_best_models(own: Write) -> None:
     whole = own(SOURCE, *SHORT, *RULES).train()
-    for step in (9, 12, 14):  # in the middle of epoch 5, at the end of epoch 6, and when the training has ended
+    for step in (9, 14):  # in the middle of epoch 5, and when the training has ended
         again = resumed(own, SOURCE, whole, step, *SHORT, *RULES)
         reports = again.loop.built.report, whole.loop.built.report
         assert reports[0].ended_by == reports[1].ended_by == "early_stop"
@@ -163,42 +145,6 @@ def test_a_resumed_training_ends_in_the_same_epoch_with_the_same_best_models(own
         assert rates[0] == rates[1][step // 2 :]
         np.testing.assert_array_equal(*(training.loop.built.model.get_weights()[0] for training in (again, whole)))
         assert again.run.file("best/epoch-0006.keras").exists() == (step < 12)
-
-
-KILLER = """
-import os, signal
-
-class Killer(keras.callbacks.Callback):
-    batches = 0
-    def on_train_batch_end(self, batch, logs=None):
-        self.batches += 1
-        if self.batches == 10 and os.path.exists("kill me"):
-            os.unlink("kill me")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-plain = build
-def build(context):
-    parts = plain(context)
-    return parts | {"callbacks": [*parts["callbacks"], Killer()]}
-"""
-
-
-def test_replicas_decide_together_and_go_on_after_a_kill(forks: Forks, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SOURCE + KILLER)
-    settings = ("seed=5", *SHORT, *RULES, "strategy.kind=mirrored", "logical_devices=2", "batch_size=10",
-                f"entry={tmp_path / 'train.py'}:build", f"folder={tmp_path}")  # fmt: skip
-    (whole, undisturbed), (killed, trainer) = (trainer_of(presets.defaults(settings)) for _ in range(2))
-    forks.run(undisturbed)
-    (tmp_path / "kill me").touch()
-    assert forks.codes(trainer) == [-signal.SIGKILL]
-    forks.run(trainer)
-    assert [event["resumed_at_step"] for event in happened(killed, "started")] == [None, 9]
-    results = [run.result or {} for run in (killed, whole)]
-    assert results[0]["ended_by"] == results[1]["ended_by"] == "early_stop"
-    assert results[0]["best"] == results[1]["best"]
-    for file in ("best/epoch-0004.keras", "best/epoch-0006.keras", "model.keras"):
-        pair = (keras.models.load_model(run.file(file)).get_weights()[0] for run in (killed, whole))
-        np.testing.assert_array_equal(*pair)
 
 
 def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,3 +161,87 @@ def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch:
     (warning,) = training.events("warning")
     assert warning["kind"] == "keep_best"
     assert "the model of epoch 2 is not kept" in warning["message"]
+
+
+TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=100", "batch_size=16", "seed=7")
+STORIES: dict[str, tuple[str, ...]] = {
+    "epochs with a validation and checkpoints": ("epochs=4", "checkpoint=epoch", "keep=2", "validation_split=0.2"),
+    "executions of four steps, a checkpoint every five": (
+        "epochs=2", "steps_per_epoch=10", "steps_per_execution=4", "checkpoint=5", "keep=10", "validation_split=0",
+        "save_model=true",
+    ),
+}  # fmt: skip
+
+
+def story(run: Run) -> Iterator[str]:
+    """One line for each event and file that follows from the options alone."""
+    last: Event | None = None
+    for event in read_events(run.path).events:
+        if isinstance(event, EpochEnd | Finished) and isinstance(last, Progress):
+            yield f"progress: epoch {last.epoch}/{last.epochs}, step {last.step}/{last.steps}, {sorted(last.metrics)}"
+        if line := _told(event):
+            yield line
+        if isinstance(event, Progress | EpochEnd):
+            last = event
+    result = json.loads(run.file("result.json").read_text())
+    yield from (
+        f"result {name}: {'measured' if name.endswith('_bytes') else _shown(value)}"
+        for name, value in sorted(result.items())
+        if value is not None
+    )
+    yield from sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if "scratch" not in str(path))
+
+
+def _told(event: Event) -> str:
+    match event:
+        case Started():
+            batch = f"{event.replicas} replicas, batch {event.global_batch_size}"
+            length = f"{event.epochs} epochs of {event.steps_per_epoch} steps, {event.steps} in all"
+            samples = f"{event.train_samples} and {event.validation_samples} samples of {event.sample_bytes} bytes"
+            return f"started: {event.devices}, {batch}, {length}, {samples}, resumed at {event.resumed_at_step}"
+        case Phase():
+            return f"phase: {event.phase} {event.detail}".rstrip()
+        case EpochEnd():
+            return f"epoch {event.epoch}, step {event.step}: {sorted(event.metrics)}"
+        case Warn() | Fault():
+            return f"{event.type}: {event.kind}: {event.message}; {event.hint}"
+        case Finished():
+            return f"finished: {event.outcome}"
+    return ""
+
+
+def _shown(value: Any) -> Any:
+    """Counts and words as they are; of a mapping its names, and of a measured number that it is one."""
+    if isinstance(value, Mapping):
+        return {name: _shown(inner) for name, inner in value.items()}
+    return "measured" if isinstance(value, float) else value
+
+
+def test_the_story_of_a_training(forks: Forks, home: Any, snapshot: Any) -> None:
+    runs, trainers = zip(*(trainer_of(presets.defaults([*TINY, *story])) for story in STORIES.values()), strict=True)
+    forks.codes(*trainers)
+    for name, run in zip(STORIES, runs, strict=True):
+        assert "\n".join(story(run)).replace(str(run.path), "RUN") == snapshot(name=name)
+
+
+DATA = (
+    "model=mlp",
+    "width=0.05",
+    "optimizer=sgd",
+    "data=digits",
+    "validation_split=0",
+    "cache=memory",
+    "one_batch=true",
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_an_operation_that_reports_the_end_of_its_data_does_not_begin_the_same_epoch_for_ever(build: Build) -> None:
+    training = build(*DATA, "batch_size=8", "epochs=2", "steps_per_epoch=3")
+
+    def damaged(*execution: Any) -> Any:
+        raise tf.errors.OutOfRangeError(None, None, "Read less bytes than requested")
+
+    training.loop._run = damaged  # type: ignore[method-assign, assignment]
+    with pytest.raises(TrainerError, match="before its first step"):
+        training.train()

@@ -1,10 +1,9 @@
-"""How long a training is measured for, and what the time of its steps is spent on."""
+"""Times of steps: what is measured for how long, and what the time of a step is spent on."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine.trainer.measure import progress_reports
+from gputui.engine.trainer.measure.step_clock import StepClock
 from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.training import Build, Training, built, options
@@ -48,24 +48,6 @@ def warm_steps(training: Training) -> int:
     """Whole executions of the warm-up; the first is never measured."""
     together = training.loop.built.options.compile.steps_per_execution
     return max(2, math.ceil(training.loop.built.report.speed.clock.warmup / together)) * together
-
-
-def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
-    settings = ("epochs=100000", "steps_per_epoch=5", "validation_split=0.1", "measure_seconds=0.2")
-    training = build(*TINY, *settings).train()
-    told = result(training)
-    assert told["measured_seconds"] >= 0.2
-    assert told["measured_steps"] > 5
-    epochs, phases = training.events("epoch"), [event["phase"] for event in training.events("phase")]
-    assert len(epochs) > 1
-    assert all("val_loss" in epoch["metrics"] for epoch in epochs)
-    assert phases.count("evaluating") >= len(epochs)
-
-
-def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
-    training = build(*TINY, "steps_per_epoch=30", "measure_seconds=1000").train()
-    assert training.loop.step == 30
-    assert training.events("epoch")
 
 
 @pytest.mark.alone
@@ -108,15 +90,6 @@ def test_the_pass_that_fills_a_cache_in_a_folder_is_not_measured(build: Build, t
     assert training.loop.built.report.speed.clock.warmup == training.pipeline.batches_per_pass == 225
 
 
-def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
-    def warmup(*settings: str) -> int:
-        training = build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train()
-        return training.loop.built.report.speed.clock.warmup
-
-    assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
-    assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
-
-
 # ---- what the time is spent on ----------------------------------------------------------------
 
 
@@ -132,46 +105,6 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
 
     training.loop.parts.after = slow  # type: ignore[method-assign,assignment]
     return training
-
-
-def timed_calls(training: Training, calls: list[float]) -> Training:
-    """How long each call of the steps' graph takes is noted."""
-    run_steps = training.loop.executions.run_steps
-
-    def timed(*arguments: Any) -> Any:
-        began = time.perf_counter()
-        logs = run_steps(*arguments)
-        calls.append(time.perf_counter() - began)
-        return logs
-
-    training.loop.executions.run_steps = timed
-    return training
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-def test_python_between_executions_is_told_as_its_share_of_the_time(build: Build) -> None:
-    slept: list[float] = []
-    calls: list[float] = []
-    settings = (*ENDLESS, "steps_per_execution=3", "measure_seconds=1", "strategy.kind=mirrored")
-    training = planted_between(timed_calls(build(*settings), calls), 0.05, slept).train()
-    told = result(training)
-    executions, measured = told["measured_steps"] // 3, told["measured_seconds"]
-    assert executions < len(slept) == len(calls)
-    between = 1 - sum(calls[-executions:]) / measured  # the last executions are those that were measured
-    assert sum(slept[-executions:]) / measured < between + 0.01
-    assert -0.01 < told["python_share"] - between < 0.1  # and the way into the graph
-    shares = [event["python_share"] for event in training.events("progress") if event["python_share"] is not None]
-    assert statistics.mean(shares) == pytest.approx(told["python_share"], abs=0.1)
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
-    one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
-    many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
-    assert one > 0.15
-    assert many < one / 3
 
 
 @pytest.mark.alone
@@ -200,12 +133,6 @@ def test_input_wait_and_python_are_told_apart(
         assert told["input_wait"] + told["python_share"] <= 1
 
 
-def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
-    training = build(*ENDLESS, "measure_seconds=0.2")
-    training.loop.parts.clock.counts = False
-    assert training.loop.parts.totals() == (None, None)
-
-
 def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> None:
     training = build(*TINY, "steps_per_epoch=60", "checkpoint=7")
     saver = training.loop._saver
@@ -218,3 +145,42 @@ def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> 
     saver._checkpoints.save = slow  # type: ignore[method-assign]
     told = result(training.train())
     assert told["measured_seconds"] < 1.2  # of 48 steps; the 6 checkpoints that are written in them take 2.4 s
+
+
+def fed(clock: StepClock, *steps: tuple[float, int], begin: float = 100.0) -> StepClock:
+    """Executions one after another, each (seconds, steps)."""
+    now = begin
+    for seconds, count in steps:
+        clock.mark(now, count)
+        now += seconds
+    clock.pause(now)
+    return clock
+
+
+def test_the_first_execution_is_left_out_however_long_it_took() -> None:
+    clock = fed(StepClock(warmup=0), (60.0, 1), (0.1, 1), (0.1, 1))
+    assert clock.overall_ms() == pytest.approx((100, 100))
+    assert clock.measured_steps == 2
+    assert clock.step_seconds_total == pytest.approx(0.2)
+
+
+def test_the_warm_up_is_left_out_of_the_figures_but_not_of_the_total() -> None:
+    clock = fed(StepClock(warmup=3), (9.0, 1), (5.0, 1), (5.0, 1), (0.1, 1), (0.1, 1))
+    assert clock.overall_ms() == pytest.approx((100, 100))
+    assert clock.measured_seconds == pytest.approx(0.2)
+    assert clock.step_seconds_total == pytest.approx(10.2)
+
+
+def test_an_execution_of_several_steps_counts_as_several() -> None:
+    clock = fed(StepClock(warmup=1), (9.0, 10), (1.0, 10), (1.0, 10))
+    assert clock.overall_ms() == pytest.approx((100, 100))
+    assert clock.measured_steps == 20
+
+
+def test_pauses_between_executions_are_nobodys_step_time() -> None:
+    clock = fed(StepClock(warmup=0), (1.0, 1), (0.1, 1))
+    fed(clock, (0.1, 1), (0.1, 1), begin=5000.0)
+    assert clock.overall_ms() == pytest.approx((100, 100))
+    assert clock.measured_seconds == pytest.approx(0.3)
+    clock.pause(9000.0)
+    assert clock.measured_seconds == pytest.approx(0.3)

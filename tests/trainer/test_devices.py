@@ -1,4 +1,4 @@
-"""Which GPU a device is, which GPUs are usable, what differs from the options: with stand-ins for driver and GPUs."""
+"""Devices: which GPUs are opened under which numbers, what is asked of the driver, and which trainings are refused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from gputui.engine.interpreter import installed
-from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
 from gputui.engine.telemetry import resource_limits
 from gputui.engine.trainer.common.training_errors import TrainerError
 from gputui.engine.trainer.setup import actual_settings, devices, environment, gpu_identity, machine_query
 from gputui.engine.trainer.setup.devices import Devices
-from gputui.engine.trainer.setup.gpu_identity import Created, LibraryLog, TrainingGpu
-from gputui.engine.trainer.setup.xla_cache import XlaCache
 
 from tests.support.training import options
 
@@ -33,84 +31,7 @@ def gpu(index: int, **more: Any) -> Gpu:
 BOX = Machine((gpu(0), gpu(1), gpu(2)), "", 1, 1)
 
 
-class Warnings:
-    """Stands for the report of a run."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
-
-    def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        self.told.append((kind, message, hint, option))
-
-
 # ---- identity ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def logical(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """TensorFlow has these logical GPUs, and may take so many bytes on each."""
-
-    def has(*limits: int) -> None:
-        names = [f"/job:localhost/replica:0/task:0/device:GPU:{number}" for number in range(len(limits))]
-        monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [SimpleNamespace(name=n) for n in names])
-        monkeypatch.setattr(gpu_identity, "memory_limits", lambda: dict(zip(names, limits, strict=True)))
-        details = {"device_name": "A chip", "compute_capability": (7, 5)}
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"])
-        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: details)
-
-    return has
-
-
-def test_a_gpu_is_the_one_at_the_address_that_tensorflow_logs(logical: Callable[..., None]) -> None:
-    """Two logical devices on the second GPU of CUDA, and one on its first."""
-    logical(10, 20, 40)
-    created = {
-        "GPU:0": Created(1, "0000:01:00.0"),
-        "GPU:1": Created(1, "0000:01:00.0"),
-        "GPU:2": Created(0, "0:03:00.0"),
-    }
-    found, uncertain = gpu_identity.identify(["/device:GPU:2", "/device:GPU:0", "/device:GPU:1"], BOX, created)
-    assert uncertain == ""
-    assert found == (
-        TrainingGpu("/device:GPU:2", "00000000:03:00.0", "GPU-2", 2, "A GPU", (9, 0), 40, 80 * GIB),
-        TrainingGpu("/device:GPU:0", "00000000:01:00.0", "GPU-0", 0, "A GPU", (9, 0), 30, 80 * GIB),
-    )
-    assert [each.id for each in found] == ["GPU-2", "GPU-0"]
-    assert found[0].as_event()["memory_limit_bytes"] == 40
-
-
-def test_without_nvml_a_gpu_is_known_by_its_address(logical: Callable[..., None]) -> None:
-    logical(10)
-    nothing = Machine((), "no NVML", 1, 1)
-    (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], nothing, {"GPU:0": Created(0, "0000:09:00.0")})
-    expected = TrainingGpu("/device:GPU:0", "0000:09:00.0", None, None, "A chip", (7, 5), 10, None)
-    assert (found, uncertain, found.id) == (expected, "", "0000:09:00.0")
-    assert replace(expected, pci_bus_id=None).id == "/device:GPU:0"
-
-
-def test_an_instance_of_a_gpu_is_known_as_one(logical: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By NVML, or by the name that CUDA gives it."""
-    logical(10)
-    created = {"GPU:0": Created(0, "0000:01:00.0")}
-    for machine in (Machine((gpu(0, mig=True),), "", 1, 1), Machine((), "no NVML", 1, 1)):
-        named = {"device_name": "NVIDIA A100 MIG 1g.5gb"}
-        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _, named=named: named)
-        assert gpu_identity.identify(["/device:GPU:0"], machine, created)[0][0].mig
-    assert not gpu_identity.identify(["/device:GPU:0"], BOX, created)[0][0].mig
-
-
-def test_if_tensorflow_logs_nothing_devices_are_counted_as_they_were_configured(
-    logical: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first GPU is not opened, and the second one is divided."""
-    logical(10, 20)
-    box = Machine((gpu(0), gpu(1)), "", 1, 1)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["second"])
-    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda each: ["part", "part"])
-    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: f"0000:0{ordinal + 1}:00.0")
-    found, uncertain = gpu_identity.identify(["/device:GPU:0", "/device:GPU:1"], box, {})
-    assert [(each.uuid, each.memory_limit_bytes) for each in found] == [("GPU-1", 30)]
-    assert uncertain == ""
 
 
 class Driver:
@@ -148,64 +69,6 @@ def test_the_driver_is_asked_for_its_device_and_a_refusal_is_no_answer(monkeypat
     assert facts(0) == (None, None, None)
 
 
-def test_an_address_that_nvml_does_not_have_is_uncertain_if_there_are_several_gpus(
-    logical: Callable[..., None],
-) -> None:
-    logical(10)
-    elsewhere = {"GPU:0": Created(1, "0000:09:00.0")}
-    (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], BOX, elsewhere)
-    assert (found.uuid, found.index) == ("GPU-1", 1)
-    assert uncertain == (
-        "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
-    )
-    assert gpu_identity.identify(["/device:GPU:0"], Machine((gpu(0), gpu(1)), "", 1, 1), elsewhere)[1] == uncertain
-    (found,), uncertain = gpu_identity.identify(["/device:GPU:0"], Machine((gpu(0),), "", 1, 1), elsewhere)
-    assert (found.uuid, found.pci_bus_id, uncertain) == (None, "0000:09:00.0", "")
-
-
-@pytest.mark.parametrize(
-    ("address", "uuid"),
-    [("0000:02:00.0", "GPU-1"), ("00000000:02:00.0", "GPU-1"), ("0001:02:00.0", None), ("x", None), (None, None)],
-)
-def test_addresses_are_compared_as_numbers(address: str | None, uuid: str | None) -> None:
-    found = gpu_identity.at_pci_address(address, BOX)
-    assert (found.uuid if found else None) == uuid
-    upper = Machine((gpu(0, pci_bus_id="00000000:AB:00.0"),), "", 1, 1)
-    assert gpu_identity.at_pci_address("0000:ab:00.0", upper) == upper.gpus[0]
-
-
-def test_the_free_memory_of_a_gpu_is_asked_for_and_of_an_instance_it_is_its_total(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(machine_query, "memory_free_bytes", lambda index: {2: 5 * GIB, 1: None}.get(index))
-    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: None)
-    monkeypatch.setattr(gpu_identity, "driver_memory_total_bytes", lambda ordinal: 7)
-    box = replace(BOX, visible_devices="2,1")
-    assert [gpu_identity.memory_free_bytes(ordinal, box) for ordinal in range(3)] == [5 * GIB, 80 * GIB, 7]
-    of_instance = replace(box, gpus=(gpu(0), gpu(1), gpu(2, mig=True, memory_total_bytes=3)))
-    assert gpu_identity.memory_free_bytes(0, replace(of_instance, visible_devices=None)) == 80 * GIB
-    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: "0000:03:00.0")
-    assert gpu_identity.memory_free_bytes(0, of_instance) == 3
-
-
-LOG = (
-    "I gpu_device.cc] Created device /job:localhost/replica:0/task:0/device:GPU:0 with 76 MB memory:  -> device: 3, "
-    "name: NVIDIA H100, pci bus id: 0000:1a:00.0, compute capability: 9.0\n"
-    "I gpu_device.cc] Created device /job:localhost/replica:0/task:0/device:GPU:11 with 76 MB memory:  -> device: 0, "
-    "name: NVIDIA H100, pci bus id: 0000:02:00.0, compute capability: 9.0\n"
-)
-
-
-def test_the_log_since_the_beginning_names_the_created_devices(capfd: pytest.CaptureFixture[str]) -> None:
-    os.write(2, b"pci bus id of before\n" + LOG.replace("GPU:0", "GPU:5").encode())
-    log = LibraryLog()
-    assert (log.text(), log.created()) == ("", {})
-    os.write(2, LOG.encode())
-    assert log.text() == LOG
-    assert log.created() == {"GPU:0": Created(3, "0000:1a:00.0"), "GPU:11": Created(0, "0000:02:00.0")}
-    capfd.readouterr()
-
-
 # ---- usable GPUs -------------------------------------------------------------------------------
 
 
@@ -227,15 +90,6 @@ def test_gpus_that_are_too_old_or_too_small_are_left_out(
     monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: None)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda chip: {"compute_capability": chip})
     assert devices.usable_gpus(capabilities, Machine((), "", 1, 1)) == usable
-
-
-def test_multiprocessors_that_the_driver_does_not_tell_are_those_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_identity, "driver_multiprocessors", lambda place: None)
-    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: None)
-    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda chip: {})
-    box = Machine((gpu(0, multiprocessors=7), gpu(1, multiprocessors=80)), "", 1, 1)
-    two: Any = ["first", "second"]
-    assert devices.usable_gpus(two, box) == [1]
 
 
 # ---- the strategy ------------------------------------------------------------------------------
@@ -391,40 +245,56 @@ def test_the_trainer_runs_on_the_cpus_of_its_gpus_if_they_are_enough(
     assert environment.pin_to_numa_node(options()) == "the machine has one NUMA node"
 
 
-# ---- warnings ----------------------------------------------------------------------------------
+PAIR = Machine((gpu(0), gpu(1)), "", 1, 1)
+NONE = Machine((), "there is no GPU", 1, 1)
 
 
-def test_overridden_variables_are_warned_of_once_for_an_option_that_has_an_effect() -> None:
-    overridden = (
-        ("compile.xla", "A does nothing"), ("device.gpu_thread_mode", "B does nothing"), ("compile.xla", "C"),
-    )  # fmt: skip
-    cache = XlaCache(reason="no room", warns=True)
-    prepared = environment.Prepared({"CUDA_LAUNCH_BLOCKING": "1"}, overridden, "", cache)
-    report: Any = Warnings()
-    prepared.warn(report, "CPU", 1)
-    expected = [
-        ("environment", "A does nothing; C", "unset the variable, or set compile.xla", "compile.xla"),
-        (
-            "environment", "compile.xla_cache does nothing here: no room", "set compile.xla_cache=false",
-            "compile.xla_cache",
-        ),
-    ]  # fmt: skip
-    assert report.told == expected
-    of_gpu: Any = Warnings()
-    replace(prepared, cache=XlaCache()).warn(of_gpu, "GPU", 1)
-    assert [option for *_, option in of_gpu.told] == ["compile.xla", "device.gpu_thread_mode", "CUDA_LAUNCH_BLOCKING"]
+def refused(call: Callable[[], object]) -> tuple[str, str, str]:
+    with pytest.raises(TrainerError) as raised:
+        call()
+    return raised.value.kind, raised.value.message, raised.value.hint
 
 
-@pytest.mark.parametrize(("asked", "told"), [("jax", "jax"), ("tensorflow", ""), ("", "")])
-def test_another_backend_of_keras_is_set_aside_and_warned_of(
-    asked: str, told: str, monkeypatch: pytest.MonkeyPatch
+# ---- GPUs that should be there -----------------------------------------------------------------
+
+
+TO_CPU = "set device.visible=none to train on the CPU"
+DEEP = f"gputui doctor --deep looks for the reason; {TO_CPU}"
+OLD = f"gputui doctor says which chips it supports; {TO_CPU}"
+ERROR = Fault("error", "driver", "it is broken", "mend it")
+
+
+@pytest.mark.parametrize(
+    ("visible", "machine", "seen", "usable", "told"),
+    [
+        ("all", PAIR, 2, [0, 1], None),
+        ("all", NONE, 0, [], None),
+        ("none", PAIR, 0, [], None),
+        ("0,1", PAIR, 2, [0, 1], None),
+        ("all", PAIR, 2, [], ("TensorFlow sees 2 GPU(s), but their chips are too old: it has no code for them", OLD)),
+        ("all", replace(PAIR, gpus=(gpu(0, compute_capability=(3, 0)),)), 0, [],
+         ("the chips of GPU 0 (A GPU) are too old: TensorFlow has no code for them", OLD)),
+        ("all", PAIR, 0, [], ("the driver shows 2 GPU(s), but TensorFlow can use none of them", DEEP)),
+        ("0,1", PAIR, 1, [0], ("device.visible asks for 2 GPU(s), but TensorFlow can use 1", DEEP)),
+        ("all", replace(NONE, missing="no NVML"), 0, [],
+         ("this machine has GPUs that the driver does not show (there is no GPU), nor can TensorFlow use any", DEEP)),
+        ("all", replace(NONE, fault=ERROR), 0, [],
+         ("this machine has GPUs that the driver does not show (there is no GPU), nor can TensorFlow use any", DEEP)),
+        ("all", replace(NONE, fault=replace(ERROR, level="warning")), 0, [], None),
+        ("all", replace(PAIR, visible_devices="9"), 0, [], ("CUDA shows none of this machine's GPUs", DEEP)),
+    ],
+)  # fmt: skip
+def test_a_training_that_would_leave_its_gpus_out_is_refused(
+    visible: str, machine: Machine, seen: int, usable: list[int], told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", asked)
-    assert environment.choose_backend() == told
-    assert os.environ["KERAS_BACKEND"] == "tensorflow"
-    environment.restore_backend(told)
-    assert os.environ["KERAS_BACKEND"] == (told or "tensorflow")
-    report: Any = Warnings()
-    environment.warn_of_backend(told, report)
-    message = "KERAS_BACKEND=jax does nothing here: gputui trains with TensorFlow"
-    assert report.told == ([("backend", message, "", "KERAS_BACKEND")] if told else [])
+    monkeypatch.setattr(installed, "capabilities", lambda: [(7, 0)])
+    monkeypatch.setattr(devices, "ask", lambda *_, given: None)
+    log: Any = SimpleNamespace(text=lambda: "the log")
+
+    def require() -> None:
+        devices.require_gpus(options(f"visible={visible}"), machine, seen, usable, log)
+
+    if told is None:
+        require()
+    else:
+        assert refused(require) == ("device", *told)
