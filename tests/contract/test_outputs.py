@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
+from gputui.engine import runs
 from gputui.tui import cli
+from gputui.tui.printing.run_progress import LineView
+from rich.console import Console
 
 from tests.contract.conftest import Golden
 
@@ -60,6 +65,10 @@ COMMANDS = (
     *(f"proof @{proof}{how}" for proof in PROOFS for how in ("", " --json", " --markdown")),
     "queue",
     "queue --json",
+    "presets",
+    "options batch_size",
+    "options strategy.kind --json",
+    "options compile",
 )
 
 
@@ -75,3 +84,33 @@ def test_what_a_command_prints(words: str, there: Path, golden: Golden, capsys: 
         result = r"\d replicas|args|learning|it seems|nothing|whether"
         text = re.sub(rf" +\d[\d.]* [KM]iB(?=  Nov| +({result}))", "  SIZE", text)
     golden("outputs/" + re.sub(r"\W+", "-", words).strip("-") + ".txt", text.replace(str(there), "HOME"))
+
+
+def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command, also of those within a command."""
+    for name, command in group.commands.items():
+        yield (*before, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*before, name))
+
+
+def test_the_help_of_every_command(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for words in ((), *commands(cli.cli)):
+        code = cli.run([*words, "--help"])
+        print(f"--- {code}\n")
+    golden("outputs/help.txt", capsys.readouterr().out)
+
+
+def test_the_lines_of_a_run(there: Path, golden: Golden) -> None:
+    """What the command that trains prints while it follows a run: of several that have ended in their way."""
+    ids, lines = named(there, "runs", RUNS), StringIO()
+    for name in ("quickstart", "fails", "mirrored", "oom"):
+        run = runs.find(ids[name])
+        view = LineView(run, Console(file=lines, width=120))
+        for event in runs.follow(run):
+            view.show(event)
+        lines.write("\n")
+    golden("outputs/lines-of-runs.txt", lines.getvalue().replace(str(there), "HOME"))

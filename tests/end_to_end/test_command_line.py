@@ -1,27 +1,32 @@
-"""The command line itself: what each command takes, within which limits, and what it refuses, to the letter."""
+"""The command line: which words do not go together, what reaches a command, and its exit code."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 from gputui.engine import presets
-from gputui.engine.interpreter import interpreter
 from gputui.engine.job import this_machine
 from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.process import resuming
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.request import Request
+from gputui.engine.runs import Run
+from gputui.engine.trials.search_record import Limits
+from gputui.tui import cli
 from gputui.tui import cli as command_line
-from gputui.tui.cli.command import cli
-from gputui.tui.commands import proof
+from gputui.tui.commands import proof, train
 
 from tests.support import recorded
 from tests.support.cases import all_hold
+from tests.support.recorded_proof import trials, write_proof
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -32,259 +37,77 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
             yield from commands(command, f"{before}{name} ")
 
 
-def described(parameter: click.Parameter) -> str:
-    """The names of a parameter, its type with the limits, its default, and how often it is given."""
-    kind: Any = parameter.type
-    words = [" ".join(parameter.opts), kind.name]
-    if isinstance(kind, click.IntRange | click.FloatRange):
-        low, high = ("<" if kind.min_open else "<="), ("<" if kind.max_open else "<=")
-        words.append(f"{kind.min} {low} x {high} {kind.max}")
-    words += ["/".join(map(str, kind.choices))] if isinstance(kind, click.Choice) else []
-    if isinstance(parameter, click.Option):
-        words += [f"alone {parameter.flag_value!r}"] if isinstance(parameter.flag_value, str) else []
-        words += ["shows its default"] if parameter.show_default else []
-    words.append(f"default {parameter.default!r}" if isinstance(parameter.default, bool | int | float | str) else "")
-    words += [name for name in ("multiple", "required") if getattr(parameter, name, False)]
-    words += [] if parameter.nargs == 1 else [f"nargs {parameter.nargs}"]
-    return ", ".join(filter(None, words))
-
-
-def test_what_each_command_takes(snapshot: Any) -> None:
-    lines = []
-    for name, command in [("gputui", cli), *commands(cli)]:
-        lines += [f"{name}:", *(f"  {described(parameter)}" for parameter in command.params)]
-    assert "\n".join(lines) == snapshot
-
-
 # ---- what is refused ------------------------------------------------------------------------------
 
-REFUSED = {
-    # the command that trains
-    **dict.fromkeys(
-        ("--set xla=true", "--json", "--detach", "--dry-run", "--resume-if-any", "--cluster a:1", "--worker 0",
-         "--code new", "--wait", "--anyway", "--queue", "--after r1"),
-        "name a preset, such as gputui --preset quickstart; gputui presets lists them",
-    ),
-    **{
-        f"--preset quickstart --dry-run {word}":
-            "--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone"
-        for word in ("--json", "--detach", "--resume-if-any", "--wait", "--anyway")
-    },
-    **{
-        f"{words} --json --detach": "--json follows the run, and --detach does not: leave one of them out"
-        for words in ("--preset quickstart", "resume r1")
-    },
-    "--preset quickstart --code new":
-        "--code=new is for a run that is resumed: gputui resume RUN, or --resume-if-any",
-    "--preset quickstart --code copy --dry-run":
-        "--code=copy is for a run that is resumed: gputui resume RUN, or --resume-if-any",
-    **{
-        f"--preset quickstart --queue {word}":
-            "--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone"
-        for word in ("--json", "--detach", "--dry-run", "--resume-if-any", "--wait", "--cluster a:1")
-    },
-    "--preset quickstart --after r1": "--after RUN needs --queue",
-    "--preset quickstart --worker 1":
-        "--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers",
-    "--preset quickstart --queue --worker 1":
-        "--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers",
-    # a preset's form, and other commands
-    "--json quickstart": "--json, --detach and --dry-run need no screen: gputui --preset NAME",
-    "--detach quickstart": "--json, --detach and --dry-run need no screen: gputui --preset NAME",
-    "--resume-if-any quickstart": "--resume-if-any needs no screen: gputui --preset NAME",
-    "--resume-if-any --code new quickstart": "--code needs no screen: gputui --preset NAME",
-    "--resume-if-any --code copy quickstart": "--code needs no screen: gputui --preset NAME",
-    "--wait quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
-    "--anyway quickstart": "--wait and --anyway need no screen: gputui --preset NAME",
-    "--wait --queue quickstart": "--queue needs no screen: gputui --preset NAME",
-    "--after r1 quickstart": "--after needs no screen: gputui --preset NAME",
-    "--preset quickstart quickstart":
-        "name one preset: gputui --preset NAME trains without the screen, gputui NAME opens the form",
-    "--queue --worker 0 quickstart": "--cluster and --worker need no screen: gputui --preset NAME",
-    "--cluster a:1 quickstart": "--cluster and --worker need no screen: gputui --preset NAME",
-    "--json runs": "--preset and what belongs to it do not go with the command 'runs'",
-    "--preset quickstart runs": "--preset and what belongs to it do not go with the command 'runs'",
-    "--set xla=true runs": "--preset and what belongs to it do not go with the command 'runs'",
-    "quickstart --cluster a:1":
-        "--cluster and --worker need no screen: gputui --preset quickstart --cluster ...",
-    "quickstart --worker 0": "--cluster and --worker need no screen: gputui --preset quickstart --cluster ...",
-    # runs and the queue
-    "history r1 --csv --jsonl": "--csv and --jsonl do not go together",
-    "compare r1 r2 --json --csv": "--json and --csv do not go together",
-    "queue service --install --remove": "--install and --remove do not go together",
-    "proof latest --json --markdown": "--json and --markdown do not go together",
-    "runs --json rm": "the filters of the list do not go with 'rm'",
-    "runs --tag a rm": "the filters of the list do not go with 'rm'",
-    "runs --state done rm": "the filters of the list do not go with 'rm'",
-    "runs --last 3 rm": "the filters of the list do not go with 'rm'",
-    "queue --json pause": "--json does not go with 'pause'",
-    "resume": "name one run to resume, or give --latest alone; gputui runs lists them",
-    "resume r1 --latest": "name one run to resume, or give --latest alone; gputui runs lists them",
-    **{
-        f"resume r1 --queue {word}":
-            "--queue resumes nothing now: leave out --json, --detach, --wait and --cluster"
-        for word in ("--json", "--detach", "--wait", "--cluster a:1")
-    },
-    "resume r1 --after r2": "--after RUN needs --queue",
-    "resume r1 --worker 0": "--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers",
-    "watch RUN --replay=0": "--replay takes a number above 0",
-    "watch RUN --replay=0.0": "--replay takes a number above 0",
-    "watch RUN --replay=1e6": "--replay takes a number above 0",
-    "watch RUN --replay=nan": "--replay takes a number above 0",
-    "watch RUN --replay=x": "--replay takes a number such as --replay=10, not 'x'",
-    "logs -n -1": "Invalid value for '-n' / '--lines': -1 is not in the range x>=0.\n"
-                  "gputui logs --help shows what there is",
-    **{
-        f"compare {words}":
-            "--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command"
-        for words in ("RUN --pin RUN", "--pin RUN --baseline RUN", "--pin RUN --csv", "--pin RUN --unpin",
-                      "--unpin RUN", "--unpin --json", "--unpin --baseline RUN")
-    },
-    "compare RUN": "name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them",
-    "compare": "name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them",
-    "compare RUN --baseline RUN": "name a run other than the baseline, ID; gputui runs lists them",
-    "tag RUN -d": "name the tags to remove",
-    "tag RUN -d a b": "RUN has no tag a or b; gputui tag RUN prints its tags",
-    "follow RUN --detach": "--detach needs --to TARGET",
-    # measurements
-    "diagnose": "name a run, such as gputui diagnose latest, or give --preset",
-    "diagnose RUN --preset quickstart": "name a run, such as gputui diagnose latest, or give --preset",
-    "diagnose RUN --set xla=true": "--set needs --preset; a run already has its settings",
-    "diagnose RUN --set xla=true --apply": "--set needs --preset; a run already has its settings",
-    "diagnose RUN --minutes 3": "--minutes needs --apply",
-    "diagnose --preset quickstart -o a.yaml": "--output needs --apply",
-    "diagnose RUN --profile": "--profile needs --preset; for a run, set run.profile",
-    "diagnose RUN --repeats 3": "--repeats needs --apply or --preset, which measure",
-    "diagnose RUN --seconds 3": "--seconds needs --apply or --preset, which measure",
-    "diagnose RUN --anyway": "--anyway needs --apply or --preset, which measure",
-    "diagnose RUN --wait": "--wait needs --apply or --preset, which measure",
-    "diagnose RUN --queue": "--queue needs --apply or --preset, which measure",
-    "ab --preset quickstart --set xla=true --after r1": "--after RUN needs --queue",
-    **{
-        f"ab --preset quickstart --set xla=true --queue {word}":
-            "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
-            "shows the result, and -o FILE there saves the improved preset"
-        for word in ("--json", "--wait")
-    },
-    "diagnose --preset quickstart --apply --queue -o a.yaml":
-        "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
-        "shows the result, and -o FILE there saves the improved preset",
-    "ab --preset quickstart --set xla=true --repeats 2":
-        "Invalid value for '--repeats': 2 is not in the range x>=3.\ngputui ab --help shows what there is",
-    "tune --preset quickstart --minutes nan":
-        "Invalid value for '--minutes': nan is not a number of minutes.\ngputui tune --help shows what there is",
-    "tune --preset quickstart --minutes 0":
-        "Invalid value for '--minutes': 0.0 is not in the range 0<x<=10000000.\n"
-        "gputui tune --help shows what there is",
-    "scaling": "name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement",
-    **{
-        f"scaling --resume {words}":
-            "a resumed measurement keeps its preset and replicas: leave them out with --resume"
-        for words in ("--preset quickstart", "--replicas 1,2", "--repeats 3", "--seconds 3", "--copies 2", "-o a")
-    },
-    **{
-        f"scaling --resume{words}":
-            "there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one"
-        for words in ("", " --json --wait --anyway", " --markdown", " --queue --after RUN")
-    },
-    "scaling --preset quickstart --copies 2 --keep global":
-        "--copies trains several copies of one training on one device: leave out --replicas and --keep",
-    "scaling --preset quickstart --copies 2 --replicas 2":
-        "--copies trains several copies of one training on one device: leave out --replicas and --keep",
-    "scaling --preset quickstart -o a.yaml":
-        "-o saves the preset with the number of runs on a GPU that pays: it needs --copies",
-    "scaling --preset quickstart --copies 2 -o a.yaml":
-        "-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out",
-    **{
-        f"scaling --preset quickstart --replicas {words}":
-            f"--replicas takes numbers of replicas from 1 to 1024, such as 1,2,4, not '{words}'"
-        for words in ("0", "2,1025", "a")
-    },
-    "scaling --preset quickstart --copies 17":
-        "--copies takes numbers of copies from 1 to 16, such as 1,2,4, not '17'",
-    "sweep": "name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest",
-    **{
-        f"sweep --resume {words}": "a resumed sweep keeps its preset and settings, but for --minutes: leave them out"
-        for words in ("--preset quickstart", "--over epochs=1,2", "--seeds 2", "--metric loss")
-    },
-    **{
-        f"sweep --resume{words}":
-            "there is no sweep to go on with; gputui sweep --preset NAME --over KEY=VALUES starts one"
-        for words in ("", " --minutes 3 -o a.yaml --json", " --markdown")
-    },
-    **{
-        f"{words}": "there is no search to go on with; gputui tune --preset NAME starts one"
-        for words in ("tune --resume", "fit-batch --resume --minutes 3 -o a.yaml --json --wait --anyway",
-                      "tune --resume --queue --after RUN")
-    },
-    **{
-        f"tune --resume {words}": "a resumed search keeps its preset and limits, but for --minutes: leave them out"
-        for words in ("--preset quickstart", "--only xla", "--leave input.shuffle", "--repeats 4", "--seconds 2",
-                      "--precision float32", "--dry-run", "--largest-batch 8", "--memory-gb 1", "--set xla=true")
-    },
-    "tune": "name what to tune: gputui tune --preset NAME, or --resume for the latest search",
-    "fit-batch --minutes 3": "name what to tune: gputui tune --preset NAME, or --resume for the latest search",
-    "tune --preset quickstart --rates 1e-5:1": "--rates and --ramp-steps go with --learning-rate-test",
-    "tune --preset quickstart --ramp-steps 9": "--rates and --ramp-steps go with --learning-rate-test",
-    "tune --preset quickstart --dry-run -o a.yaml":
-        "--dry-run only predicts the memory: there is nothing to save with -o",
-    "tune --learning-rate-test": "name what to test: gputui tune --preset NAME --learning-rate-test",
-    **{
-        f"tune --preset quickstart --learning-rate-test {words} {value}".strip():
-            f"{words} does not go with --learning-rate-test"
-        for words, value in (("--largest-batch", "4"), ("--seconds", "2"), ("--dry-run", ""), ("--resume", ""),
-                             ("--leave", "input.shuffle"), ("--allow-worse-loss", ""), ("--wide", ""))
-    },
-    **{
-        f"tune --preset quickstart --learning-rate-test --rates {words}":
-            f"--rates takes two rates such as 1e-6:10, not {words!r}"
-        for words in ("1e-6", "1e-6:", "a:1", "1:2:3")
-    },
-    **{f"proof {words}": "name a proof; gputui proof lists them" for words in ("--markdown", "-o a.yaml", "--stop")},
-    "proof rm --json a": "rm goes only with --yes",
-    "proof rm --stop a": "rm goes only with --yes",
-    "proof rm -o a.yaml a": "rm goes only with --yes",
-    "proof a --yes": "--yes goes only with rm",
-    "proof a b": "show one proof at a time; rm takes several",
-    **{
-        f"proof a {words}": "use only one of --json, --markdown, -o and --stop"
-        for words in ("--json -o a", "--json --stop", "--stop -o a")
-    },
-    "prepare --preset quickstart -o ready --size 224":
-        "Invalid value for '--size': '224' is not HEIGHTxWIDTH, such as 224x224\n"
-        "gputui prepare --help shows what there is",
-    "prepare --preset quickstart -o ready --size 0x24":
-        "Invalid value for '--size': '0x24' is not HEIGHTxWIDTH, such as 224x224\n"
-        "gputui prepare --help shows what there is",
-    "prepare --preset quickstart -o ready --size 10000x24":
-        "Invalid value for '--size': '10000x24' is not HEIGHTxWIDTH, such as 224x224\n"
-        "gputui prepare --help shows what there is",
-    # this machine
-    "doctor --python=": "--python needs the path of a Python, or of the folder of an environment that has one",
-    "lease x true": "'x' is no number of GPUs; write 1, 2@24GB or 1@A100",
-    "lease 0 true": "'0' is no number of GPUs; write 1, 2@24GB or 1@A100",
-    "lease 1 no-such-program": "there is no program no-such-program",
-    "lease 1": "name the program: gputui lease 1 -- python train.py",
-    "lease 1 --": "name the program: gputui lease 1 -- python train.py",
-    "serve --port 1023": "Invalid value for '--port': 1023 is not in the range 1024<=x<=65535.\n"
-                         "gputui serve --help shows what there is",
-    "runns": "there is no command or preset 'runns'; did you mean the command runs?",
-    "qqqqqq": "there is no command or preset 'qqqqqq'; gputui --help lists the commands, and gputui presets the "
-              "presets",
-    "train": "there is no command 'train': gputui --preset NAME trains a preset; gputui alone opens the form",
-    "fit quickstart other":
-        "there is no command 'fit': gputui --preset quickstart trains a preset; gputui alone opens the form",
-    "train quickstart":
-        "there is no command 'train': gputui --preset quickstart trains a preset; gputui alone opens the form",
-    "train qqqqqq": "there is no command 'train': gputui --preset NAME trains a preset; gputui alone opens the form",
-    "mine.py": 'mine.py: Python code: write workload: {entry: "mine.py:build"} into a preset.yaml next to it; gputui '
-               "guide says what build returns",
-    "slow": "there is no command or preset 'slow', but there is a file: gputui slow.yml",
-    "dir": "there is no command or preset 'dir'; gputui --help lists the commands, and gputui presets the presets",
-    "quickstat": "there is no command or preset 'quickstat'; did you mean the preset quickstart?",
-    "presetss": "there is no command or preset 'presetss'; did you mean the command presets?",
-    "run:nobody": "'run:nobody': there is no such run; gputui runs lists them",
-}  # fmt: skip
+
+# Of each kind of combination one: the words of the command, and what its message names.
+REFUSED = """\
+--set xla=true: name a preset
+--resume-if-any: name a preset
+--preset quickstart --dry-run --detach: --dry-run
+--preset quickstart --json --detach: --json
+resume r1 --json --detach: --detach
+--preset quickstart --code new: --code=new
+--preset quickstart --queue --wait: --queue
+--preset quickstart --after r1: --after
+--preset quickstart --worker 1: --cluster
+--resume-if-any quickstart: --resume-if-any
+--preset quickstart quickstart: name one preset
+quickstart --cluster a:1: --cluster
+--json runs: 'runs'
+history r1 --csv --jsonl: --csv
+queue service --install --remove: --install
+runs --tag a rm: 'rm'
+queue --json pause: --json
+resume: --latest
+resume latest --latest: --latest
+resume r1 --queue --wait: --queue
+resume r1 --after r2: --after
+watch RUN --replay=nan: --replay
+logs -n -1: -n
+compare RUN --pin RUN: --pin
+compare RUN: two or more runs
+compare RUN --baseline RUN: the baseline
+tag RUN -d a b: no tag a or b
+follow RUN --detach: --detach
+diagnose RUN --preset quickstart: name a run
+diagnose RUN --set xla=true: --set
+diagnose RUN --minutes 3: --minutes
+diagnose RUN --profile: --profile
+diagnose RUN --repeats 3: --repeats
+ab --preset quickstart --set xla=true --queue --json: --queue
+ab --preset quickstart --set xla=true --repeats 2: --repeats
+tune --preset quickstart --minutes nan: --minutes
+scaling: scaling --preset NAME
+scaling --resume --replicas 1,2: --resume
+scaling --resume: no measurement
+scaling --preset quickstart --copies 2 --keep global: --copies
+scaling --preset quickstart -o a.yaml: -o
+scaling --preset quickstart --copies 2 -o a.yaml: -o
+scaling --preset quickstart --replicas 2,1025: --replicas
+sweep --resume --seeds 2: --minutes
+sweep --resume: no sweep
+tune --resume --queue --after RUN: no search
+tune --resume --only xla: --minutes
+tune --preset quickstart --ramp-steps 9: --ramp-steps
+tune --preset quickstart --dry-run -o a.yaml: -o
+tune --preset quickstart --learning-rate-test --largest-batch 4: --largest-batch
+tune --preset quickstart --learning-rate-test --rates 1e-6: --rates
+proof --markdown: name a proof
+proof rm -o a.yaml a: --yes
+proof a --yes: rm
+proof a --json --stop: --json
+prepare --preset quickstart -o ready --size 0x24: --size
+doctor --python=: --python
+lease 0 true: 1@A100
+lease 1: name the program
+serve --port 1023: --port
+runns: the command runs
+train quickstart: --preset quickstart
+mine.py: workload: {entry: "mine.py:build"}
+slow: gputui slow.yml
+quickstat: the preset quickstart
+run:nobody: no such run"""
 
 
 def test_what_does_not_go_together_is_refused_with_what_to_give(
@@ -297,188 +120,33 @@ def test_what_does_not_go_together_is_refused_with_what_to_give(
     (tmp_path / "dir.yml").mkdir()
     before = sorted(home.rglob("*"))
     with all_hold() as cases:
-        for words, message in REFUSED.items():
+        for line in REFUSED.splitlines():
+            words, named = re.split(r": ", line, maxsplit=1)
             with cases.case(words):
                 capsys.readouterr()
                 code = command_line.run([run.id if word == "RUN" else word for word in words.split()])
                 out, err = capsys.readouterr()
-                said = err.removesuffix("\n").replace(run.id, "RUN" if " RUN" in message else "ID")
-                assert (code, out, said) == (2, "", message)
+                assert (code, out, named in err) == (2, "", True), err
     assert sorted(home.rglob("*")) == before
     assert list(tmp_path.glob("*.yaml")) == []
 
 
-def test_a_python_that_is_asked_what_it_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.run(["presets", "show", "quickstart"]) == 0
-    capsys.readouterr()
-    interpreter.notice("/usr/bin/python3")
-    assert capsys.readouterr() == ("", "asking /usr/bin/python3 what is installed for it ...\n")
-
-
-# ---- what reaches the commands ----------------------------------------------------------------
-
-STARTED = {  # the functions that carry out the commands, by their module
-    "train": ("run_preset", "resume_run"),
-    "queue": ("add_preset", "add_resumed", "show_queue", "change", "pause_or_start", "service"),
-    "runs": ("show_runs", "remove_runs", "stop_runs", "note", "tag"),
-    "logs": ("show_log",),
-    "compare": ("show_comparison", "pin_baseline", "unpin_baseline"),
-    "history": ("show_history",),
-    "follow": ("follow_run",),
-    "proof": ("measure_change", "show_proofs", "show_proof", "remove_proofs"),
-    "diagnose": ("diagnose",),
-    "prepare": ("prepare",),
-    "presets": ("list_presets", "show_preset", "check_presets", "show_schema", "export_preset", "begin"),
-    "options": ("show_options",),
-    "doctor": ("show_doctor",),
-    "gpus": ("show_gpus", "run_on_leased"),
-    "serve": ("serve",),
-}
-GIVEN = """\
---preset quickstart
---preset quickstart --set epochs=3 --set xla=true --json
---preset quickstart --detach
---preset quickstart --dry-run
---preset quickstart --resume-if-any --code copy
---preset quickstart --wait
---preset quickstart --anyway
---preset quickstart --queue --set epochs=3
---preset quickstart --queue --after r1
-resume r1
-resume --latest --json
-resume r1 --detach
-resume r1 --code new
-resume r1 --wait
-resume r1 --queue --after r2 --code copy
-resume --latest --queue
-runs
-runs --json --tag a --tag b --state done --state oom --last 3
-runs rm r1 r2
-runs rm --latest --yes
-logs
-logs r1 -f -n 0
-stop r1 r2
-queue
-queue --json
-queue top r1 r2
-queue up r1
-queue down r1
-queue hold r1
-queue release r1
-queue rm r1
-queue pause
-queue start
-queue service
-queue service --install
-queue service --remove
-compare r1 r2
-compare r1 r2 --json --baseline r3
-compare r1 r2 --markdown
-compare r1 r2 --csv
-compare --pin r1
-compare --unpin
-history
-history r1 --jsonl -o a.jsonl
-history r1 --csv
-history r1 --tensorboard
-follow
-follow r1 --to mlflow --to wandb --detach
-note r1
-note r1 some words
-tag r1 a b
-tag r1 -d a
-diagnose r1 --json
-diagnose --preset quickstart --set xla=true --apply --minutes 3 --repeats 4 --seconds 2 -o a.yaml --wait --anyway
-diagnose --preset quickstart --profile --queue --after r1
-ab --preset quickstart --set xla=true
-ab --preset quickstart --set xla=true --repeats 4 --seconds 2 --json --wait --anyway
-ab --preset quickstart --set xla=true --queue --after r1
-proof
-proof --json
-proof p1
-proof p1 --json
-proof p1 --markdown
-proof p1 -o a.yaml
-proof p1 --stop
-proof rm p1 p2 --yes
-prepare --preset quickstart -o ready
-prepare --preset quickstart --set epochs=2 -o ready --size 20x30 --dtype float16 --format npz --shards 3 --workers 2
-prepare --preset quickstart -o ready --limit 9 --estimate --json
-presets
-presets list
-presets show quickstart
-presets check a.yaml b.yaml
-presets schema
-options
-options batch size --json
-init
-init there --example lora
-export --preset quickstart --set xla=true -o a.py
-doctor
-doctor --json --deep --python /p
-gpus
-gpus --json
-lease 2@24GB -- python train.py -x
-lease --wait 1 true
-serve
-serve --port 1024"""
-
-
-def recorder(name: str, function: Callable[..., Any], calls: list[str], code: int = 7) -> Callable[..., Any]:
-    """A function that takes the same arguments, and only writes down those that are given and say something."""
-    signature = inspect.signature(function)
-
-    def called(*given: Any, **named: Any) -> int:
-        bound = signature.bind(*given, **named).arguments
-        words = (
-            f"{key}={value!r}" for key, value in bound.items() if value not in (None, (), []) and value is not False
-        )
-        calls.append(f"{name}({', '.join(words)})")
-        return code
-
-    return called
-
-
-def test_what_is_given_reaches_the_command_and_its_exit_code_is_returned(
-    home: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any
-) -> None:
-    calls: list[str] = []
-    for part, names in STARTED.items():
-        module = importlib.import_module(f"gputui.tui.commands.{part}")
-        for name in names:
-            monkeypatch.setattr(module, name, recorder(f"{part}.{name}", getattr(module, name), calls))
-    lines = []
-    for words in GIVEN.splitlines():
-        calls.clear()
-        code = command_line.run(words.split())
-        lines += [words, *(f"    {call}, exit code {code}" for call in calls)]
-    assert "\n".join(lines) == snapshot
+# ---- what reaches a measurement ------------------------------------------------------------------
 
 
 MEASURED = """\
 ab --preset quickstart --set xla=true --repeats 4 --seconds 2
-diagnose --preset quickstart
 diagnose --preset quickstart --repeats 4 --seconds 2 --profile --set epochs=3
-diagnose --preset quickstart --apply
 diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json --set epochs=9
-diagnose --preset quickstart --queue --after r1
-diagnose 20260921-100000-cnn --apply
-diagnose latest --apply --repeats 4 --seconds 2 --minutes 3 --wait -o a.yaml
-tune --preset quickstart
+diagnose latest --apply --wait
 tune --preset quickstart --set epochs=9 --repeats 4 --seconds 2 --only input --only xla --leave input.shuffle --wait
 tune --preset quickstart --memory-gb 1.5 --largest-batch 64 --learning-rate sqrt --warmup-steps 5 --allow-worse-loss
-tune --preset quickstart --precision float32 --dry-run --anyway --json
-tune --preset quickstart --learning-rate-test
 tune --preset quickstart --learning-rate-test --rates 1e-5:1 --ramp-steps 50 --repeats 4 --set clip_norm=9 -o a.yaml
 fit-batch --preset quickstart --set epochs=9 --minutes 2 --queue --after r1
-sweep --preset quickstart --over epochs=1,2
 sweep --preset quickstart --over epochs=1,2 --metric loss --seeds 2 --minutes 5 --proof-seeds 3 --finalists 3
 sweep --preset quickstart --over epochs=1..9 --sampler random --trials 7 --parallel 2 --json -o a.yaml
-sweep --preset quickstart --set clip_norm=9 --over epochs=1,9 --halving 2 --markdown
-scaling --preset quickstart --set logical_devices=4 --set memory_growth=off
 scaling --preset quickstart --set logical_devices=4 --replicas 1,2 --keep global --repeats 4 --seconds 2 --minutes 3
-scaling --preset quickstart --copies 2,3 --json --wait
-scaling --preset quickstart --copies 2 --markdown --anyway"""
+scaling --preset quickstart --copies 2,3 --json --wait"""
 
 
 def test_a_measurement_is_requested_with_what_is_given(
@@ -502,3 +170,267 @@ def test_a_measurement_is_requested_with_what_is_given(
         lines.append(words)
         assert command_line.run(words.split()) == 7, words
     assert "\n".join(lines) == snapshot
+
+
+# ---- what is not there, and what is there already ------------------------------------------------
+
+
+LONG = "20260101-000000-a-preset-with-a-long-name-indeed"
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    capsys.readouterr()
+    code = cli.run(words)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("fast.yaml", "no such file; the preset fast ships with gputui and is given by name: gputui --preset fast\n"),
+        ("./no/folder/fast.yml", "the preset fast ships"),
+        ("mine.yaml", "the preset mine is among your own and is given by name: gputui --preset mine\n"),
+        ("here", "but there is a file: gputui --preset here.yaml\n"),
+    ],
+)
+def test_a_preset_that_is_not_there_is_told_with_what_is(
+    name: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    presets.user_folder().mkdir(parents=True)
+    (presets.user_folder() / "mine.yaml").write_text("train: {epochs: 9}\n")
+    Path("here.yaml").write_text("train: {epochs: 9}\n")
+    for words in (("--preset", name), ("presets", "show", name), ("ab", "--preset", name, "--set", "xla=true")):
+        code, out, err = told(capsys, *words)
+        assert (code, out) == (2, "")
+        assert part in err
+        assert err.count("\n") == 1
+
+
+# ---- lists in a pipe --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("history", LONG), "out.csv"),
+        (("history", LONG, "--tensorboard"), "folder"),
+        (("diagnose", "--preset", "quickstart", "--apply"), "out.yaml"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_no_output_is_written_over_a_file_that_is_there(
+    words: tuple[str, ...], name: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.write(home, name=LONG)
+    there = tmp_path / name
+    kept = there / "kept" if name == "folder" else there
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("kept")
+    code, out, err = told(capsys, *words, "-o", str(there))
+    kind = "folder" if name == "folder" else "file"
+    assert err == f"{there} exists, and is not overwritten; name another {kind}, or remove it first\n"
+    assert (code, out) == (2, "")
+    assert kept.read_text() == "kept"
+
+
+@pytest.mark.parametrize("data", ["tfrecord:no/*.rec"])
+def test_data_that_is_not_there_is_told_before_anything_is_started(
+    data: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"workload:\n  data: '{data}'\n")
+    code, _, err = told(capsys, "presets", "check", str(preset))
+    assert code == 2
+    assert f"error: workload.data: {'no file matches' if 'rec' in data else 'there is no '}" in err
+    for words in (("--preset", str(preset)), ("ab", "--preset", str(preset), "--set", "xla=true")):
+        code, out, err = told(capsys, *words)
+        assert (code, out) == (2, "")
+        assert "workload.data: " in err
+    assert not home.exists()
+
+
+# ---- exit codes ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    return recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended_by", "why_not", "code"),
+    [
+        ("ok", "SIGTERM", "", 0), ("stopped", "", "", 130), ("stopped", "SIGTERM", "", 75),
+        ("timeout", "the time limit", "", 75), ("stopped", "SIGTERM", "it has no checkpoint", 130),
+        ("crashed", "SIGTERM", "", 1), ("oom", "SIGTERM", "", 3),
+    ],
+)  # fmt: skip
+def test_the_exit_code_says_if_the_run_can_be_resumed(
+    outcome: str, ended_by: str, why_not: str, code: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "status", property(lambda _: {"ended_by": ended_by}))
+    monkeypatch.setattr(resuming, "why_not", lambda _: why_not)
+    assert train.code_of(run, outcome) == code
+
+
+# ---- the form ------------------------------------------------------------------------------------
+
+
+Printed = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Printed, *words: str) -> tuple[int, str, str]:
+    """The exit code of a command, and what it prints on stdout and on stderr."""
+    capsys.readouterr()
+    code = cli.run(words)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The states and runs that a screen would open with. The terminal is there unless `instead` is refused."""
+    shown: list[Any] = []
+
+    def show(state: Any = None, **more: Any) -> int:
+        shown.append((state, more))
+        return 5
+
+    for module in ("command", "runs"):
+        monkeypatch.setattr(f"gputui.tui.cli.{module}.show", show)
+    return shown
+
+
+def test_a_run_opens_the_form_with_its_options(home: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputui.tui.cli.command.need_a_terminal", lambda instead: None)
+    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13, settings=("batch_size=512",))
+    assert cli.run(["run:cnn", "--set", "epochs=7"]) == 5
+    ((state, more),) = opened
+    assert (state.path, more, state.unsaved()) == (run.file("preset.yaml"), {}, ["train.epochs"])
+    assert state.preset.options.input.batch_size == 512
+
+
+def test_without_a_terminal_the_command_that_trains_is_named(capsys: Printed, tmp_path: Path) -> None:
+    preset = tmp_path / "my own.yaml"
+    preset.write_text("train: {epochs: 2}\n")
+    code, out, err = printed(capsys, str(preset))
+    assert (code, out) == (2, "")
+    assert err.endswith(f"(ssh -t gives one); gputui --preset '{preset}' trains without one\n")
+
+
+# ---- measurements --------------------------------------------------------------------------------
+
+
+HERE, THERE = Machine((), "no NVIDIA driver", 8, 2**34), Machine((), "no NVIDIA driver", 99, 2**34)
+
+
+class Process:
+    """A measurement's process that has ended."""
+
+    def poll(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is done with a measurement, one entry a step. Nothing is drawn, and nothing waits."""
+    steps: list[Any] = []
+
+    def begin(asked: request.Request, anyway: bool, machine: Machine | None) -> tuple[Proof, Process]:
+        steps.append(("begin", asked.kind, anyway, machine))
+        return folder.find("latest"), Process()
+
+    def presses(stop_signal: str = "none") -> SimpleNamespace:
+        steps.append(f"Ctrl-C and {stop_signal} are the measurement's")
+        return SimpleNamespace(count=0, asked=[], more="")
+
+    def wait(asked: request.Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
+        tell("waiting: GPU 0 is in use")
+        steps.append(("wait", asked.kind, given_up()))
+
+    def show_result(_data: Any, *, was_followed: bool) -> None:
+        print(f"the result, followed: {was_followed}")
+
+    monkeypatch.setattr(this_machine, "read", lambda: HERE)
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", begin)
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.wait", wait)
+    monkeypatch.setattr(proof, "Presses", presses)
+    monkeypatch.setattr(proof, "budget", lambda _: "a while")
+    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_result", show_result)
+    monkeypatch.setattr(proof, "_view", lambda: SimpleNamespace(show=lambda _: None, close=lambda: None))
+    monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
+    return steps
+
+
+def asked(kind: str = "ab") -> request.Request:
+    return request.of_preset(kind, "quickstart", ["run.stop_signal=SIGUSR1"])
+
+
+def made(home: Path, kind: str = "ab", **fields: Any) -> Proof:
+    """A measurement with its request, which has kept nothing unless `fields` say so."""
+    fields = {"changes_kept": {}, "comparisons": [], "preset_after": None, "kind": kind} | fields
+    written = write_proof(home, **fields)
+    (written.path / "request.json").write_text(asked(kind).to_json())
+    return written
+
+
+# ---- resumed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("command", "kind"), [("tune", "tune")])
+def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that_has_ended(
+    command: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[str] = []
+
+    def go_on(proof: Proof, *_given: Any, **_named: Any) -> int:
+        resumed.append(proof.id)
+        return 0
+
+    monkeypatch.setattr(proof, "go_on", go_on)
+    states = {"20260921-1": "stopped", "20260921-2": "failed", "20260921-3": "done", "20260921-4": "running"}
+    for name, state in states.items():
+        written = write_proof(home, name, kind=kind, state=state)
+        (written.path / "request.json").write_text(asked(kind).to_json())
+    prediction = replace(asked("tune"), search=Limits(minutes=3.0, dry_run=True))  # of the memory alone
+    for name, other in (("20260921-5", asked()), ("20260921-6", prediction)):
+        (write_proof(home, name, kind=other.kind, state="stopped").path / "request.json").write_text(other.to_json())
+    monkeypatch.setattr(Proof, "state", property(lambda proof: states.get(proof.id, "stopped")))
+    assert cli.run([command, "--resume"]) == 0
+    assert resumed == ["20260921-2"]
+    if kind != "scaling":
+        assert cli.run([command, "--resume", "--minutes", "3"]) == 0
+        assert resumed == ["20260921-2", "20260921-3"]
+    states |= dict.fromkeys(states, "done")
+    assert cli.run([command, "--resume"]) == 0
+    assert resumed[-1] == "20260921-4", "it says why it cannot go on"
+
+
+# ---- exit codes -----------------------------------------------------------------------------------
+
+OOM, DAMAGED = trials(("a", 400.0), ("b", None), outcome="oom"), trials(("a", None), ("b", None), outcome="failed")
+FAILED = {"decision": "failed", "gain": None, "spread": None, "changes": {"input.batch_size": 256}, "learning": None,
+          "reason": "", "expected_gain": None, "step": "device", "verdict_before": "", "why": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "presses", "code"),
+    [
+        ({}, 0, 0),
+        ({}, 1, 130),
+        ({"state": "stopped"}, 0, 130),
+        ({"state": "failed", "baseline_trials": OOM}, 0, 3),
+        ({"comparisons": [FAILED | {"trials": OOM}]}, 0, 3),
+        ({"kind": "loop", "comparisons": [FAILED | {"trials": OOM}]}, 0, 0),  # another remedy may have helped
+        ({"kind": "scaling", "gain_total": None}, 0, 1),
+        ({"gain_total": None}, 0, 0),
+    ],
+)
+def test_the_exit_code_of_a_measurement(
+    fields: dict[str, Any], presses: int, code: int, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(home, **fields)
+    monkeypatch.setattr(proof, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more=""))
+    assert proof.run_proof(asked(), as_json=False, anyway=True) == code

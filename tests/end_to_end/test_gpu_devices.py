@@ -1,6 +1,4 @@
-"""Trainings on stand-ins for GPUs (support/fakegpu), through the front door: which GPUs they open and tell, what the
-diagnosis knows of those, and GPUs that are too small, lost, or hang.
-"""
+"""Trainings on stand-ins for GPUs (support/fakegpu), through the front door."""
 
 from __future__ import annotations
 
@@ -9,30 +7,27 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.diagnosis import collector, of_run
-from gputui.engine.diagnosis.verdict import remedies
-from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
+import yaml
+from gputui.engine import presets, runs
+from gputui.engine.diagnosis import collector
+from gputui.engine.export import script
+from gputui.engine.process import resuming
 from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.runs import Run
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.setup.devices import require_gpus
-from gputui.engine.trainer.setup.gpu_identity import LibraryLog
+from gputui.engine.runs import Run, checkpoint_files
+from gputui.engine.runs.titles import title
 
+from tests.support import gpu_input
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until
 from tests.support.own import PROGRAMS
-from tests.support.training import options as wanted
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
-pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 MB = 1024**2
 SHORT = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=3", "validation_split=0", "sample_seconds=0.2")
@@ -80,6 +75,7 @@ def was_watched(run: Run) -> bool:
     return len([event for event in happened(run, "gpu") if event["t"] > first]) >= 3
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_gpu_trainers")
 def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path) -> None:
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=4, words="mem_used=4096@2")
@@ -99,61 +95,7 @@ def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path)
     assert all(0 < most[place] < 1024 * MB for place in (1, 3))
 
 
-@pytest.mark.usefixtures("forked_gpu_trainers")
-def test_partitions_share_what_others_have_left_and_run_out_of_it(fakegpu: FakeGpu, tmp_path: Path) -> None:
-    # The driver's second GPU is the first that CUDA shows, and TensorFlow logs nothing of its devices.
-    boxes = fakegpu.environment(tmp_path / "gpus", gpus=2, settings="used=8064", words="mem_used=8064")
-    quiet = {"CUDA_VISIBLE_DEVICES": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = train(boxes | quiet, "kind=mirrored", "logical_devices=2")
-    assert done.code == 0, done.errors
-    started = done.only("started")
-    assert started["gpus"] == ["GPU-0000-1"]
-    assert started["devices"] == ["/device:GPU:0", "/device:GPU:1"]
-    (gpu,) = started["gpu_devices"]
-    assert 0.85 * 128 * MB < gpu["memory_limit_bytes"] <= 0.9 * 128 * MB
-    assert done.warnings == []
-    one = os.environ | boxes | {"CUDA_VISIBLE_DEVICES": "1"}
-    replicas = ("kind=mirrored", "logical_devices=2", "args={samples: 2048, units: 1024, depth: 20}")
-    too_large = trained(*LARGE, *replicas, "epochs=1", env=one)
-    assert too_large.code == 3, too_large.errors
-    assert too_large.only("started")["replicas"] == 2
-    assert "out of memory at batch size 1024" in too_large.only("finished")["summary"]["error"]["message"]
-
-
-def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> None:
-    class Silent(LibraryLog):
-        def text(self) -> str:
-            return ""
-
-    gpu = Gpu(0, "GPU-a", "A GPU", (9, 0), 80 * 1024**3)
-    box = Machine((gpu,), "", 1, 1, driver="580.10")
-    without_nvml = Machine((), "no NVML", 1, 1, missing="no NVML")
-    without_driver = Machine((), "no driver", 1, 1, fault=Fault("warning", "GPU", "no driver", "install one"))
-    stopped = Machine((), "not loaded", 1, 1, fault=Fault("error", "driver", "not loaded", "load it"))
-    mistaken = replace(box, visible_devices="GPU-9")
-    for there in (box, without_nvml, stopped, mistaken):
-        require_gpus(wanted("device.visible=none"), there, 0, [], Silent())
-        require_gpus(wanted(), replace(there, visible_devices=""), 0, [], Silent())
-    require_gpus(wanted(), without_driver, 0, [], Silent())
-    require_gpus(wanted(), without_nvml, 1, [0], Silent())
-    old = Machine((Gpu(0, "GPU-b", "A card for the screen", (5, 2), 2 * 1024**3),), "", 1, 1, driver="580.10")
-    require_gpus(wanted("device.visible=none"), old, 0, [], Silent())
-    require_gpus(wanted(), replace(old, visible_devices=""), 0, [], Silent())
-    none: list[int] = []
-    for options, machine, seen, said in (
-        (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
-        (wanted(), without_nvml, 0, "this machine has GPUs that the driver does not show (no NVML), nor"),
-        (wanted(), stopped, 0, "this machine has GPUs that the driver does not show (not loaded)"),
-        (wanted(), mistaken, 0, "CUDA shows none of this machine's GPUs"),
-        (wanted(), box, 0, "the driver shows 1 GPU(s), but TensorFlow can use none of them"),
-        (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s), but their chips are too old"),
-        (wanted(), old, 1, "TensorFlow sees 1 GPU(s), but their chips are too old: it has no code for them"),
-        (wanted(), old, 0, "the chips of GPU 0 (A card for the screen) are too old: TensorFlow has no code for them"),
-    ):
-        with pytest.raises(TrainerError, match=re.escape(said)):
-            require_gpus(options, machine, seen, none, Silent())
-
-
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path, home: Path) -> None:
     """TensorFlow and CUDA know their chip and their place, and how much TensorFlow may take of them."""
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=3, words="init=9") | {"CUDA_VISIBLE_DEVICES": "2,0"}
@@ -183,87 +125,16 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
 
 # ---- boxes of eight -----------------------------------------------------------------------------
 
-# A kernel takes long enough for the GPU to be what is waited for.
-KERNELS = "kernel_us=1500"
-
-
-def trained_on_eight(fakegpu: FakeGpu, folder: Path, *settings: str, sizes: Sequence[int] = ()) -> Run:
-    eight = fakegpu.environment(folder, gpus=8, settings=KERNELS, multiprocessors=sizes)
-    arguments = [word for setting in (*BUSY, *settings) for word in ("--set", setting)]
-    stopped_when_watched(*arguments, environment=eight)
-    run = runs.find("latest")
-    warned = {event["kind"]: event["message"] for event in happened(run, "warning")}
-    warned.pop("telemetry_slow", None)  # on a machine with much else to do
-    assert warned == {}
-    return run
-
-
-def used(run: Run) -> set[int]:
-    """The GPUs on which the driver has seen memory taken."""
-    readings = [gpu for event in happened(run, "gpu") for gpu in event["gpus"]]
-    return {gpu["index"] for gpu in readings if gpu["memory_used_bytes"]}
-
 
 def several(found: Any) -> list[dict[str, Any]]:
     """The remedies that use more GPUs."""
     return [dict(one["changes"]) for one in found.remedies if "strategy.kind" in one["changes"]]
 
 
-@pytest.mark.usefixtures("forked_gpu_trainers")
-def test_single_opens_the_one_gpu_that_trains_beside_a_display_card_and_the_diagnosis_knows_the_idle_ones(
-    fakegpu: FakeGpu, tmp_path: Path
-) -> None:
-    """A box of eight, of which the first is the card of the display; memory does not grow."""
-    sizes = (3, *[132] * 7)
-    run = trained_on_eight(fakegpu, tmp_path / "gpus", "memory_growth=false", sizes=sizes)
-    (started,) = happened(run, "started")
-    assert started["gpus"] == ["GPU-0000-1"]
-    (gpu,) = started["gpu_devices"]
-    limit = gpu.pop("memory_limit_bytes")
-    assert gpu == {
-        "device": "/device:GPU:0", "pci_bus_id": "00000000:02:00.0", "uuid": "GPU-0000-1", "index": 1,
-        "name": "NVIDIA H100 80GB HBM3", "compute_capability": [9, 0], "memory_total_bytes": 8192 * MB, "mig": False,
-    }  # fmt: skip
-    # TensorFlow keeps something back for the system, and without growth takes the rest of the one GPU.
-    assert 0.9 * 8192 * MB < limit < 8192 * MB
-    most = most_used(happened(run, "gpu"))
-    assert [used >= limit * 0.99 for used in most] == [place == 1 for place in range(8)]
-    assert sum(most) == most[1], "the others have nothing taken"
-    found, measured = of_run(run), collector.read(run)
-    assert "imbalance" not in (found.verdict, *found.others)
-    assert (measured.on_gpu, measured.gpus, measured.idle_gpus, measured.busy_gap) == (True, 1, 7, None)
-    assert measured.busy_mean is not None
-    assert measured.busy_mean > 1 / 8, "idle GPUs do not count"
-    assert run.result is not None
-    assert measured.memory_peak == pytest.approx(run.result["peak_memory_bytes"] / limit)
-    assert run.result["gpu_energy_wh"] > 0
-    assert run.result["sm_clock_mean_mhz"] == 1980
-    assert run.result["first_step_memory_bytes"] > 0
-    more = [dict(remedy.changes) for remedy in remedies(measured, ["compute_bound"]) if remedy.step == "gpus"]
-    assert more == [{"device.visible": "all", "strategy.kind": "mirrored"}]
-    assert several(found) in ([], more)
-
-
-@pytest.mark.usefixtures("forked_gpu_trainers")
-def test_in_an_allocation_of_two_of_eight_mirrored_trains_on_these_and_proposes_no_other(
-    fakegpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("CUDA_VISIBLE_DEVICES", "4,5"), ("SLURM_JOB_ID", "77"), ("SLURM_JOB_GPUS", "4,5")):
-        monkeypatch.setenv(name, value)
-    run = trained_on_eight(fakegpu, tmp_path / "gpus", "strategy.kind=mirrored")
-    (started,) = happened(run, "started")
-    assert started["gpus"] == ["GPU-0000-4", "GPU-0000-5"]
-    assert [gpu["index"] for gpu in started["gpu_devices"]] == [4, 5]
-    assert started["replicas"] == 2
-    assert used(run) == {4, 5}
-    measured = collector.read(run)
-    assert (measured.gpus, measured.idle_gpus, measured.given_gpus) == (2, 0, (4, 5))
-    assert several(of_run(run)) == []
-
-
 # ---- too small, lost, hanging ---------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_gpu_trainers")
 @pytest.mark.slow
 def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is_found(
@@ -297,6 +168,8 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert "in _execute" in "\n".join(run.log_tail(400)), "the log has the stack of the main thread"
 
 
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.nightly
 @pytest.mark.usefixtures("forked_gpu_trainers")
 def test_a_gpu_that_is_too_small_trains_the_whole_batch_in_parts(fakegpu: FakeGpu, tmp_path: Path) -> None:
     """Without a checkpoint from the beginning, and it learns what a GPU with enough memory learns at once."""
@@ -312,3 +185,167 @@ def test_a_gpu_that_is_too_small_trains_the_whole_batch_in_parts(fakegpu: FakeGp
     assert 32 * MB < summary["peak_memory_bytes"] < 64 * MB < at_once["peak_memory_bytes"]
     for in_parts, event in zip(done.of("epoch"), whole.of("epoch"), strict=True):
         assert in_parts["metrics"] == pytest.approx(event["metrics"], rel=1e-4)
+
+
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
+@pytest.mark.slow
+def test_a_gpu_is_lost_and_the_training_goes_on_without_it(
+    fakegpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+    box, fallen = tmp_path / "box", tmp_path / "box" / "use.lost"
+    words = f"lost_when={fallen}@7 xid=79@7 xid_when={fallen}"
+    before = os.environ | fakegpu.environment(box, gpus=8, settings="lost_after=4500", words=words)
+    after = os.environ | fakegpu.environment(box, gpus=8, words=words, in_tensorflow=7)
+    settings = ("model=mlp", "width=0.05", "xla=off", "validation_split=0", "sample_seconds=0.2", "numa=off",
+                "epochs=2", "kind=mirrored", "prefetch_to_device=off", "run.checkpoint=2", "batch_size=40")  # fmt: skip
+    wanted = ["--preset", "quickstart", *(word for setting in settings for word in ("--set", setting))]
+    crashed = gputui(*wanted, env=before)
+    run = runs.find("latest")
+    assert crashed.returncode == 1, crashed.stderr
+    assert "the driver has lost GPU 7: the trainer ended with signal SIGABRT" in crashed.stdout
+    assert run.result is not None
+    assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost")
+    saved = checkpoint_files.whole_step(run.file("checkpoints"))
+    assert saved is not None
+    assert run.result["steps"] >= saved, "what is saved was trained"
+    assert "the driver has lost GPU 7" in gputui("diagnose", run.id).stdout
+
+    anew = gputui(*wanted, "--dry-run", env=after)
+    assert (anew.returncode, "GPU 7: the GPU is lost" in anew.stderr) == (2, True)
+    resumed = gputui("resume", run.id, env=after)
+    assert resumed.returncode == 0, resumed.stdout
+    assert "the run goes on with 2 replicas, and had 3: a step has 80 samples instead of 120" in resumed.stdout
+    assert ended(run)["outcome"] == "ok"
+    assert happened(run, "started")[-1]["resumed_at_step"] == saved
+    assert happened(run, "started")[-1]["gpus"] == ["GPU-0000-5", "GPU-0000-6"]
+
+
+# ---- how batches come to GPUs --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process that trains on GPUs has found; it does so once for all tests here."""
+    parts = ("memory", "ahead", "ways", "micro_batches", "first_convolution")
+    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), *parts, settings="conv_scratch=128")
+
+
+@pytest.mark.timeout(600)
+def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
+    for name, (one, other) in told["ways"].items():
+        assert len(one) > 1
+        assert other == pytest.approx(one, rel=1e-6), name
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
+def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_ahead(
+    fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The copy of a batch of floats (16 KiB) to a GPU takes 20 ms, a kernel 0.2 ms."""
+    slow = "kernel_us=200;copy_gbs=0.0008"
+    told = gpu_input.told(fakegpu, tmp_path_factory.mktemp("slow"), "copying", settings=slow)
+    within, of_bytes, ahead = (told["copying"][name] for name in ("within", "bytes", "ahead"))
+    assert (within["kind"], of_bytes["kind"]) == ("float32", "uint8")
+    assert (within["device_batches"], ahead["device_batches"]) == (0, 2)
+    assert within["transfer"] > 0.2
+    assert within["diagnosis"]["verdict"] == "transfer_bound"
+    assert within["diagnosis"]["remedies"][0]["changes"] == {"input.prefetch_to_device": "auto"}
+    assert of_bytes["transfer"] * of_bytes["step_ms"]["p50"] < 0.5 * within["transfer"] * within["step_ms"]["p50"]
+    assert ahead["step_ms"]["p50"] < within["step_ms"]["p50"]
+
+
+@pytest.mark.timeout(600)
+def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
+    """Of a GPU that ends nothing: two batches wait there, and two steps are handed over."""
+    assert told["ahead"]["plain"] >= 2
+    assert told["ahead"]["clocked"] <= 1
+
+
+@pytest.mark.timeout(600)
+def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict[str, Any]) -> None:
+    for kind in ("single", "mirrored"):
+        assert told["memory"][f"{kind} training"] == 1 + 2, told["memory"]
+        assert told["memory"][f"{kind} validation"] == 1 + 1, told["memory"]
+
+
+@pytest.mark.timeout(600)
+def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_training(told: dict[str, Any]) -> None:
+    assert told["memory"]["seconds"] is None
+
+
+@pytest.mark.timeout(600)
+def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) -> None:
+    assert len(told["micro_batches"]) == 4
+    for name, (whole, peak) in told["micro_batches"].items():
+        assert peak < 1.3 * whole / 4, (name, whole, peak)
+
+
+@pytest.mark.timeout(600)
+def test_what_cudnn_takes_to_choose_its_algorithms_is_no_part_of_the_peak(told: dict[str, Any]) -> None:
+    found = told["first_convolution"]
+    result, (first, *later) = found["result"], found["allocator"]
+    assert result["first_step_memory_bytes"] > 128 * 2**20 > 2 * result["peak_memory_bytes"]
+    assert first["first_step"]
+    assert later
+    for event in later:
+        assert not event["first_step"]
+        assert event["devices"]["GPU:0"]["peak_bytes"] <= result["peak_memory_bytes"]
+    assert found["memory_peak"] < 0.5, "of the first step it is 0.8"
+
+
+# ---- XLA that fails ------------------------------------------------------------------------------
+
+
+SHORT_CNN = ("model=cnn", "width=0.1", "epochs=1", "steps_per_epoch=3", "validation_split=0")
+FAILED = "has found no way to compute a convolution with cuDNN"
+
+
+@pytest.fixture
+def failing(fakegpu: FakeGpu, tmp_path: Path) -> dict[str, str]:
+    return os.environ | fakegpu.environment(tmp_path / "gpus", settings="xla_fails=1")
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("forked_gpu_trainers")
+def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str, str]) -> None:
+    done = trained(*SHORT_CNN, "checkpoint=epoch", env=failing)
+    assert done.code == 0, done.errors
+    run, summary = runs.find("latest"), done.only("finished")["summary"]
+    first, second = done.of("started")
+    assert (first["actual"]["jit_compile"], second["actual"]["jit_compile"]) == (True, False)
+    (told,) = [event for event in done.of("warning") if event["kind"] == "xla"]
+    assert told["message"] == "XLA has failed: the training begins again without it"
+    assert told["option"] == "compile.xla"
+    assert told["hint"].startswith("compile.xla=false begins so: XLA of TensorFlow 2.21")
+    assert "nvidia-cudnn-cu12>=9.24" in told["hint"]
+    answer = summary["xla_answer"]
+    assert (summary["outcome"], summary["steps"], summary["error"]) == ("ok", 3, None)
+    assert (answer["before"], answer["after"], answer["resumes_at_step"]) == ("auto", False, None)
+    assert FAILED in answer["error"]
+    assert str(title(run)).startswith("quickstart: no xla ")
+    assert run.file("result-1.json").exists()
+    assert not run.file("result-2.json").exists()
+    kept = presets.resolve(str(run.file("preset.yaml")))
+    assert kept.options.compile.xla is False
+    assert "jit_compile=False" in script.to_script(kept)
+    assert collector.read(run).xla_reason.startswith("XLA cannot compile this training")
+    # A launch that goes on with the newest run of the preset finds it.
+    asked = presets.resolve("quickstart", [*SHORT_CNN, "checkpoint=epoch"])
+    assert resuming.of_preset(asked, print) == run
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.nightly
+@pytest.mark.usefixtures("forked_gpu_trainers")
+def test_true_ends_with_the_name_of_the_failure(failing: dict[str, str]) -> None:
+    done = trained(*SHORT_CNN, "compile.xla=true", env=failing)
+    assert done.code == 1, done.errors
+    error = done.only("finished")["summary"]["error"]
+    assert (error["kind"], FAILED in error["message"]) == ("xla", True)
+    assert "or set compile.xla=false" in error["hint"]
+    assert yaml.safe_load(runs.find("latest").file("preset.yaml").read_text())["compile"]["xla"] is True
+    assert len(done.of("started")) == 1

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_report import steps
 from benchmarks.gpu_report.__main__ import STEPS
-from benchmarks.gpu_report.commands import QUICK, Lab
 from benchmarks.gpu_report.text import ROOT
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml.programs import SMI
@@ -99,19 +97,3 @@ def test_the_quick_report_is_whole_on_two_gpus_and_names_nobody(fakegpu: FakeGpu
     assert "- shares of a step by XProf: " in sections["Not measured here"]
     for secret in (str(tmp_path), str(ROOT), "jane", "doe-box", platform.node()):
         assert not re.search(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", text), secret
-
-
-@pytest.mark.usefixtures("forked_gpu_trainers")
-def test_a_training_of_the_report_can_leave_the_clock_out(
-    fakegpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the quick form does not do; the step fails if the clock is still there."""
-    for name, value in fakegpu.environment(tmp_path / "gpus", gpus=1, settings="kernel_us=50").items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GPUTUI_WARM", "0")
-    lab = Lab(tmp_path / "lab", QUICK)
-    lab.folder.mkdir()
-    length = {"train.epochs": 2, "train.steps_per_epoch": 30, "run.measure_seconds": "null", "input.batch_size": 16}
-    settings = lab.small_model(**length, **{"workload.width": 0.05, "workload.samples": 128})
-    assert lab.train(settings).value("input_wait") is not None
-    assert len(steps._without_clock(lab, settings)) == 2

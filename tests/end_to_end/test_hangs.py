@@ -111,32 +111,6 @@ def test_without_completed_steps_a_training_hangs_whatever_its_cpu_does(watched:
             assert one.works(60).hung
 
 
-def test_a_suspension_is_as_long_as_it_lasts_without_a_break(watched: Callable[[], Watched]) -> None:
-    one = watched().begun()
-    seen = []
-    for suspended, seconds in ((True, 4), (True, 2), (False, 2), (True, 3), (False, 400), (True, 400)):
-        one.suspended = suspended
-        one.phase("training").works(seconds, between_looks=seconds)
-        seen.append(one.activity.suspended_seconds)
-    assert (seen, one.hung) == ([4, 6, 0, 3, 0, 400], "")
-
-
-def test_events_that_cannot_be_read_for_a_time_are_read_later(watched: Callable[[], Watched]) -> None:
-    """As when a network disk is away: the file is not there, or cannot be opened."""
-    one = watched().begun()
-    file = one.activity.run.file("events.jsonl")
-    hidden = file.rename(file.with_name("hidden"))
-    one.works(4)
-    file.mkdir()
-    one.works(4)
-    file.rmdir()
-    one.phase("evaluating")
-    hidden.rename(file)
-    phases = [one.activity.phase]
-    one.works(4)
-    assert [*phases, one.activity.phase] == ["training", "evaluating"]
-
-
 def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watched]) -> None:
     with all_hold() as cases:
         with cases.case("a long evaluation"):
@@ -202,14 +176,13 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
 STANDS_IN = """
 import os, sys
 here = sys.orig_argv[-2:-1]
-in_a_callback = bool(os.environ.get("IN_A_CALLBACK"))
 
 def tell(**event):
     import json, time
     with open(f"{sys.orig_argv[-1]}/events.jsonl", "a") as stream:
         stream.write(json.dumps({"t": time.time(), "run": "x"} | event) + "\\n")
 
-if here == (["gputui.engine.trainer"] if in_a_callback else ["gputui.engine"]):
+if here == ["gputui.engine"]:
     tell(type="started", gpus=["GPU-a", "GPU-b"])
     tell(type="phase", phase="training")
 if here == ["gputui.engine.trainer"]:
@@ -218,16 +191,6 @@ if here == ["gputui.engine.trainer"]:
 
     child_process.release()  # as a trainer does, which looks at its engine from then on
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if in_a_callback:
-        from gputui.engine.system.heartbeat import VARIABLE, TrainerHeartbeat
-
-        with TrainerHeartbeat.inherited(os.environ[VARIABLE]):
-            until = time.monotonic() + 8
-            while time.monotonic() < until:
-                time.sleep(0.0005)
-        with open(f"{sys.orig_argv[-1]}/result.json", "w") as stream:
-            stream.write('{"outcome": "ok"}')
-        os._exit(0)
     while True:
         time.sleep(0.0005)
 """
@@ -235,10 +198,7 @@ if here == ["gputui.engine.trainer"]:
 
 @pytest.fixture
 def polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All trainers from here on say that they train on two GPUs, and then poll a device that never answers.
-
-    With IN_A_CALLBACK in the environment they run a callback of the user's that takes eight seconds, and end.
-    """
+    """All trainers from here on say that they train on two GPUs, and then poll a device that never answers."""
     folder = tmp_path / "standing-in"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(STANDS_IN)
@@ -254,12 +214,6 @@ def test_a_trainer_that_polls_a_device_for_ever_is_ended_and_the_usual_causes_ar
     for words in ("no step was completed", "run.hang_seconds=1", "NCCL_P2P_DISABLE=1", "IOMMU", "/dev/shm",
                   "NCCL_DEBUG=INFO"):  # fmt: skip
         assert words in done.stdout + done.stderr
-
-
-def test_a_trainer_in_a_callback_of_the_users_is_left_alone(polling: None) -> None:
-    environment = os.environ | {"IN_A_CALLBACK": "1"}
-    done = gputui("--preset", "quickstart", "--set", "hang_seconds=4", timeout=180, env=environment)
-    assert done.returncode == 0, done.stdout
 
 
 # An engine whose SIGKILL does not end the trainer, as where a driver holds it in a call.

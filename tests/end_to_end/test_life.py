@@ -1,4 +1,4 @@
-"""Who lives, and where: the lock of a run, its processes' identity, other machines, and who gets a signal."""
+"""Who lives, and where: the lock of a run, other machines, who gets a signal, and which run goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import os
-import resource
+import re
 import shutil
 import signal
 import subprocess
@@ -15,27 +15,24 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.presets import PresetError
-from gputui.engine.process import resuming
+from gputui.engine.presets import PresetError, resolve
+from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run, RunError, liveness
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.system.locks import ENGINE_LOCK
+from gputui.tui import cli
 
 from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
-from tests.support.standing_in import engines_of, kept, stand_in, training
-
-__all__ = ["stand_in"]
+from tests.support.standing_in import engines_of, kept, training
 
 ELSEWHERE = Place("node-b", "another-start", "pid:[1]")
-NEXT_DOOR = Place("box", Place.here().boot_id, "pid:[1]")  # another container of this machine
-
-pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 
 def rewritten(run: Run, **changes: Any) -> Run:
@@ -63,19 +60,10 @@ def stopped(run: Run) -> None:
     until(lambda: not run.alive("engine"))
 
 
-def test_a_process_is_not_dead_because_nothing_more_can_be_opened() -> None:
-    me, limits = Process.current(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        alive = me.alive()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert alive
-
-
 # ---- the lock -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None) -> None:
     run = training()
     before = dict(run.status)
@@ -94,50 +82,7 @@ def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None
     assert Run(run.path).state == "crashed"
 
 
-def test_neither_the_trainer_nor_what_it_starts_holds_the_lock(stand_in: None) -> None:
-    run = training()
-    trainer, engine = run.process("trainer"), run.process("engine")
-    assert trainer is not None
-    assert engine is not None
-    assert engine.has_open(run.file(ENGINE_LOCK))
-    assert not trainer.has_open(run.file(ENGINE_LOCK))
-
-
-def test_a_forked_process_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
-    with locks.take(tmp_path / "lock"):
-        pid = os.fork()
-        if pid == 0:
-            time.sleep(600)
-            os._exit(0)
-        assert locks.held(tmp_path / "lock")
-    try:
-        until(lambda: locks.held(tmp_path / "lock") is False)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def test_whoever_looks_at_a_lock_keeps_nobody_out(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            locks.held(tmp_path / "lock")
-
-    lookers = [threading.Thread(target=look) for _ in range(4)]
-    for looker in lookers:
-        looker.start()
-    try:
-        for _ in range(200):
-            with locks.take(tmp_path / "lock"):
-                pass
-    finally:
-        done.set()
-        for looker in lookers:
-            looker.join()
-
-
+@pytest.mark.usefixtures("nothing_left_running")
 def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = locks.take(path)
@@ -146,6 +91,7 @@ def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
         assert locks.held(path)
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = training()
     for reason in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
@@ -167,6 +113,7 @@ def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch:
     engine.wait(60)
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs.create("new", presets.resolve("quickstart").to_yaml())
     assert run.state == "starting"
@@ -178,7 +125,7 @@ def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pyte
     assert Run(run.path).state == "crashed"
 
 
-# ---- two and six at once ------------------------------------------------------------------------
+# ---- several at once -----------------------------------------------------------------------------
 
 
 def resumed_at_once(run: Run, times: int) -> list[subprocess.Popen[bytes]]:
@@ -201,12 +148,12 @@ def resumed_at_once(run: Run, times: int) -> list[subprocess.Popen[bytes]]:
     return won
 
 
-@pytest.mark.parametrize("times", [2, 6])
-def test_of_several_resumes_at_once_one_wins(stand_in: None, times: int) -> None:
+@pytest.mark.usefixtures("nothing_left_running")
+def test_of_several_resumes_at_once_one_wins(stand_in: None) -> None:
     run = training()
-    for sitting in range(2, 5):
+    for sitting in (2, 3):
         stopped(run)
-        (engine,) = resumed_at_once(run, times)
+        (engine,) = resumed_at_once(run, 4)
         until(lambda: run.state == "running" and run.status["phase"] == "training")
         assert engines_of(run) == [engine.pid] == [run.status["engine_pid"]]
         assert len(list(run.path.glob("result-*.json"))) == sitting - 1
@@ -216,12 +163,11 @@ def test_of_several_resumes_at_once_one_wins(stand_in: None, times: int) -> None
 # ---- what cannot be resumed loses nothing -------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "must be a mapping|empty|give"),
         ("schema_version: 1\nrun: {hang_seconds: [1\n", "preset.yaml:"),
-        ("- a\n- b\n", "preset.yaml"),
         ("schema_version: 1\ntrain: {epochs: many}\n", r"preset.yaml:2: train.epochs: 'many' does not fit"),
     ],
 )
@@ -237,7 +183,8 @@ def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> 
         assert run.state == "stopped"
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", "telemetry.jsonl", "status.json", "engine.log"])
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.parametrize("name", ["events.jsonl"])
 def test_a_run_with_a_folder_in_place_of_its_file_is_not_resumed(name: str) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
@@ -249,6 +196,7 @@ def test_a_run_with_a_folder_in_place_of_its_file_is_not_resumed(name: str) -> N
     assert run.file("result.json").exists()
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
@@ -260,31 +208,10 @@ def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.Mo
     assert run.status == before
 
 
-def test_a_preset_that_lacks_an_option_of_today_resumes(stand_in: None) -> None:
-    run = training()
-    stopped(run)
-    text = run.file("preset.yaml").read_text()
-    assert "hang_seconds" in text
-    run.file("preset.yaml").write_text("schema_version: 1\nrun: {checkpoint: 20}\n")
-    kept(resuming.resume(run))
-    until(lambda: run.state == "running" and run.status["phase"] == "training")
-    assert "checkpoint: 20" in run.file("preset.yaml").read_text()
-    stopped(run)
-    assert run.state == "stopped"
-
-
-def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:
-    run = training()
-    run.file(ENGINE_LOCK).unlink()
-    run.file(ENGINE_LOCK).touch()  # as when the folder is copied back over itself
-    assert (run.state, run.liveness.engine) == ("running", True)
-    runs.request_stop(run)
-    until(lambda: run.state == "stopped")
-
-
 # ---- another machine ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_of_another_machine_runs_there() -> None:
     run = left()
     assert (run.state, run.liveness.host) == ("running", "node-b")
@@ -295,6 +222,7 @@ def test_a_run_of_another_machine_runs_there() -> None:
     assert json.loads(gputui("runs", "--json").stdout)["host"] == "node-b"
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: None) -> None:
     run = left(heartbeat=time.time() - 3600)
     assert run.state == "crashed"
@@ -306,7 +234,8 @@ def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: No
     engine.wait(60)
 
 
-@pytest.mark.parametrize("skew_seconds", [-86400, 86400])
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.parametrize("skew_seconds", [86400])
 def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: float) -> None:
     run = left(heartbeat=time.time() + skew_seconds)
     assert run.state == "crashed"  # at the first look
@@ -327,23 +256,7 @@ def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: f
         thread.join()
 
 
-def test_a_heartbeat_is_old_by_our_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = left()
-    assert run.state == "running"
-    later = time.monotonic() + liveness.FRESH_SECONDS + 1
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert Run(run.path).state == "crashed"
-
-
-def test_another_container_of_this_machine_is_told_by_the_lock() -> None:
-    run = left(place=NEXT_DOOR)
-    assert run.state == "crashed"  # its heartbeat is new, and yet nobody holds the lock
-    with locks.take(run.file(ENGINE_LOCK)):
-        assert run.liveness.host == "box (another container of this machine)"
-        with pytest.raises(RunError, match="running on box"):
-            runs.request_stop(run)
-
-
+@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     run = left(phase="ended")
     run.file("result.json").write_text('{"outcome": "ok"}')
@@ -353,6 +266,8 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     assert runs.all_runs() == []
 
 
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.nightly
 @pytest.mark.needs("root")  # for unshare
 def test_a_clock_that_is_set_changes_nothing(stand_in: None, tmp_path: Path) -> None:
     """The kernel shows the clock's step in /proc/stat; a container has process numbers of its own."""
@@ -395,6 +310,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.parametrize("role", ["engine", "trainer"])
 @pytest.mark.parametrize("locks", [True, False])
 def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
@@ -416,6 +332,7 @@ def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
     assert bystander.poll() is None
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.needs("root")  # to give a file away
 def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     run = training()
@@ -432,6 +349,7 @@ def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     stopped(run)
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None) -> None:
     run = training()
     copy = Run(run.path.with_name("copy"))
@@ -446,43 +364,10 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
     assert run.path.is_dir()
 
 
-def test_a_status_of_an_older_gputui_is_alive_only_if_its_process_is_the_engine(bystander: Any) -> None:
-    run = left()
-    run.file(ENGINE_LOCK).unlink()
-    for pid in (bystander.pid, 2**22 + 1):
-        run.file("status.json").write_text(json.dumps({"engine_pid": pid, "engine_started": 1.0, "heartbeat": 1.0}))
-        assert run.state == "crashed"
-    code = "import time; time.sleep(600)"
-    of_old = subprocess.Popen([sys.executable, "-c", code, "-m", "gputui.engine", str(run.path)])
-    try:
-        run.file("status.json").write_text(json.dumps({"engine_pid": of_old.pid, "engine_started": 1.0}))
-        until(lambda: run.state == "running")
-        runs.request_stop(run)
-        assert of_old.wait(60) == -signal.SIGTERM
-    finally:
-        of_old.kill()
-        of_old.wait()
-
-
-def test_no_name_is_no_run() -> None:
-    left(phase="ended")
-    done = gputui("stop", "")
-    assert done.returncode == 2
-    assert done.stderr == "name a run, or latest; gputui runs lists them\n"
-
-
-def test_a_home_that_is_relative_stays_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GPUTUI_HOME", "here")
-    run = runs.create("mine", presets.resolve("quickstart").to_yaml())
-    monkeypatch.chdir("/")
-    assert run.path.parent == tmp_path / "here" / "runs"
-    assert run.file("preset.yaml").is_file()
-
-
 # ---- private ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_left_running")
 def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
     from gputui.engine.proof import folder, request
 
@@ -494,3 +379,108 @@ def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
     (home / "runs").chmod(0o755)
     gputui("runs")
     assert (home / "runs").stat().st_mode & 0o777 == 0o700
+
+
+# ---- a job that is queued again ------------------------------------------------------------------
+
+
+AGAIN = ("--preset", "quickstart", "--set", "epochs=5", "--resume-if-any", "--detach")
+
+
+@pytest.fixture
+def trains(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of this process start engines that the stand-in's fixture ends."""
+    spawn = launch.spawn
+    monkeypatch.setattr(launch, "spawn", lambda *given: kept(spawn(*given)))
+
+
+def started(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Run, str]:
+    """The run that a detached command has started or resumed, at its training, and what stderr said."""
+    assert cli.run(words) == 0
+    out, err = capsys.readouterr()
+    run = runs.find(out.strip())
+    until(lambda: run.status.get("phase") == "training" and run.state == "running")
+    return run, err
+
+
+def brought_to_a_stop(run: Run) -> Run:
+    runs.request_stop(run)
+    until(lambda: run.state == "stopped")
+    return run
+
+
+def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: pytest.CaptureFixture[str]) -> None:
+    first, said = started(capsys, *AGAIN)
+    assert said == "r1 quickstart: epochs=5 started; gputui watch r1 shows it\n", "nothing is there to be resumed"
+    second, _ = started(capsys, *AGAIN)
+    assert second != first, "a run that goes on is left alone"
+    brought_to_a_stop(second)
+    again, said = started(capsys, *AGAIN)
+    assert again == second
+    assert f"{second.name} is resumed" in said
+    brought_to_a_stop(again)
+    brought_to_a_stop(first)
+    assert started(capsys, *AGAIN, "--set", "epochs=6")[0] not in (first, second), "other settings, another training"
+    third = brought_to_a_stop(runs.all_runs()[0])
+    _memory_ran_out(second, 6)
+    _memory_ran_out(second, 3)
+    assert brought_to_a_stop(started(capsys, *AGAIN)[0]) == second, "what run.on_oom has changed is no other training"
+
+    second.file("result.json").write_text('{"outcome": "ok"}')
+    assert cli.run(AGAIN) == 0
+    out, said = capsys.readouterr()
+    assert (out, said) == ("", f"{second.name} has completed: nothing is trained\n")
+    assert brought_to_a_stop(started(capsys, "resume", "--latest", "--detach")[0]) == third, "the newest has completed"
+    for run in (first, third):
+        run.file("result.json").write_text('{"outcome": "ok"}')
+    assert cli.run(("resume", "--latest")) == 2
+    said = capsys.readouterr().err
+    assert "there is no run to resume: " in said
+    assert "it has completed; nor can any of the 2 before it" in said
+    assert len(runs.all_runs()) == 3
+
+
+def _memory_ran_out(run: Run, after: int) -> None:
+    """As it is left behind if run.on_oom=halve has gone on with a smaller batch."""
+    preset = run.file("preset.yaml")
+    text, found = re.subn(r"\bbatch_size: (\d+)", f"batch_size: {after}", preset.read_text())
+    before = resolve(str(preset)).options.input.batch_size
+    assert found == 1
+    preset.write_text(text)
+    event = {
+        "type": "memory_answer",
+        "t": time.time(),
+        "run": run.id,
+        "answer": "halve",
+        "number": 1,
+        "before": before,
+        "option": "input.batch_size",
+        "after": after,
+        "ran_out_after_step": 9,
+        "resumes_at_step": None,
+        "message": "x",
+    }
+    with run.file("telemetry.jsonl").open("a") as stream:
+        stream.write(json.dumps(event) + "\n")
+
+
+def test_a_run_on_a_machine_that_has_died_is_waited_for_and_resumed(
+    trains: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = brought_to_a_stop(started(capsys, *AGAIN)[0])
+    first.file("result.json").unlink()
+    elsewhere = {"host": "node7", "boot_id": "x", "pid_namespace": "y", "phase": "training", "heartbeat": time.time()}
+    first.file("status.json").write_text(json.dumps({**first.status, **elsewhere}))
+    monkeypatch.setattr(liveness, "_seen", {})
+
+    def an_hour_passes(seconds: float) -> None:
+        monkeypatch.setattr(liveness, "FRESH_SECONDS", 0.0)
+
+    monkeypatch.setattr(liveness, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(resuming, "time", SimpleNamespace(sleep=an_hour_passes))
+    assert first.state == "running"
+    second, said = started(capsys, *AGAIN)
+    assert second == first
+    assert "was running on node7: waiting until its heartbeat goes on" in said
+    assert f"{first.name} is resumed" in said
+    brought_to_a_stop(second)

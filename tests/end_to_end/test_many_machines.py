@@ -15,7 +15,6 @@ from gputui.engine.interpreter import installed
 from gputui.engine.runs import Run, run_cluster
 from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.trainer.cluster.rendezvous import Meeting
-from gputui.tui import cli
 
 from tests.support.cluster import free_ports
 from tests.support.front_door import documented, happened, last_losses, opened, step, until
@@ -23,19 +22,6 @@ from tests.support.idle import idle
 
 DOCUMENT = "clusters.md"
 
-WIDE = """\
-workload: {entry: "wide.py:build"}
-input: {batch_size: 1, cache: memory}
-train: {validation_split: 0, epochs: 1000}
-run: {measure_seconds: 0.7}
-"""
-WIDE_CODE = """\
-import keras, numpy as np
-def build(context):
-    x = np.zeros((64, 2048), "float32")
-    model = keras.Sequential([keras.Input((2048,)), keras.layers.Dense(2048), keras.layers.Dense(1)])
-    return {"model": model, "loss": "mse", "optimizer": "sgd", "train": (x, np.arange(64) % 2.0)}
-"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running", "forked_trainers")]
 
@@ -145,27 +131,3 @@ def test_a_worker_that_ends_while_tensorflow_connects_the_workers_is_named(home:
     assert run is not None
     assert (run.result or {})["error"]["kind"] == "peer_lost"
     assert "left_behind" not in [told["kind"] for told in happened(run, "warning")]
-
-
-@pytest.mark.flaky(reruns=2)
-def test_workers_that_exchange_more_than_they_compute_are_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """16 MiB of gradients for two samples: the exchange takes most of a step, over the loopback as well."""
-    (tmp_path / "wide.yaml").write_text(WIDE)
-    (tmp_path / "wide.py").write_text(WIDE_CODE)
-    cluster = ",".join(f"localhost:{port}" for port in free_ports(2))
-    words = ("--preset", "wide.yaml", "--set", "kind=multi_worker", "--cluster", cluster, "--worker")
-    for code, out, err in finish(*(opened(*words, str(index), cwd=tmp_path) for index in range(2))):
-        assert code == 0, out + err
-    for run in (run_of_worker(0), run_of_worker(1)):
-        assert run is not None
-        (exchange,) = happened(run, "exchange")
-        assert exchange["bytes"] == 4 * (2048 * 2048 + 2048 + 2048 + 1)
-        assert exchange["ms"] == (run.result or {})["exchange_ms"] > 0
-        assert cli.run(["diagnose", run.id]) == 0
-        told = capsys.readouterr().out
-        assert "Communication-bound: exchanging gradients between workers takes " in told
-        assert "16.0 MiB of gradients pass between the workers on " in told
-        assert "batch_size=2" in told
-        assert "a single process with strategy.kind=mirrored exchanges without a network" in " ".join(told.split())

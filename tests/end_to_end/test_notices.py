@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import email
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,8 +31,8 @@ from gputui.engine.trials.comparing import BaselineFailed
 from gputui.engine.trials.trial_runner import Stop
 from gputui.tui.commands.proof import shareable
 
-from tests.support.front_door import documented, gputui, happened
 from tests.support.front_door import events as read_lines
+from tests.support.front_door import gputui, happened
 from tests.support.proving import HERE
 from tests.support.queued import Trainings, add, no_runner, waiting
 
@@ -130,12 +128,6 @@ def test_each_failure_is_one_line_without_the_address_and_in_time(
     assert not child.exists(), "the children of the command are ended, too"
 
 
-def test_a_command_that_leaves_a_child_behind_is_not_waited_for() -> None:
-    begun = time.monotonic()
-    assert sent(command="sleep 20 & exit 1") == ["the notice was not sent by notify.command: it ended with code 1"]
-    assert time.monotonic() - begun < 5
-
-
 def test_a_command_runs_in_the_folder_of_its_run_with_the_notice_on_its_standard_input(tmp_path: Path) -> None:
     where = tmp_path / "run of mine"
     where.mkdir()
@@ -146,33 +138,6 @@ def test_a_command_runs_in_the_folder_of_its_run_with_the_notice_on_its_standard
         assert (tmp_path / "pwd").read_text() == f"{place}\n"
         assert json.loads((tmp_path / "json").read_text()) == made.as_dict()
         assert (tmp_path / "title").read_text() == "a: xla\n"
-
-
-def test_the_examples_of_the_document_reach_ntfy_slack_and_a_mailbox(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def example(text: str) -> Targets:
-        preset = presets.resolve_text(text, tmp_path / "a.yaml")
-        settings(text)  # the same in the settings
-        group = {f"notify.{key}": value for key, value in vars(preset.options.notify).items()}
-        assert targets.of_options({}) == targets.of_options(group)
-        return targets.of_options(group)
-
-    ntfy, slack, mail = map(example, documented("operations.md", "## Notices"))
-    assert sent(server.address(ntfy.url.partition(".sh/")[2]), form=ntfy.format) == []
-    assert sent(server.address(slack.url.partition(".com/")[2]), form=slack.format) == []
-    assert sent(server.address("services/x"), form="text")[0].endswith("400 Bad Request")
-    assert [content for _, _, content in server.received[:2]] == [DONE.words, json.dumps({"text": DONE.words})]
-    assert DONE.words == "gputui: run a: xla: done\nafter 1:15, loss 0.25\n20260101-a on box"
-    program = tmp_path / "sendmail"
-    program.write_text(f"#!/bin/sh\n[ $1 = -t ] && cat > {tmp_path}/mail\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    failure = Notice("run", "oom", True, title="a", error="memory ran out")
-    assert (sending.send(mail, DONE), sending.send(mail, failure)) == ([], [])
-    letter = email.message_from_string((tmp_path / "mail").read_text())
-    assert (letter["To"], letter["Subject"]) == ("me@example.org", "gputui: run a: out of memory")
-    assert "memory ran out" in str(letter.get_payload())
 
 
 def test_the_settings_give_what_the_preset_does_not_and_their_faults_are_named() -> None:

@@ -39,14 +39,11 @@ from tests.support.own import Write
 
 PROGRAMS = Path(__file__).parents[1] / "support" / "programs"
 NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer", "guide_step")
-OVER_REPLICAS = ("custom_step", "multi_input", "sequence", "guide_step")
 SETTINGS = {"transfer": ("epochs=3",), "text": ("epochs=4", "cache=memory")}
 
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize(
-    ("name", "strategy"), [*((name, "single") for name in NAMES), *((name, "mirrored") for name in OVER_REPLICAS)]
-)
+@pytest.mark.parametrize(("name", "strategy"), [("text", "single"), ("custom_step", "mirrored")])
 def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:
     more = (*SETTINGS.get(name, ("epochs=2",)), "checkpoint=epoch", f"strategy.kind={strategy}")
     training = own(PROGRAMS / "entry" / f"{name}.py", "batch_size=16", "steps_per_execution=3", *more)
@@ -73,6 +70,14 @@ SAME = [
     *sorted((PROGRAMS / "same").glob("*.py")),
     *(PROGRAMS / "entry" / f"{name}.py" for name in NAMES if name != "text"),  # Keras' fit knows no `map`
 ]
+TRAINED = (
+    "custom_step",
+    "own_step_over_replicas",
+    "python_in_generator",
+    "shuffled_validation",
+    "transfer",
+    "own_strategy",
+)
 EVERY = ("seed=7", "deterministic=true", "shuffle=off", "validation_split=0", "batch_size=10", "epochs=3",
          "checkpoint=epoch", "parallel_calls=2")  # fmt: skip
 PLAIN = """
@@ -156,7 +161,10 @@ def declared(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SAME, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem in TRAINED else pytest.mark.nightly, id=path.stem) for path in SAME],
+)
 def test_trained_in_four_ways(path: Path, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of which gives the same figures of every epoch; or the run is refused."""
     monkeypatch.chdir(tmp_path)

@@ -7,17 +7,22 @@ import os
 import resource
 import signal
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.process import launch, resuming
 from gputui.engine.runs import Run
 from gputui.tui import cli
+from gputui.tui.reading.run.reader import RunReader
 
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
 from tests.support.idle import idle
+from tests.support.standing_in import kept, training
 
 EXACT = ("model=separable_cnn", "width=0.05", "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
          "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
@@ -56,20 +61,6 @@ def standing_still(self, count, *more):
 StepParts.after = standing_still
 """
 
-# The engine begins when its trainer has ended.
-SLOW_ENGINE = """
-import os, runpy, sys, time
-if sys.orig_argv[-2:-1] == ["gputui.engine"]:
-    until = time.monotonic() + 90
-    while not os.path.exists(f"{sys.orig_argv[-1]}/result.json"):
-        if time.monotonic() > until:
-            os._exit(9)
-        time.sleep(0.01)
-next_one = os.path.join(os.environ["PYTHONPATH"].split(os.pathsep)[1], "sitecustomize.py")
-runpy.run_path(next_one)
-"""
-
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
 
 Ran = Callable[..., tuple[int, str]]
 
@@ -91,6 +82,8 @@ def kill(run: Run, role: str) -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
     """By a trainer that is started as users' are, which imports TensorFlow itself."""
     done = gputui("--preset", "quickstart")
@@ -118,6 +111,8 @@ def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
     assert listed["state"] == "done"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_json_is_the_whole_story_and_nothing_else() -> None:
     done = gputui("--preset", "debug", "--set", "log_placement=false", "--set", "sample_seconds=0.2", "--json")
@@ -138,19 +133,9 @@ def test_json_is_the_whole_story_and_nothing_else() -> None:
     assert {event["type"] for event in told} >= {"host", "gpu", "progress", "epoch"}
 
 
-@pytest.mark.usefixtures("forked_trainers")
-def test_a_forked_training_that_is_over_before_its_engine_looks_keeps_its_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(SLOW_ENGINE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    done = gputui("--preset", "quickstart", "--set", "model=mlp", "--set", "width=0.05", "--set", "epochs=1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = runs.find("latest")
-    assert [path.name for path in run.path.glob("result*")] == ["result.json"]
-    assert (run.result or {})["steps"] > 0
-
-
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.nightly
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 def test_first_sign_of_life_comes_at_once(tmp_path: Path) -> None:
@@ -164,6 +149,8 @@ def test_first_sign_of_life_comes_at_once(tmp_path: Path) -> None:
     ended(run)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
@@ -178,6 +165,8 @@ def test_samples_per_second_agrees_with_the_wall_time_of_the_same_steps() -> Non
     assert live == pytest.approx(measured, rel=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_terminal(tmp_path: Path, ran: Ran) -> None:
     idle(tmp_path, "{checkpoint: 50}", "mine")
@@ -203,6 +192,8 @@ def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_termina
     assert ran("stop", run.id)[0] == 2
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_ctrl_c_stops_gracefully_with_the_summary(tmp_path: Path) -> None:
     with opened("--preset", idle(tmp_path)) as viewer:
@@ -224,6 +215,8 @@ def freeze(run: Run) -> None:
     os.kill(trainer.pid, signal.SIGSTOP)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_suspended_training_is_no_hang_and_is_stopped_by_asking_twice(tmp_path: Path, ran: Ran) -> None:
     run = detached("--preset", idle(tmp_path), "--set", "hang_seconds=4.5")  # it is told after five seconds
@@ -236,6 +229,8 @@ def test_a_suspended_training_is_no_hang_and_is_stopped_by_asking_twice(tmp_path
     assert ended(run)["outcome"] == "stopped"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> None:
     """Both at once: the first is mostly waiting."""
@@ -297,6 +292,8 @@ def kill_and_resume(run: Run, who: str, stands_still: Path, ran: Ran) -> None:
         assert resumed_at == ended_at, "the trainer has written a checkpoint where it has ended itself"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_run_that_is_killed_and_resumed_goes_on_to_the_same_losses(
     forks: Forks, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,3 +311,129 @@ def test_a_run_that_is_killed_and_resumed_goes_on_to_the_same_losses(
     assert ran("resume", run.id)[0] == 2
     assert losses_by_epoch(run) == losses_by_epoch(undisturbed)
     assert len(losses_by_epoch(run)) == 2
+
+
+# ---- clocks --------------------------------------------------------------------------------------
+
+
+# In every process that is started with it: the wall clock jumps to and fro, as on a machine whose clock is set.
+JUMPING = """
+import time
+_wall = time.time
+def jumping():
+    return _wall() + (0, 3600, -3600, 1)[int(_wall() / 0.7) % 4]
+time.time = jumping
+"""
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_what_is_resumed_after_the_clock_was_set_back_goes_on_from_its_last_date(stand_in: None) -> None:
+    run = training()
+    runs.request_stop(run)
+    until(lambda: not run.alive("engine"))
+    with run.file("events.jsonl").open("a") as stream:
+        stream.write('{"t":%f,"type":"phase","phase":"ended","run":"x"}\n' % (time.time() + 3600))
+    last = run.last_date()
+    kept(resuming.resume(run))
+    until(lambda: run.state == "running" and run.status["phase"] == "training")
+    assert until(lambda: happened(run, "host"))[-1]["t"] >= last
+    runs.request_stop(run)
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp_path: Path) -> None:
+    custom = tmp_path / "standing-in" / "sitecustomize.py"
+    custom.write_text(JUMPING + custom.read_text())
+    begin = time.monotonic()
+    run, engine = launch.start(presets.resolve("quickstart", ["max_minutes=0.05"]))
+    kept(engine)
+    engine.wait(60)  # an hour by a clock that jumps
+    assert 3 <= time.monotonic() - begin < 30, "0.05 minutes; engine and trainer take their time to start and to end"
+    assert run.result == {"outcome": "timeout"}, "its trainer was asked to end, and not killed"
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(JUMPING)
+    begin = time.monotonic()
+    done = gputui(
+        "--preset",
+        "quickstart",
+        "--set",
+        "epochs=2",
+        "--set",
+        "max_minutes=20",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    took = time.monotonic() - begin
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = runs.all_runs()[0]
+    result = run.result
+    assert result is not None
+    assert 0 < result["startup_seconds"] < result["seconds"] < took
+    assert 0 < result["goodput"] < 1
+    assert 0 <= result["input_wait"] <= 1
+    assert all(0 < epoch["seconds"] < took for epoch in happened(run, "epoch"))
+    dates = [event["t"] for event in happened(run, "phase", "epoch", "progress")]
+    assert dates == sorted(dates)
+    assert dates[-1] - dates[0] < took
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready() -> None:
+    warm = launch.Warm()
+    begin = time.time()
+    run, engine = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    asked = time.time()
+    result = ended(run)
+    engine.wait(60)
+    assert any("cuda" in line.lower() or "onednn" in line.lower() for line in run.log_tail(50)), "the run has its log"
+    at = {event["phase"]: event["t"] for event in happened(run, "phase")}
+    assert at["building"] - asked < result["startup_seconds"] < at["training"] - begin, "TensorFlow's import included"
+    (epoch,), (finished,) = happened(run, "epoch"), happened(run, "finished")
+    assert epoch["t"] - asked < result["seconds"] < finished["t"] - begin
+    feed = RunReader(run)
+    while not feed.ended:
+        feed.poll()
+    assert feed.picture.snapshot.elapsed == pytest.approx(result["seconds"], abs=0.5)
+
+
+# ---- engines that wait for a run -----------------------------------------------------------------
+
+
+def stopped(run: Run) -> None:
+    """Ask it to stop, and wait until it has."""
+    runs.request_stop(run)
+    until(lambda: not run.alive("engine"))
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
+    warm = launch.Warm()
+    (waiting,) = until(lambda: psutil.Process(warm.process.pid).children())
+    until(lambda: "--warm" in waiting.cmdline())
+    waiting.kill()
+    until(lambda: waiting.status() == psutil.STATUS_ZOMBIE)  # until then it could still be given the run
+    run, engine = warm.start(presets.resolve("quickstart"))
+    kept(engine)
+    until(lambda: run.status.get("phase") == "training")
+    assert engine.pid == run.status["engine_pid"]
+    assert any("a new one is started" in line for line in run.log_tail())
+    stopped(run)
+    engine.wait(60)
+
+
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_warm_engine_takes_one_run_and_one_that_nobody_wants_goes(stand_in: None) -> None:
+    unwanted, warm = launch.Warm(), launch.Warm()
+    waiting = warm.process.pid
+    unwanted.close()
+    (run, engine), (again, cold) = (warm.start(presets.resolve("quickstart")) for _ in range(2))
+    for one, of_it in ((run, engine), (again, cold)):  # the warm engine is taken: a cold one starts
+        kept(of_it)
+        until(lambda: one.status.get("phase") == "training")  # noqa: B023
+        assert of_it.pid == one.status["engine_pid"]
+        stopped(one)
+        of_it.wait(60)
+    assert engine.pid == waiting != cold.pid
+    unwanted.process.wait(60)

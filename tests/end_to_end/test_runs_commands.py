@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import threading
 from pathlib import Path
 
-import click
 import pytest
-from gputui.engine import runs
-from gputui.engine.files import run_numbers, writing
-from gputui.engine.process import resuming
+from gputui.engine.files import writing
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.proof import folder
-from gputui.engine.runs import Run, RunError, all_runs, folders, part_of_sweep, titles
+from gputui.engine.runs import Run, RunError, all_runs, titles
 from gputui.engine.runs.titles import record
 from gputui.engine.system import locks
 from gputui.tui import cli
 from gputui.tui.base.errors import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
 from gputui.tui.reading.run_columns import matching
-from gputui.tui.reading.run_list import Entry, RunList, entry_of
+from gputui.tui.reading.run_list import RunList
 
 from tests.support import recorded
-from tests.support.front_door import opened
 from tests.support.recorded_proof import write_proof
 
 CHANGES = {f"train.{name}": (None, "a-rather-long-value") for name in ("one", "two", "three", "four", "five")}
@@ -57,64 +52,6 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tupl
     assert cli.run(words) == code, capsys.readouterr()
     found = capsys.readouterr()
     return found.out, found.err
-
-
-def test_of_thousands_of_runs_only_those_are_read_that_are_needed(
-    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def read(run: Run) -> Entry:
-        seen.append(run.id)
-        return entry_of(run)
-
-    monkeypatch.setattr("gputui.tui.commands.runs.entry_of", read)
-    newest = [run.id for run in reversed(three)]
-    for words, shown, needed in (
-        (("--last", "1"), 1, 1), (("--last", "2"), 2, 2), (("--last", "1", "--state", "done"), 1, 3), ((), 3, 3),
-    ):  # fmt: skip
-        seen.clear()
-        out, _ = said(capsys, "runs", "--json", *words)
-        assert (len(out.splitlines()), seen) == (shown, newest[:needed]), words
-    asked: list[str] = []
-
-    def why_not(run: Run) -> str:
-        asked.append(run.id)
-        return f"{run.name} has no checkpoint"
-
-    monkeypatch.setattr(resuming, "why_not", why_not)
-    assert "nor can any of the 2 before it" in said(capsys, "resume", "--latest", code=WRONG)[1]
-    assert asked == newest[:1]
-
-
-def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
-    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    titles.write_note(three[0], "a note " * 40)
-    out, _ = said(capsys, "runs")
-    lines = out.splitlines()
-    for run, line in zip(reversed(three), lines[1:], strict=True):
-        assert run.id in line
-        assert "five=a-rather-long-value" in line, "every change"
-    assert ("a note " * 40).strip() in out
-    assert "100 %" in lines[1], "how far a running run is"
-    for width in (60, 80, 120, 200):
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-        out = click.unstyle(said(capsys, "runs")[0])
-        lines = [line.rstrip() for line in out.splitlines()]
-        assert len(lines) == 4, (width, out)
-        assert max(map(len, lines)) <= width, (width, out)
-        assert all(run.id in out for run in three), (width, out)
-        assert "samples/s" in out or width == 60
-        assert lines[0].startswith("id"), "no run has a short name"
-    run_numbers.file_of(three[0].path).write_text("".join(f"{run.id}\n" for run in three))
-    for width, has_id in ((60, False), (80, False), (200, True)):
-        monkeypatch.setenv("COLUMNS", str(width))
-        out = click.unstyle(said(capsys, "runs")[0])
-        assert [line.split()[0] for line in out.splitlines()] == ["name", "r3", "r2", "r1"]
-        assert (three[0].id in out) == has_id, "the short name is enough"
-        assert "samples/s" in out or width == 60
 
 
 def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,53 +101,6 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     assert "'a,b' cannot be a tag: " in said(capsys, "runs", "--tag", "a,b", code=WRONG)[1]
 
 
-def test_the_row_of_a_sweep_is_the_same_however_few_rows_are_asked_for(
-    three: list[Run], home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for hour, (sweep, names) in enumerate((("20260921-090000-vit", "ab"), ("20260921-090000-cnn", "cdef")), 20):
-        for name in names:
-            run = recorded.write(home, name=f"20260921-{hour}0000-trial-{name}", gpus=0, seconds=20)
-            run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(sweep, None, {}, 1))
-            os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * hour,) * 2)
-            run.file("kept").write_bytes(b"x" * 2**20)
-    for last, states in ((1, ["4"]), (2, ["4", "2"]), (3, ["4", "2", "mlp"]), (4, ["4", "2", "mlp", "vit"])):
-        head, *rows = said(capsys, "runs", "--last", str(last))[0].splitlines()
-        assert head.split()[0] == "name"
-        assert len(rows) == last
-        for row, state in zip(rows, states, strict=True):
-            assert (f"sweep {state} of {state}," if state.isdigit() else three[0].id[:8]) in row, (last, row)
-            assert not state.isdigit() or re.search(rf" {state}\.\d MiB ", row), "the size of all its trials"
-    assert len(said(capsys, "runs", "--json", "--last", "2")[0].splitlines()) == 2, "programs get each run"
-    assert len(said(capsys, "runs", "--state", "done")[0].splitlines()) == 1 + 6 + 1, "filters look at each run"
-
-
-def test_without_runs_the_command_that_makes_one_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ((), ("--tag", "best"), ("--state", "done"), ("--last", "2")):
-        made = "No runs so far; gputui --preset quickstart makes the first.\n"
-        assert said(capsys, "runs", *words) == (made, ""), words
-    assert said(capsys, "runs", "--json") == ("", "")
-
-
-def test_a_folder_of_runs_that_cannot_be_read_is_not_called_empty(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folders, "survey", lambda: folders.Survey([], {".": "Permission denied"}))
-    monkeypatch.setattr(runs, "survey", folders.survey)
-    closed = f"left out, as gputui cannot read it: {home / 'runs'} (Permission denied)\n"
-    assert said(capsys, "runs") == ("", closed)
-    assert said(capsys, "logs", code=WRONG) == ("", closed)
-
-
-def test_the_first_damaged_run_is_named_and_the_others_are_counted(
-    three: list[Run], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for count, run in enumerate(reversed(three), 1):
-        run.file("result.json").write_text("{")
-        _, err = said(capsys, "runs")
-        more = f" (and {count - 1} more such runs)" if count > 1 else ""
-        assert err == f"{three[-1].name}: result.json is damaged, left out{more}\n"
-
-
 def test_runs_are_deleted_and_a_running_one_is_not(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     cnn, vit, mlp = three
     for words, why in (
@@ -227,20 +117,6 @@ def test_runs_are_deleted_and_a_running_one_is_not(three: list[Run], capsys: pyt
     assert said(capsys, "runs", "rm", vit.id, "--yes")[0].startswith("deleted 1 run: ")
     assert all_runs() == [mlp]
     assert [path.name for path in mlp.path.parent.iterdir()] == [mlp.id], "nothing stays in the trash"
-
-
-def test_only_runs_that_are_listed_are_measured(
-    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    walked: list[Path] = []
-
-    def used_bytes(path: Path) -> int:
-        walked.append(path)
-        return 5 * 1024
-
-    monkeypatch.setattr(writing, "used_bytes", used_bytes)
-    assert "5.0 KiB" in said(capsys, "runs", "--last", "1")[0]
-    assert walked == [three[2].path]
 
 
 def test_proofs_are_deleted_with_their_trials_and_a_running_one_is_not(
@@ -313,15 +189,6 @@ def _writes_on(run: Run, is_active: bool) -> bool:
     return is_active
 
 
-def test_ctrl_c_leaves_a_log_quietly(three: list[Run]) -> None:
-    viewer = opened("logs", "mlp", "-f")
-    assert viewer.stdout is not None
-    assert viewer.stdout.readline()
-    viewer.send_signal(signal.SIGINT)
-    _, err = viewer.communicate(timeout=60)
-    assert (viewer.returncode, err) == (INTERRUPTED, "")
-
-
 def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
     run = three[0]
     writers = [threading.Thread(target=titles.retag, args=(run, [f"tag{number}"])) for number in range(12)]
@@ -341,47 +208,7 @@ def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
         titles.write_note(run, "x" * 1001)
 
 
-def test_the_end_of_a_long_log_has_its_epochs_at_their_times(
-    three: list[Run], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The beginning of the log is not read, and with it the line of the first of two resumes."""
-    run, t = three[0], recorded.BEGAN + 500
-    epoch: dict[str, object] = {"type": "epoch", "step": 9, "metrics": {"loss": 0.25}, "seconds": 2.5}
-    sittings: list[dict[str, object]] = [{"type": "phase", "phase": "ended"}, {"type": "phase", "phase": "starting"}]
-    told = [(1, {**epoch, "epoch": 1}), (2, sittings[0]), (10, sittings[1]), (12, {**epoch, "epoch": 2}),
-            (13, sittings[0]), (20, sittings[1]), (22, {**epoch, "epoch": 3})]  # fmt: skip
-    with run.file("events.jsonl").open("a") as stream:
-        for at, fields in told:
-            stream.write(json.dumps({"t": t + at, **fields}, separators=(",", ":")) + "\n")
-    lines = [
-        RESUMED,
-        *("x" * 99 for _ in range(700)),
-        "before",
-        RESUMED,
-        f"I0000 00:00:{t + 23}  1 a.cc:1] after",
-        "end",
-    ]
-    run.file("engine.log").write_text("\n".join(lines))
-    shown = [line.partition("  ")[0] for line in said(capsys, "logs", run.id, "-n", "5")[0].splitlines()]
-    assert shown == ["epoch 2/1", RESUMED, "epoch 3/1", f"I0000 00:00:{t + 23}", "end"]
-    whole = said(capsys, "logs", run.id)[0].splitlines()
-    assert [line.partition("  ")[0] for line in whole[-5:]] == shown
-    assert len([line for line in whole if line == "x" * 99]) == 700
-    assert said(capsys, "logs", run.id, "-n", "690")[0].splitlines() == whole[-690:], "of more than a block"
-
-
-def test_the_end_of_a_log_of_long_lines_begins_with_a_whole_line(
-    three: list[Run], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [f"{number:03} {'x' * 2995}" for number in range(100)]
-    three[0].file("engine.log").write_text("\n".join(lines) + "\n")
-    shown = said(capsys, "logs", three[0].id, "-n", "60")[0].splitlines()
-    assert shown == lines[-len(shown) :]
-    assert len(shown) == 2**16 // 3000, "of the last 64 KiB"
-    assert said(capsys, "logs", three[0].id, "-n", "1")[0].splitlines() == lines[-1:]
-
-
-@pytest.mark.parametrize("words", [(), ("-n", "2"), ("-n", "1")], ids=" ".join)
+@pytest.mark.parametrize("words", [("-n", "2")], ids=" ".join)
 def test_a_line_that_is_half_written_is_followed_to_its_end(
     words: tuple[str, ...], three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,64 +225,3 @@ def test_a_line_that_is_half_written_is_followed_to_its_end(
     shown = said(capsys, "logs", three[2].id, "-f", *words, code=1)[0]
     assert shown == ("one\n" + "two\nthree\nfo      ur")
     assert list(more) == []
-
-
-def test_a_run_that_is_just_resumed_has_its_earlier_epochs_before_that_line(
-    three: list[Run], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its events have nothing of this sitting yet."""
-    run = three[1]
-    epoch = {"type": "epoch", "epoch": 1, "step": 9, "metrics": {"loss": 0.25}, "seconds": 2.5}
-    with run.file("events.jsonl").open("a") as stream:
-        stream.write(json.dumps({"t": recorded.BEGAN + 500, **epoch}, separators=(",", ":")) + "\n")
-    run.file("engine.log").write_text(f"one\n{RESUMED}\nend\n")
-    lines = [line.partition("  ")[0] for line in said(capsys, "logs", run.id)[0].splitlines()]
-    assert lines == ["one", "epoch 1/1", RESUMED, "end"]
-
-
-def test_a_log_is_waited_for_while_its_run_starts(
-    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = three[2]
-    run.file("engine.log").unlink()
-    looks = iter([True, True, False])
-
-    def is_active(run: Run) -> bool:
-        if (look := next(looks)) is False:
-            run.file("engine.log").write_text("at last\n")
-        return look
-
-    monkeypatch.setattr(logs, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(Run, "is_active", property(is_active))
-    assert said(capsys, "logs", run.id, "-f", code=1) == ("", ""), "it has ended without a log"
-    looks = iter([True, False])
-    run.file("engine.log").unlink()
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        run.file("engine.log").write_text("at last\n")
-
-    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", sleep)
-    assert said(capsys, "logs", run.id, "-f", code=1)[0] == "at last\n"
-    assert slept == [0.0]
-
-
-def test_a_run_that_waits_in_the_queue_has_not_ended(
-    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = three[1]
-    for name in ("engine.log", "events.jsonl", "telemetry.jsonl"):
-        run.file(name).unlink(missing_ok=True)
-    run.queue_file.parent.mkdir(exist_ok=True)
-    run.queue_file.write_text('{"state": "waiting"}')
-    refused = f"{run.name} cannot be resumed: it waits in the queue; gputui queue rm {run.name} takes it out\n"
-    assert said(capsys, "resume", run.id, code=WRONG) == ("", refused)
-    assert said(capsys, "history", run.id, code=WRONG) == ("", f"{run.name} has no figures so far\n")
-
-    def sleep(_seconds: float) -> None:
-        run.file("engine.log").write_text("at last\n")
-        run.queue_file.unlink(missing_ok=True)
-
-    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", sleep)
-    assert said(capsys, "logs", run.id, "-f", code=INTERRUPTED)[0] == "at last\n"

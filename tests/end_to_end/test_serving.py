@@ -7,7 +7,7 @@ import importlib.util
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from types import ModuleType
 from typing import Any
 
@@ -133,15 +133,6 @@ async def test_screens_end_with_the_server(server: Any, browser: Any) -> None:
     await opened.close()
 
 
-def test_what_is_served_and_where(port: int) -> None:
-    made = serve._server(port, TOKEN)
-    assert made.settings == {
-        "host": "127.0.0.1", "port": port, "title": "gputui", "public_url": f"http://127.0.0.1:{port}",
-    }  # fmt: skip
-    assert made.command == f"{sys.executable} -P -c 'from gputui.tui import main; main()'"
-    assert serve._server(port, TOKEN) is not made
-
-
 def test_the_address_is_said_when_the_server_listens(
     port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,21 +159,3 @@ def test_the_address_is_said_when_the_server_listens(
         addresses.append(found[1])
     assert served == [{"host": "127.0.0.1", "port": port}] * 2
     assert addresses[0] != addresses[1], "each time another token"
-
-
-@pytest.fixture
-def taken(port: int) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", port)):
-        yield port
-
-
-def test_it_is_refused_without_textual_serve_and_on_a_port_that_is_taken(
-    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cli.run(["serve"]) == 2
-    assert capsys.readouterr().err == "textual-serve is not installed; pip install 'textual-serve>=1.1' adds it\n"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    assert cli.run(["serve", "--port", str(taken)]) == 2
-    words = f"port {taken} cannot be used: Address already in use; name another with --port\n"
-    assert capsys.readouterr() == ("", words)

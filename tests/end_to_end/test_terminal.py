@@ -1,10 +1,13 @@
-"""gputui in a real terminal, from the first look to the last, with real training."""
+"""gputui in a real terminal, from the first look to the last."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,6 @@ from tests.support.idle import idle
 from tests.support.standing_in import stand_in as stand_in
 from tests.support.terminal import Terminal, needs_tmux, terminal
 
-pytestmark = [pytest.mark.slow, needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
-
 
 def interface(window: Terminal) -> psutil.Process:
     """The gputui process in a window."""
@@ -31,6 +32,9 @@ def interface(window: Terminal) -> psutil.Process:
     return found
 
 
+@pytest.mark.slow
+@needs_tmux
+@pytest.mark.usefixtures("nothing_left_running")
 def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
     with terminal() as window:
         window.shows("device", "quickstart", "Start")
@@ -54,15 +58,25 @@ def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
     assert ended(run)["outcome"] == "ok"
 
 
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def killed_screen(window: Terminal, number: signal.Signals) -> None:
     """Kill the gputui of a window; its run goes on."""
     run, screen = runs.find("latest"), interface(window)
     os.kill(screen.pid, number)
-    until(lambda: not screen.is_running() or screen.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: _has_ended(screen))
     before = step(run)
     until(lambda: step(run) > before + 20)
 
 
+@pytest.mark.slow
+@needs_tmux
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None:
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
@@ -93,6 +107,9 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
     assert ended(run)["outcome"] == "stopped"
 
 
+@pytest.mark.slow
+@needs_tmux
+@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("stand_in")
 def test_a_run_that_waits_when_its_user_logs_out_has_begun_when_they_come_back() -> None:
     """Queued by its key, seen by the command in the same terminal, and started although nobody looks."""
@@ -121,3 +138,55 @@ def test_a_run_that_waits_when_its_user_logs_out_has_begun_when_they_come_back()
     gputui("stop", run.id)
     assert ended(run)["outcome"] == "stopped"
     until(lambda: not entries.all_entries() and not locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short path, so that the lines of a dialog that name it break at the same words everywhere."""
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+@needs_tmux
+@pytest.mark.usefixtures("nothing_left_running")
+def test_a_file_is_edited_and_read_again(folder: Path) -> None:
+    preset, steps, editor = folder / "mine.yaml", folder / "steps", folder / "editor"
+    preset.write_text("# mine\ninput: {batch_size: 48}\n")
+    editor.write_text(f'#!/bin/sh\necho "EDITING $1"\nexec sh {steps} "$1"\n')
+    editor.chmod(0o755)
+
+    def does(script: str) -> None:
+        steps.write_text(script)
+
+    with terminal(str(preset), VISUAL=str(editor), GPUTUI_WARM="0") as window:
+        window.shows("mine", "batch_size", "48")
+        does("sed -i s/48/96/ $1")
+        window.type("E")
+        window.has_said("is read again")
+        window.shows("96")
+        does("sed -i s/96/many/ $1")
+        window.type("E")
+        window.shows("mine.yaml:2: input.batch_size: 'many'", "input: {batch_size: many}", "Back")
+        does("read line; sed -i s/many/128/ $1")  # waits as a person does, and Ctrl-C is the editor's own
+        window.still()
+        window.type("e")
+        window.shows("EDITING")
+        window.type("Enter")
+        window.has_said("is read again")
+        window.shows("128")
+        does("exit 3")
+        window.type("E")
+        window.shows("ended with exit code 3")
+        does("true")
+        while "window of its own" not in window.screen:  # an editor that is back at once, which may take longer here
+            window.type("E")
+            with contextlib.suppress(AssertionError):
+                window.shows("window of its own", seconds=15)
+        does("trap : INT; while ! test -e $1.go; do sleep 0.1; done; sed -i s/128/160/ $1")
+        window.type("E")
+        window.shows("EDITING")
+        window.type("C-c")
+        (folder / "mine.yaml.go").touch()
+        window.shows("160")
+        window.type("C-q")
+        window.shows("exit code 0")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gputui import engine
-from gputui.engine import presets, runs
+from gputui.engine import runs
 from gputui.engine.process import launch
-from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.runs import checkpoint_files
 from gputui.engine.system.identity import Process
 
@@ -53,7 +50,6 @@ train: {epochs: 100000, validation_split: 0}
 run: {checkpoint: epoch}
 """
 NAMES = ["psutil", "pydantic", "pynvml", "yaml", "ruamel", "textual", "click", "gputui.tui.cli"]
-SCRIPT = Path(engine.__file__).parent / "bootstrap" / "run_module.py"
 MAIN = "import sys; sys.argv[0] = 'gputui'; from gputui.tui import main; main()"
 
 
@@ -130,39 +126,9 @@ def test_a_program_of_theirs_finds_their_packages_alone_is_stopped_resumed_and_d
     assert json.loads(done.stdout)["verdict"]
 
 
-def stand_in(path: Path) -> Path:
-    """In place of a Python: notes the words with which it is started, and ends; one that is to wait for a run does."""
-    waits = 'case "$*" in *--warm) read run <&$GPUTUI_LIFELINE;; esac'
-    path.write_text(f'#!/bin/bash\necho "$*" >> {path}.words\n{waits}\n')
-    path.chmod(0o755)
-    return path
-
-
 def words(python: Path) -> str:
     """With which the stand-in was started so far."""
     return python.with_name(f"{python.name}.words").read_text()
-
-
-def has_ended(is_active: Callable[[], bool]) -> None:
-    until(lambda: not is_active())
-
-
-def test_what_waits_in_one_python_is_not_used_for_a_run_in_another(tmp_path: Path) -> None:
-    one, other = stand_in(tmp_path / "one"), stand_in(tmp_path / "other")
-    warm = launch.Warm(str(one))
-    until(one.with_name("one.words").exists)
-    run, engine_process = warm.start(presets.resolve("quickstart", [f"run.python={other}"]))
-    assert ended(run)["outcome"] == "crashed"  # a stand-in trains nothing
-    engine_process.wait(60)
-    assert words(other).splitlines() == [f"{SCRIPT} -m gputui.engine.trainer {run.path}"]
-    server = ForkServer(tmp_path / "trials")
-    for python in (one, other):
-        preset = presets.resolve("quickstart", [f"run.python={python}"])
-        run, is_active = server.start(preset, tmp_path / "trials" / python.name, tmp_path)
-        has_ended(is_active)
-        assert f"-m gputui.engine.trainer {tmp_path}/trials --fork-server\n" in words(python)
-        assert words(python).endswith(f"-m gputui.engine.trainer {run.path}\n")  # by itself, as nothing was forked
-    server.close()
 
 
 def test_a_python_that_hangs_at_its_start_ends_with_its_engine(tmp_path: Path) -> None:

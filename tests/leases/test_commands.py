@@ -1,4 +1,4 @@
-"""`gputui gpus`, `gputui lease`, and starts with `device.visible=free:1`, as a user types them."""
+"""The commands gpus and lease, and starts on free GPUs, as a user types them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.leases import memory_needs
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import COMMAND, until
 from tests.support.idle import idle
 
-pytest_plugins = ("tests.support.fakegpu.fixture", "tests.support.fakenvml.fixture")
+pytest_plugins = (
+    "tests.support.fakegpu.fixture",
+    "tests.support.fakenvml.fixture",
+)
 
 
 def gputui(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
@@ -71,60 +73,6 @@ def test_a_program_keeps_its_gpu_if_the_command_is_killed(nvml: FakeNvml, tmp_pa
     until(lambda: json.loads(answer(box, "gpus", "--json")[1])["free"])
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (("lease", "x", "true"), "'x' is no number of GPUs; write 1, 2@24GB or 1@A100"),
-        (("lease", "9", "true"), "9 GPUs cannot be leased: this process may use 2 such; gputui gpus lists all"),
-        (("lease", "1"), "name the program: gputui lease 1 -- python train.py"),
-        (("lease", "1", "no-such-program"), "there is no program no-such-program"),
-        (
-            ("--preset", "quickstart", "--set", "visible=free:3"),
-            "free:3 needs 3 GPUs; this process may use 2 such of 2",
-        ),
-        (("--preset", "quickstart", "--set", "visible=fits:1"), f"{memory_needs.NOT_MEASURED}\n"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_words(
-    nvml: FakeNvml, tmp_path: Path, words: tuple[str, ...], error: str
-) -> None:
-    code, output, errors = answer(nvml.environment(f"gpus=2 use={tmp_path / 'use'}"), *words)
-    assert (code, output) == (2, "")
-    assert error in errors
-    assert "--wait" not in errors, "nothing of this changes by itself"
-
-
-def test_programs_that_draw_the_screen_leave_the_gpu_free(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:
-    def box(words: str, root: str = "/") -> dict[str, str]:
-        use = f"use={tmp_path / 'use'} mem_total=8192"
-        return nvml.environment(f"{use} {words}") | {"GPUTUI_IDLE_SECONDS": "0", "GPUTUI_ROOT": root}
-
-    desktop = shutil.copy(shutil.which("sleep") or "sleep", tmp_path / "gnome-shell")
-    both = subprocess.Popen([desktop, "600"])
-    wsl = tmp_path / "wsl"
-    (wsl / "dev").mkdir(parents=True)
-    (wsl / "dev/dxg").touch()
-    display = "free, with a display (limits: 2.0 GiB and 30 %)"
-    try:
-        for where, state in (
-            (box(f"graphics={sleeper} mem_used=1300"), display),
-            (box(f"graphics={both.pid} procs={both.pid} mem_used=1300"), display),
-            (box(f"graphics={sleeper} procs={sleeper} mem_used=1300"), f"used by {Path.home().owner()}'s sleep since"),
-            (box(f"graphics={sleeper} mem_used=2100"),
-             "2.1 GiB of its memory are in use (limit with a display: 2.0 GiB), by processes that are not visible"),
-            (box("mem_used=1300"),
-             "1.3 GiB of its memory are in use, by processes that are not visible"),
-            (box("mem_used=1300", str(wsl)), display),
-        ):  # fmt: skip
-            output = answer(where, "gpus")[1]
-            assert state in output
-            code, _, errors = answer(where, "lease", "1", "--", "true")
-            assert code == (0 if state == display else 2), errors
-    finally:
-        both.kill()
-        both.wait()
-
-
 def test_a_gpu_under_mps_is_free_if_only_its_server_is_on_it(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:
     server = subprocess.Popen([shutil.copy(shutil.which("sleep") or "", tmp_path / "nvidia-cuda-mps-server"), "600"])
     words = f"use={tmp_path / 'use'} compute_mode=3 procs={server.pid}"
@@ -134,26 +82,6 @@ def test_a_gpu_under_mps_is_free_if_only_its_server_is_on_it(nvml: FakeNvml, tmp
     finally:
         server.kill()
         server.wait()
-
-
-def test_processes_are_right_also_if_the_driver_has_longer_entries(
-    nvml: FakeNvml, tmp_path: Path, sleeper: int
-) -> None:
-    """As 535.43 to 535.86 answer the newest functions."""
-    words = f"use={tmp_path / 'use'} procs={os.getpid()},{sleeper} driver=535.54.03 entry=32"
-    processes = json.loads(answer(nvml.environment(words), "gpus", "--json")[1])["processes"]
-    assert [(each["pid"], each["memory_used_bytes"]) for each in processes] == [
-        (os.getpid(), 1024**3), (sleeper, 1024**3),
-    ]  # fmt: skip
-
-
-def test_without_a_gpu_the_cpu_is_named() -> None:
-    code, _, errors = answer({}, "gpus")
-    assert code == 2
-    assert "gputui doctor says what to do; trainings run on the CPU" in errors
-    code, _, errors = answer({}, "--preset", "quickstart", "--set", "visible=free:1")
-    assert "free:1 needs a GPU" in errors
-    assert "set it to all, and the CPU trains" in errors
 
 
 @pytest.mark.slow
@@ -182,3 +110,32 @@ def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path
     until(lambda: not runs.all_runs()[1].is_active)
     _, output, _ = answer(box, "gpus", "--json")
     assert [json.loads(line)["free"] for line in output.splitlines()] == [True, True]
+
+
+# ---- idle processes ------------------------------------------------------------------------------
+
+
+HOUR = 3600.0
+
+
+def test_the_command_names_an_idle_process_and_how_it_was_decided(
+    nvml: FakeNvml, tmp_path: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "leases"
+    box = nvml.environment(f"procs={sleeper} mem_used=9000") | {"GPUTUI_LEASES": str(folder)}
+    _, output, _ = answer(box, "gpus", "--json")
+    (process,) = json.loads(output)["processes"]
+    assert process["idle_seconds"] == 0
+    path = folder / f"idle.{os.geteuid()}.json"
+    content = json.loads(path.read_text())
+    (note,) = content["notes"].values()
+    for name in ("idle_since", "noted_at"):
+        note[name] -= 3 * HOUR + 60
+    path.write_text(json.dumps(content))
+    _, output, _ = answer(box, "gpus")
+    rows = output.splitlines()
+    assert "'s sleep since " in rows[1]
+    assert ", idle for 3 h (" in rows[1]
+    assert rows[-1].startswith("idle: at no look of gputui since then")
+    _, output, _ = answer(box | {"FAKE_NVML": f"procs={sleeper} mem_used=9000 worked={sleeper}"}, "gpus")
+    assert "idle" not in output

@@ -1,21 +1,36 @@
-"""When a GPU is free, may be shared or is given back, and how that is worded: from readings, without a driver."""
+"""Which GPUs are free or fit, how much memory a run needs, and what a start gets."""
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.files.places import runs_folder
-from gputui.engine.leases import free_gpus, lease, tickets
-from gputui.engine.leases.free_gpus import GpuUse, GpuUser, Wish
-from gputui.engine.leases.lease import Holder
+from gputui.engine import presets, runs
+from gputui.engine.files.places import TRIALS, proofs_folder, runs_folder
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Gpu, Machine
+from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
+from gputui.engine.leases.free_gpus import GpuUse, GpuUser
+from gputui.engine.leases.lease import CPU, Holder, NotFree
+from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.options import gpu_choice
-from gputui.engine.units import since
+from gputui.engine.options import Options, options_json
+from gputui.engine.queue import adding, entries
+from gputui.engine.queue.free_devices import Device
+from gputui.engine.runs import RunError, events
+
+from tests.support.queued import Trainings, no_runner
+
+pytest_plugins = ("tests.support.fakegpu.fixture",)
+
+# ---- when a GPU is free --------------------------------------------------------------------------
+
 
 MIB, GIB, HOUR = 1024**2, 1024**3, 3600.0
 FREE = GpuUse(1, "GPU-1", "A100", 0, 24 * GIB, 0.0, ())
@@ -29,15 +44,10 @@ STUCK = replace(EVES, stuck="its run has ended")
     [
         ({}, ""),
         ({"memory_used_bytes": GIB - 1, "busy": 0.02}, ""),
-        ({"memory_used_bytes": None, "busy": None, "users": None}, ""),
         ({"memory_used_bytes": GIB}, "1.0 GiB of its memory are in use, by processes that are not visible"),
         ({"memory_used_bytes": GIB, "holder": STUCK}, "1.0 GiB of its memory are in use, stuck: its run has ended"),
-        ({"memory_used_bytes": GIB - 1, "holder": STUCK}, ""),
         ({"busy": 0.021}, "busy for 2 % of the time"),
-        ({"busy": 0.5, "memory_used_bytes": 2 * GIB, "users": (BOB,)}, "used by bob's python"),
-        ({"users": (BOB, replace(BOB, pid=2), replace(BOB, pid=3))}, "used by bob's python and 2 more"),
         ({"users": (BOB,), "holder": EVES}, "used by eve's digits"),
-        ({"users": (BOB,), "holder": EVES, "fault": "lost"}, "lost"),
     ],
 )
 def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes: dict[str, Any], reason: str) -> None:
@@ -50,60 +60,12 @@ def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes
         ({"memory_used_bytes": 16 * GIB, "users": (BOB,), "busy": 1.0}, ""),
         ({"memory_used_bytes": 16 * GIB + 1}, "8.0 GiB are free of the 8.0 GiB needed"),
         ({"memory_used_bytes": 20 * GIB, "users": (BOB,)}, "4.0 GiB are free of the 8.0 GiB needed (bob's python)"),
-        ({"memory_used_bytes": 30 * GIB}, "0 B are free of the 8.0 GiB needed"),
-        ({"memory_total_bytes": None}, "0 B are free of the 8.0 GiB needed"),
         ({"holder": EVES}, "used by eve's digits"),
         ({"holder": STUCK}, ""),
-        ({"fault": "lost", "holder": EVES}, "lost"),
     ],
 )
 def test_a_run_fits_on_a_gpu_that_has_the_memory_and_is_not_leased(changes: dict[str, Any], reason: str) -> None:
     assert replace(FREE, **changes).why_not_fitting(8 * GIB) == reason
-
-
-@pytest.mark.parametrize(
-    ("seconds", "hours"), [(None, 0), (2 * HOUR - 1, 0), (2 * HOUR, 2), (3 * HOUR - 1, 2), (25 * HOUR, 25)]
-)
-def test_an_idle_process_is_named_so_from_two_hours_on(seconds: float | None, hours: int) -> None:
-    user = replace(BOB, idle_seconds=seconds)
-    assert user.idle_hours == hours
-    assert str(user) == "bob's python" + (f", idle for {hours} h" if hours else "")
-
-
-@pytest.mark.usefixtures("not_at_utc")
-def test_a_process_is_named_by_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
-    monkeypatch.setattr(free_gpus, "since", partial(since, now=at + 60))
-    assert str(GpuUser(7, "bob", "python", at, idle_seconds=3 * HOUR)) == "bob's python since 14:05, idle for 3 h"
-    assert str(GpuUser(7, "bob")) == "bob's process"
-    assert str(GpuUser(7, None, "python", at)) == "process 7 since 14:05"
-
-
-@pytest.mark.usefixtures("not_at_utc")
-@pytest.mark.parametrize(
-    ("year", "month", "day", "said"),
-    [
-        (2026, 2, 3, "since 14:05"),
-        (2026, 2, 4, "since Feb 03 14:05"),
-        (2026, 3, 3, "since Feb 03 14:05"),
-        (2027, 2, 3, "since 2026-02-03 14:05"),
-    ],
-)
-def test_the_begin_of_a_use_has_its_day_if_that_is_not_today(year: int, month: int, day: int, said: str) -> None:
-    at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
-    assert since(at, time.mktime((year, month, day, 14, 6, 0, 0, 0, -1))) == said
-
-
-@pytest.mark.usefixtures("not_at_utc")
-def test_the_holder_of_a_lease_is_named_by_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = time.mktime((2026, 2, 3, 14, 5, 59, 0, 0, -1))
-    monkeypatch.setattr(lease, "since", partial(since, now=at + 60))
-    assert str(replace(EVES, since=at)) == "eve's digits since 14:05"
-    assert str(Holder("GPU-1", "eve")) == "eve"
-    assert str(Holder("GPU-1")) == "another process"
-    slots = (EVES, replace(EVES, pid=2), replace(EVES, pid=3))
-    assert str(replace(EVES, per_gpu=4, sharers=slots)) == "3 of 4 runs: eve's digits and 2 more"
-    assert str(replace(EVES, per_gpu=4, sharers=slots[:1])) == "1 of 4 runs: eve's digits"
 
 
 def test_a_run_joins_runs_of_its_home_with_the_same_number_while_there_is_a_place() -> None:
@@ -130,64 +92,239 @@ def test_the_turn_is_of_users_with_fewer_devices_then_of_those_who_wait_longer()
     assert list(tickets.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
 
 
-def test_each_instance_of_a_gpu_in_mig_mode_is_a_gpu_of_its_own() -> None:
-    process = {"pid": 7, "user": "bob", "name": "python", "started": 5.0, "memory_used_bytes": 3, "use": 0.5,
-               "cpu_seconds": 9.0}  # fmt: skip
-    reading = {"index": 3, "uuid": "GPU-3", "name": "A100", "memory_used_bytes": 30, "memory_total_bytes": 40,
-               "busy": 0.4, "processes": [process], "missing": ""}  # fmt: skip
-    user = GpuUser(7, "bob", "python", 5.0, 3, 0.5, 9.0)
-    whole = GpuUse(3, "GPU-3", "A100", 30, 40, 0.4, (user,))
-    assert free_gpus.uses_of(reading) == [whole]
-    assert free_gpus.uses_of(reading | {"mig": []}) == [replace(whole, fault="in MIG mode without an instance")]
-    part = {"uuid": "MIG-a", "memory_used_bytes": 1, "memory_total_bytes": 10, "processes": [], "sm_active": 0.7}
-    other = {"uuid": "MIG-b", "memory_used_bytes": 2, "memory_total_bytes": 20, "processes": None}
-    assert free_gpus.uses_of(reading | {"mig": [part, other]}) == [
-        GpuUse(3, "MIG-a", "A100", 1, 10, 0.7, (), instance=0),
-        GpuUse(3, "MIG-b", "A100", 2, 20, None, None, instance=1),
-    ]
-    lost = free_gpus.uses_of({"index": 3, "mig": [part], "missing": "lost"})
-    assert lost == [GpuUse(3, "3", "GPU", fault="lost")]
+# ---- the devices of a start ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "seconds"), [(None, 20.0), ("3.5", 3.5), ("0", 0.0), ("-1", 0.0), ("soon", 20.0)])
-def test_the_seconds_of_idleness_are_those_of_the_environment(
-    value: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+GPUS = tuple(Gpu(index, f"GPU-{index}", "A100", (8, 0), 40 * GIB, memory_used_bytes=index * MIB) for index in range(3))
+THREE_FREE = [GpuUse(index, f"GPU-{index}", "A100", index * MIB, 40 * GIB, 0.0, ()) for index in range(3)]
+
+
+def options(*settings: str) -> Options:
+    return presets.resolve("quickstart", settings).options
+
+
+def box(*gpus: Gpu, cpus: int = 8) -> Machine:
+    return Machine(gpus, "", cpus, 64 * GIB)
+
+
+@pytest.fixture
+def uses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuUse]]:
+    """The use of three GPUs, as a test changes it; none is leased after it."""
+    made = list(THREE_FREE)
+    monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
+    monkeypatch.setattr(free_gpus, "read", lambda: made)
+    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
+    yield made
+    assert lease.holders() == {}
+
+
+def test_named_gpus_are_used_even_if_another_has_leased_one_unless_the_run_is_queued(uses: list[GpuUse]) -> None:
+    (held,) = lease.take(["GPU-1"], "words")
+    named = options("visible=[2,1,0]", "strategy.kind=mirrored")
+    devices = start_devices.lease_devices(named, "digits")
+    assert devices.options == named
+    assert [each.name for each in devices.leases] == ["GPU-2", "GPU-0"]
+    assert [each.used_bytes for each in devices.leases] == [2 * MIB, 0]
+    devices.release()
+    with pytest.raises(NotFree, match=r"GPU-1 is used by .*words"):
+        start_devices.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
+    held.release()
+    single = options("visible=[2,1]")
+    for all_visible, names in ((False, ["GPU-2"]), (True, ["GPU-1", "GPU-2"])):
+        devices = start_devices.lease_devices(single, "digits", all_visible=all_visible)
+        assert sorted(each.name for each in devices.leases) == names
+        devices.release()
+
+
+def test_a_run_that_shares_its_gpu_gets_its_part_of_memory_and_threads_in_the_queue_alone(
+    uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("GPUTUI_IDLE_SECONDS", raising=False)
-    if value is not None:
-        monkeypatch.setenv("GPUTUI_IDLE_SECONDS", value)
-    assert free_gpus.idle_seconds() == seconds
+    asked = options("visible=free:1", "per_gpu=2")
+    devices = start_devices.lease_devices(asked, "digits", among=["GPU-1"])
+    assert devices.options.device == replace(
+        asked.device, visible=["GPU-1"], memory_limit_mb=int(0.95 * 40 * 1024 / 2 - 768), intra_op_threads=4,
+        inter_op_threads=4,
+    )  # fmt: skip
+    assert [each.key for each in devices.leases] == ["GPU-1~1"]
+    devices.release()
+    devices = start_devices.lease_devices(asked, "digits")
+    assert devices.options.device == replace(asked.device, visible=["GPU-0"])
+    assert [each.key for each in devices.leases] == ["GPU-0"]
+    devices.release()
+    monkeypatch.setattr(this_machine, "read", lambda: box(replace(GPUS[0], memory_total_bytes=1700 * MIB)))
+    with pytest.raises(RunError, match=r"leave each less than 64\.0 MiB of .*: set run\.per_gpu to less than 2$"):
+        start_devices.lease_devices(asked, "digits", among=["GPU-0"])
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_stuck"),
-    [(0, 256 * MIB, False), (0, 256 * MIB + 1, True), (GIB, GIB + 256 * MIB, False), (None, GIB, False),
-     (0, None, False)],
-)  # fmt: skip
-def test_a_gpu_is_given_back_if_it_has_no_more_memory_in_use_than_before(
-    before: int | None, after: int | None, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+# ---- looking at them for some seconds ------------------------------------------------------------
+
+
+class Looks:
+    """The uses of the GPUs at each look, and the time, which only waiting passes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looks: dict[int, dict[str, Any]] | None) -> None:
+        self.now, self.slept, self._looks = 100.0, list[float](), list(looks)
+        monkeypatch.setattr(free_gpus, "read", self.read)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(free_gpus, "time", clock)
+        monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
+
+    def read(self) -> list[GpuUse]:
+        look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        if look is None:
+            raise NotFree("the GPUs cannot be read")
+        return [replace(gpu, **look.get(gpu.index, {})) for gpu in THREE_FREE]
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "5")
+    busy = {"busy": 0.5}
+    looks = Looks(monkeypatch, {}, {0: busy}, {}, {})
+    told: list[str] = []
+    devices = start_devices.lease_devices(options("visible=free:2"), "digits", told.append)
+    assert devices.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
+    assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
+    devices.release()
+    Looks(monkeypatch, {0: busy, 1: busy}, {0: busy, 1: busy}, {}, {})
+    start_devices.lease_devices(options("visible=free:1"), "digits", told.append).release()
+    assert told.pop() == "looking for 5 s whether GPU 2 stays idle"
+    for seen, slept, words in (
+        (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
+         "GPU 1: busy for 50 % of the time"),
+        (({}, {0: busy}, {1: busy}, {}), [2.0, 2.0], "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
+        (({}, {0: busy}, {}, {}, {2: {"users": (BOB,)}}), [2.0, 2.0, 1.0],
+         "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
+    ):  # fmt: skip
+        looks = Looks(monkeypatch, *seen)
+        with pytest.raises(NotFree) as refusal:
+            start_devices.lease_devices(options("visible=free:2"), "digits")
+        assert (str(refusal.value), looks.slept) == (words, slept)
+    looks = Looks(monkeypatch, {})
+    devices = start_devices.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
+    assert (devices.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
+    devices.release()
+    assert lease.holders() == {}
+
+
+def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(free_gpus, "GIVE_BACK_SECONDS", 0.0)
-    monkeypatch.setattr(free_gpus, "read", lambda: [replace(FREE, memory_used_bytes=after, users=(BOB,))])
-    leases = [*lease.take([lease.CPU], "digits"), *lease.take(["GPU-1"], "digits", {"GPU-1": before})]
-    reason = "its run has ended, and 256 MiB of its memory are still in use, by bob's python"
-    assert free_gpus.give_back(leases) == ([f"GPU 1 is stuck: {reason}"] if is_stuck else [])
-    holders = lease.holders()
-    assert {name: who.stuck for name, who in holders.items()} == ({"GPU-1": reason} if is_stuck else {})
+    full = {"memory_used_bytes": 5 * GIB}
+    looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"users": (BOB,)}})
+    leases = lease.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
+    held: list[list[str]] = []
+    sleep = looks.sleep
+
+    def noted(seconds: float) -> None:
+        held.append(sorted(lease.holders()))
+        sleep(seconds)
+
+    monkeypatch.setattr(free_gpus.time, "sleep", noted)  # type: ignore[attr-defined]
+    reason = "its run has ended, and 5.0 GiB of its memory are still in use, by bob's python"
+    assert free_gpus.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
+    assert (looks.slept, held) == ([0.5] * 20, [["GPU-0", "GPU-1"]] * 2 + [["GPU-1"]] * 18)
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert (who.stuck, who.what) == (reason, "digits")
+    (again,) = lease.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - free_gpus.LEFT_BYTES})
+    assert (free_gpus.give_back([again]), lease.holders()) == ([], {}), "it had as much before"
+    looks = Looks(monkeypatch, None)
+    assert free_gpus.give_back(lease.take(["GPU-0"], "words", {"GPU-0": 0})) == []
+    assert (looks.slept, lease.holders()) == ([], {}), "nobody knows whether it is free"
+    unknown = lease.take(["GPU-2"], "words")
+    Looks(monkeypatch, {2: full})
+    assert (free_gpus.give_back(unknown), free_gpus.give_back([])) == ([], [])
 
 
-def test_a_wish_names_what_is_missing_and_what_can_be_had() -> None:
-    choice = gpu_choice.parse("free:2")
-    assert choice is not None
-    wish = Wish(choice, 0, ("GPU-0", "GPU-1", "GPU-2"))
-    busy, other = replace(FREE, index=0, uuid="GPU-0", users=(BOB,)), replace(FREE, index=2, uuid="GPU-2")
-    foreign = replace(FREE, index=3, uuid="GPU-3")
-    assert wish.missing([busy, FREE, other, foreign]) == ""
-    assert wish.missing([busy, FREE, foreign]) == "needs 2 GPUs, and 1 can be had: GPU 0: used by bob's python"
-    assert wish.missing([busy, foreign]) == "needs 2 GPUs; GPU 0: used by bob's python"
-    shared = gpu_choice.parse("fits:1")
-    assert shared is not None
-    fits = Wish(shared, 30 * GIB, ("GPU-1",), "predicted from 3 runs")
-    assert fits.missing([FREE]) == (
-        "needs a GPU with 30.0 GiB free (predicted from 3 runs); GPU 1: 24.0 GiB are free of the 30.0 GiB needed"
+# ---- the memory that a run needs -----------------------------------------------------------------
+
+
+MB = 1024**2
+
+
+def in_batches(batch: int, *settings: str) -> Options:
+    return presets.resolve("quickstart", [f"batch_size={batch}", *settings]).options
+
+
+def ended(path: Path, batch: int, peak_mb: int | None, *settings: str, outcome: events.Outcome = "ok") -> None:
+    """A run folder at `path` of a training that has ended, with its peak on a GPU."""
+    run = runs.create_at(
+        path, "schema: 1\n", more={options_json.FILE: options_json.to_json(in_batches(batch, *settings))}
     )
+    peak = None if peak_mb is None else peak_mb * MB
+    run.file("result.json").write_text(json.dumps(asdict(events.Summary(outcome=outcome, peak_memory_bytes=peak))))
+
+
+def in_runs(name: str) -> Path:
+    return runs_folder() / f"20260921-1{name}-quickstart"
+
+
+def in_trials(name: str) -> Path:
+    return proofs_folder() / "20260921-150000-quickstart" / TRIALS / name
+
+
+def with_margin(mb: float) -> int:
+    return round(1.1 * mb * MB) + 768 * MB
+
+
+@pytest.mark.parametrize("place", [in_trials])
+def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measured_them(
+    place: Callable[[str], Path],
+) -> None:
+    """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
+    ended(place("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
+    with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
+        memory_needs.of_options(in_batches(256))
+    ended(place("02-s"), 128, 1640)
+    need = memory_needs.of_options(in_batches(256))
+    assert need.bytes == with_margin(2920)
+    assert need.prediction == "predicted from batch sizes 64 and 128"
+    ended(place("03-s"), 32, 680)
+    assert memory_needs.of_options(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
+
+
+def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -> None:
+    ended(in_runs("00001"), 64, 1000)
+    ended(in_runs("00002"), 128, 1640, "precision.policy=mixed_float16")
+    ended(in_runs("00003"), 128, 1640, outcome="oom")
+    ended(in_runs("00004"), 128, None)
+    ended(in_runs("00005"), 256, 9000, outcome="oom")
+    ended(in_trials(".02-s.draft"), 128, 1640)
+    runs.Run(in_runs("00006")).path.mkdir()
+    for batch in (128, 256):
+        with pytest.raises(NotMeasuredError):
+            memory_needs.of_options(in_batches(batch))
+
+
+def gpu(index: int, free_mb: int) -> free_gpus.GpuUse:
+    total = 24_000 * MB
+    return free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A10", total - free_mb * MB, total, 0.0, ())
+
+
+def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    for name, batch, peak in (("00001", 64, 1000), ("00002", 128, 1640)):
+        ended(in_runs(name), batch, peak)
+    asked, said = in_batches(256, "visible=fits:1"), list[str]()
+    uses = [gpu(0, 3000), gpu(1, 3000)]
+    gpus = tuple(Gpu(use.index, use.uuid, use.name, (8, 6), use.memory_total_bytes) for use in uses)
+    box = Machine(gpus, "", 8, 64 * 1024**3)
+    monkeypatch.setattr(free_gpus, "read", lambda: uses)
+    needs = "needs a GPU with 3.9 GiB free (predicted from batch sizes 64 and 128); "
+    why = start_devices.why_not(asked, box)
+    assert why.startswith(f"{needs}GPU 0: 2.9 GiB are free of the 3.9 GiB needed")
+    uses[:] = [gpu(0, 20_000), gpu(1, 5000)]
+    monkeypatch.setattr(this_machine, "read", lambda: box)
+    devices = start_devices.lease_devices(asked, "quickstart", said.append)
+    assert [each.name for each in devices.leases] == ["GPU-1"]
+    devices.release()
+    assert said == ["needs 3.9 GiB on each GPU, predicted from batch sizes 64 and 128"]
+    entry = adding.queue_preset(presets.resolve("quickstart", ["batch_size=256", "visible=fits:1"]))
+    trainings = Trainings((Device("GPU-0", 0, "bob's python", free_bytes=3000 * MB),))
+    trainings.runner().tick()
+    assert entries.news()["why"][entry.run] == f"{needs}GPU 0: 2.9 GiB of its memory are free"
+    assert entries.all_entries()[0].bytes == with_margin(2920)

@@ -1,4 +1,4 @@
-"""Leases of GPUs and the choice of free ones, through the real pynvml against a stand-in for the driver."""
+"""Leases of GPUs: starts at once, their files, places on a shared GPU, and instances."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from gputui.engine.leases import free_gpus, lease, start_devices
-from gputui.engine.leases.free_gpus import GpuUse, Wish
-from gputui.engine.leases.lease import NotFree
-from gputui.engine.options import Options, gpu_choice
+from gputui.engine.files.places import runs_folder
+from gputui.engine.job import allocation
+from gputui.engine.job.machine_gpus import Gpu, Instance, Machine
+from gputui.engine.job.training_gpus import candidates
+from gputui.engine.leases import free_gpus, lease
+from gputui.engine.leases.free_gpus import GpuUse, Wish, name_of
+from gputui.engine.leases.lease import Holder, NotFree
+from gputui.engine.options import gpu_choice
+from gputui.engine.system.identity import Place, Process
 
+from tests.leases.test_commands import answer
 from tests.support.fakenvml import FakeNvml
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
+
 
 ANOTHER_USER = 65534
 # Starts again and again, and says so if two hold a GPU at once: a file of each GPU is made as only one can make it.
@@ -155,50 +162,6 @@ def test_a_gpu_that_another_program_uses_is_not_free(nvml: FakeNvml, tmp_path: P
         stranger.wait()
 
 
-def test_memory_decides_if_processes_are_not_visible(nvml: FakeNvml, tmp_path: Path) -> None:
-    gpus = f"gpus=2 use={tmp_path / 'use'} mem_used=4096@1 fail=DeviceGetComputeRunningProcesses_v3:3"
-    gpus += " fail=DeviceGetComputeRunningProcesses_v2:3"
-    assert looks(nvml, gpus)[0] == ""
-    assert looks(nvml, gpus)[1].endswith("of its memory are in use, by processes that are not visible")
-
-
-def test_a_file_of_another_user_or_of_an_ended_process_tells_nothing(tmp_path: Path) -> None:
-    taken = lease.take(["GPU-1"], "digits")
-    folder = lease.folder()
-    forged = folder / f"GPU-1.{os.geteuid() + 1}.json"
-    forged.write_text(json.dumps({"what": "not theirs", "since": time.time() + 9.0}))
-    who = lease.holder("GPU-1")
-    assert who is not None
-    assert (who.what, who.pid) == ("digits", os.getpid())
-    with pytest.raises(NotFree, match=r"GPU-1 is used by .*'s digits"):
-        lease.take(["GPU-0", "GPU-1"], "all or none")
-    assert lease.holder("GPU-0") is None
-    taken[0].release()
-    assert lease.holders() == {}
-
-
-def test_only_a_queued_run_waits_for_devices_that_it_names_itself() -> None:
-    (held,) = lease.take([lease.CPU], "digits " * 99)
-    options = Options(device=replace(Options().device, visible="none"))
-    assert list(start_devices.lease_devices(options, "mine").leases) == []
-    with pytest.raises(NotFree, match=r"^the CPU is used by .{1,40}'s digits digits .{1,80}$"):
-        start_devices.lease_devices(options, "mine", among=[lease.CPU])
-    held.release()
-    devices = start_devices.lease_devices(options, "mine", among=[lease.CPU])
-    assert [each.name for each in devices.leases] == [lease.CPU]
-    devices.release()
-    assert lease.holders() == {}
-
-
-def test_a_folder_that_not_all_users_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "elsewhere"
-    target.mkdir()
-    (tmp_path / "link").symlink_to(target)
-    monkeypatch.setenv("GPUTUI_LEASES", str(tmp_path / "link"))
-    with pytest.raises(NotFree, match="GPUs cannot be leased: is no folder"), lease.choosing():
-        pass
-
-
 def use(index: int, used: int) -> GpuUse:
     return GpuUse(index, f"GPU-{index}", "NVIDIA A100", used << 30, 24 << 30, 0.0, ())
 
@@ -207,24 +170,6 @@ def wish(text: str, needs_gb: int = 0) -> Wish:
     choice = gpu_choice.parse(text)
     assert choice is not None
     return Wish(choice, needs_gb << 30, ("GPU-0", "GPU-1", "GPU-2"))
-
-
-def test_a_run_that_fits_takes_the_gpu_with_the_least_memory_that_is_enough() -> None:
-    gpus = [use(0, 0), use(1, 10), use(2, 20)]
-    assert [gpu.index for gpu in wish("fits:1", 8).fitting(gpus)] == [1, 0]
-    assert wish("fits:2", 16).missing(gpus) == (
-        "needs 2 GPUs with 16.0 GiB free, and 1 can be had: GPU 1: 14.0 GiB are free of the 16.0 GiB needed; "
-        "GPU 2: 4.0 GiB are free of the 16.0 GiB needed"
-    )
-
-
-def test_a_choice_reads_as_it_is_written() -> None:
-    for text in ("free:2", "fits:1@24GB", "free:1@A100", "fits:3@40GB@RTX A6000"):
-        assert str(gpu_choice.parse(text)) == text
-    assert gpu_choice.parse("all") is gpu_choice.parse([0]) is None
-    assert not wish("free:1@24GB").choice.allows("NVIDIA T4", 15 << 30)
-    assert wish("free:1@24GB").choice.allows("NVIDIA A10", 23 << 30)
-    assert not wish("free:1@T4").choice.allows("NVIDIA A10", 23 << 30)
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
@@ -243,48 +188,277 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     assert not list(looks)
 
 
-WATCHES = """
-import json, sys, threading
-from gputui.engine.leases import free_gpus
+# ---- the files of leases -------------------------------------------------------------------------
+
+
+def record(name: str = "GPU-1", **changes: object) -> Path:
+    """A record of this user about a lease, as this process would write it, with some fields changed."""
+    path = lease.folder() / f"{name}.{os.geteuid()}.json"
+    fields = Process.current().as_fields() | Place.here().as_fields() | {"what": "digits", "since": 5.0}
+    path.write_text(json.dumps(fields | changes))
+    return path
+
+
+def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (taken,) = lease.take(["GPU-1"], "digits")
+    taken.release(stuck="its memory is in use")
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert (who.stuck, who.what, lease.holders()) == ("its memory is in use", "digits", {"GPU-1": who})
+    record(stuck="its memory is in use", boot_id="another start")
+    assert lease.holder("GPU-1") is None
+    record(stuck="its memory is in use")
+    (again,) = lease.take(["GPU-1"], "more")
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert (who.stuck, who.what) == ("", "more")
+    again.release(stuck="once more")
+    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    slot.release()
+    assert lease.holders() == {}
+    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    own = f".{os.geteuid()}.json"
+    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1~1{own}"}
+    slot.release(stuck="of a slot")
+    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1{own}"}, "the whole GPU is stuck"
+    records = [(Holder("GPU-1", since=at, stuck=why), None) for at, why in ((2.0, "b"), (3.0, ""), (1.0, "a"))]
+    monkeypatch.setattr(lease, "_records_of", lambda _: iter(records))
+    assert lease.holder("GPU-1") == records[0][0], "the newest of several users"
+
+
+def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputui.engine.files.places import runs_folder
+
+    made = []
+    for number in (1, 2, 3):
+        (slot,) = lease.take(["GPU-1"], "digits", {"GPU-1": 100 * number}, per_gpu=3)
+        slot.write("digits", str(runs_folder() / str(number)))
+        made.append(slot)
+    assert [(slot.slot, slot.key, slot.used_bytes, slot.is_shared_now()) for slot in made] == [
+        (1, "GPU-1~1", 100, True), (2, "GPU-1~2", 100, True), (3, "GPU-1~3", 100, True)
+    ]  # fmt: skip
+    assert not Holder("GPU-1", "me", run=str(runs_folder() / "1")).can_be_joined(2), "it has the whole GPU"
+    with pytest.raises(NotFree, match="3 of 3 runs: "):
+        lease.take(["GPU-1"], "digits", per_gpu=3)
+    made.pop(1).release()
+    who = lease.holder("GPU-1")
+    assert who is not None
+    assert (who.places, [Path(each.run).name for each in who.sharers]) == ("2 of 3 runs", ["1", "3"])
+    (again,) = lease.take(["GPU-1"], "digits", per_gpu=3)
+    assert again.slot == 2
+    for slot in (*made, again):
+        slot.release()
+    assert lease.holder("GPU-1") is None
+
+
+# ---- places on a shared GPU ----------------------------------------------------------------------
+
+
+NOBODY = 65534
+# Leases a place on a GPU as a queued run does, hands it over to a run of the home in HOME_OF, and holds it.
+SHARES = """
+import json, os, sys, time
+from pathlib import Path
+from gputui.engine.files.places import runs_folder
+from gputui.engine.job import this_machine
+from gputui.engine.leases import free_gpus, start_devices
 from gputui.engine.leases.lease import NotFree
-free_gpus.PATIENCE_SECONDS = 0.5 if sys.argv[1:] else 10.0
-watch, seen = free_gpus.GpuWatch(), []
-for _ in range(4):
-    try:
-        seen.append([gpu.why_not_free() for gpu in watch.read()])
-    except NotFree as fault:
-        seen.append(str(fault))
-print(json.dumps([seen, threading.active_count()]))
-watch.close()
+from gputui.engine.options import Options
+from dataclasses import replace
+per_gpu, user, home = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+options = replace(
+    Options(), device=replace(Options().device, visible="free:1"), run=replace(Options().run, per_gpu=per_gpu)
+)
+free_gpus.read(), start_devices.wish_of(options, this_machine.read())  # loads what another user may not be able to read
+os.setuid(user)
+os.environ["GPUTUI_HOME"] = home
+try:
+    devices = start_devices.lease_devices(options, "digits", among=["GPU-0000-0"])
+except NotFree as fault:
+    print(json.dumps(str(fault)), flush=True)
+    sys.exit()
+for each in devices.leases:
+    each.write("digits", str(runs_folder() / "20261127-010101-digits"))
+print(json.dumps(devices.options.device.memory_limit_mb), flush=True)
+time.sleep(600)
 """
 
 
-def test_the_queue_opens_the_driver_once_for_many_looks(nvml: FakeNvml, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    seen, threads = nvml.run(WATCHES, f"gpus=2 procs={os.getpid()} log={log}")
-    assert [[bool(why) for why in looked] for looked in seen] == [[True, True]] * 4
-    calls = [line.split()[1] for line in log.read_text().splitlines()]
-    assert (calls.count("InitWithFlags"), calls.count("Shutdown")) == (1, 1), calls
-    assert threads == 2
+class Box:
+    """One GPU with 8 GiB, and the processes that lease places on it."""
+
+    def __init__(self, nvml: FakeNvml, folder: Path) -> None:
+        self.environment = os.environ | nvml.environment(f"gpus=1 mem_total=8192 use={folder / 'use'}")
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def share(self, per_gpu: int = 2, user: int | None = None, home: str = "") -> object:
+        """The memory limit of a run that gets a place, or why it gets none."""
+        words = [str(per_gpu), str(os.geteuid() if user is None else user), home or os.environ["GPUTUI_HOME"]]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", SHARES, *words], env=self.environment, text=True, stdout=subprocess.PIPE
+        )
+        self.processes.append(process)
+        assert process.stdout is not None
+        return json.loads(process.stdout.readline())
+
+    def end(self, *processes: subprocess.Popen[str]) -> None:
+        for process in processes:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
-def test_a_driver_that_hangs_keeps_one_thread_of_the_queue(nvml: FakeNvml) -> None:
-    seen, threads = nvml.run(WATCHES, "gpus=2 hang=DeviceGetMemoryInfo_v2@1", "hangs")
-    assert seen == [
-        "the GPUs cannot be read: no answer within 0.5 s",
-        *["the GPUs cannot be read: an earlier call has not been answered"] * 3,
-    ]
-    assert threads == 2
+def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_place(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as name:  # which another user can read
+        folder = Path(name)
+        folder.chmod(0o777)
+        monkeypatch.setenv("GPUTUI_LEASES", str(folder / "leases"))
+        box = Box(nvml, folder)
+        try:
+            assert box.share() == int(0.95 * 8192 / 2 - 768), "the part of each"
+            (who,) = lease.holders().values()
+            assert who.places == "1 of 2 runs"
+            with pytest.raises(NotFree, match=r"is used by 1 of 2 runs: .*'s digits since \d\d:\d\d$"):
+                lease.take(["GPU-0000-0"], "a run for itself")
+            assert "used by 1 of 2 runs: " in str(box.share(per_gpu=3))
+            assert "used by 1 of 2 runs: " in str(box.share(home=name))
+            if os.geteuid() == 0:
+                assert "used by 1 of 2 runs: " in str(box.share(user=NOBODY))
+            assert isinstance(box.share(), int)
+            assert re.search(r"used by 2 of 2 runs: .* and 1 more$", str(box.share()))
+            box.end(box.processes[0])
+            (who,) = lease.holders().values()
+            assert who.places == "1 of 2 runs"
+            assert isinstance(box.share(), int), "its place is free again"
+            box.end(*box.processes)
+            assert lease.holders() == {}
+            (whole,) = lease.take(["GPU-0000-0"], "a run for itself")
+            assert "'s a run for itself" in str(box.share())
+            whole.release()
+        finally:
+            box.end(*box.processes)
 
 
-def test_only_a_gpu_that_is_free_at_every_look_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that pauses at the last look keeps its GPU."""
-    busy, free, other = replace(use(0, 0), busy=0.9), use(0, 0), use(1, 0)
-    looks = iter([[busy, other], *[[free, other]] * 99])
-    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0.05")
-    monkeypatch.setattr(free_gpus, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
-    gpus, leases = free_gpus.choose(wish("free:1"), "digits")
-    for each in leases:
-        each.release()
-    assert [gpu.index for gpu in gpus] == [1]
+def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (first,) = lease.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    first.write("digits", str(runs_folder() / "a"))
+    (second,) = lease.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
+    assert second.used_bytes == 0, "that of the GPU before all of them"
+    monkeypatch.setattr(free_gpus, "read", lambda: [GpuUse(1, "GPU-1", "A100", 4 << 30, 24 << 30)])
+    monkeypatch.setattr(free_gpus, "GIVE_BACK_SECONDS", 0.0)
+    assert free_gpus.give_back([first]) == []
+    assert [line.partition(":")[0] for line in free_gpus.give_back([second])] == ["GPU 1 is stuck"]
+    assert "4.0 GiB" in lease.holders()["GPU-1"].stuck
+    (third,) = lease.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    third.release()
+    (whole,) = lease.take(["GPU-1"], "digits")
+    with pytest.raises(NotFree, match="digits"):
+        lease.take(["GPU-1"], "digits", per_gpu=2)
+    whole.release()
+    assert lease.holders() == {}
+
+
+# ---- MIG instances -------------------------------------------------------------------------------
+
+
+GIB = 1024**3
+BOX = "gpus=2 mig=2@0 mem_used=20"
+# Chooses as often as it is asked to, and says what it has got or why it has got nothing.
+CHOOSES = """
+import json, os, sys
+from gputui.engine import presets
+from gputui.engine.leases import start_devices
+from gputui.engine.leases.lease import NotFree
+got = []
+for visible in sys.argv[1:]:
+    options = presets.resolve("quickstart", [f"device.visible={visible}"]).options
+    try:
+        devices = start_devices.lease_devices(options, "digits")
+    except NotFree as fault:
+        got.append(str(fault))
+    else:
+        got.append([devices.options.device.visible, sorted(each.name for each in devices.leases)])
+print(json.dumps(got))
+"""
+
+
+def chosen(nvml: FakeNvml, words: str, *visible: str) -> list[Any]:
+    output, _ = start(nvml, CHOOSES, *visible, gpus=words).communicate(timeout=60)
+    return list(json.loads(output.splitlines()[-1]))
+
+
+def machine(visible: str | None = None) -> Machine:
+    """A machine with a GPU of two instances, and a whole GPU."""
+    cut = Gpu(0, "GPU-a", "A100", (8, 0), 40 * GIB, mig=True,
+              instances=(Instance("MIG-a", 10 * GIB), Instance("MIG-b", 20 * GIB)))  # fmt: skip
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    return Machine(
+        (cut, Gpu(1, "GPU-b", "A100", (8, 0), 40 * GIB)), "", 8, 64 * GIB,
+        visible_devices=visible, allocation=allocation.read(environment, 2),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "visible", "names"),
+    [
+        ("free:1", None, ["MIG-a", "MIG-b", "GPU-b"]),
+        ("free:1@16GB", None, ["MIG-b", "GPU-b"]),
+        ("free:2", None, ["GPU-b"]),
+        ("free:1", "0", ["MIG-a", "MIG-b"]),
+        ("free:1", "MIG-b", ["MIG-b"]),
+    ],
+)
+def test_the_choice_is_among_the_instances_that_the_process_may_use(
+    choice: str, visible: str | None, names: list[str]
+) -> None:
+    made = gpu_choice.parse(choice)
+    assert made is not None
+    assert [name_of(gpu) for gpu in candidates(made, machine(visible))] == names
+
+
+def test_each_start_gets_an_instance_of_its_own_then_a_whole_gpu(nvml: FakeNvml) -> None:
+    *taken, last = chosen(nvml, f"{BOX} use=/nowhere", "free:1", "free:1", "free:1", "free:1")
+    assert taken == [[[name], [name]] for name in ("MIG-0000-100", "MIG-0000-101", "GPU-0000-1")]
+    assert last.startswith("needs a GPU; GPU 0:0: used by ")
+    assert "; GPU 0:1: used by " in last
+
+
+def test_an_instance_that_the_options_name_is_leased_and_not_its_whole_gpu(nvml: FakeNvml) -> None:
+    named, other, first = chosen(nvml, BOX, "[MIG-0000-101]", "free:1", "[0]")
+    assert named == [["MIG-0000-101"], ["MIG-0000-101"]]
+    assert other == [["MIG-0000-100"], ["MIG-0000-100"]]
+    assert first == [[0], []], "CUDA shows the first instance, which is leased already"
+
+
+def test_the_commands_show_each_instance_with_its_processes(nvml: FakeNvml, tmp_path: Path, sleeper: int) -> None:
+    leases = {"GPUTUI_LEASES": str(tmp_path / "leases")}
+    box = nvml.environment(f"{BOX} procs={sleeper}@101") | leases
+    _, output, _ = answer(box, "gpus", "--json")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [(row["index"], row["instance"], row["uuid"], row["free"]) for row in rows] == [
+        (0, 0, "MIG-0000-100", True), (0, 1, "MIG-0000-101", False), (1, None, "GPU-0000-1", False)
+    ]  # fmt: skip
+    assert rows[0]["busy"] is None
+    assert rows[1]["processes"][0]["pid"] == sleeper
+    _, output, _ = answer(box, "gpus")
+    lines = output.splitlines()
+    assert lines[1].split()[0] == "0:0"
+    assert lines[1].endswith("free")
+    assert "'s sleep since " in lines[2]
+    code, output, errors = answer(box, "lease", "1", "--", "bash", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert (code, output) == (0, "MIG-0000-100\n")
+    assert "on GPU 0:0" in errors
+    hidden = nvml.environment(
+        f"{BOX} fail=DeviceGetComputeRunningProcesses_v3:4@0 fail=DeviceGetComputeRunningProcesses_v2:4@0"
+    )
+    _, output, _ = answer(hidden | leases, "gpus")
+    assert output.splitlines()[1].endswith("free, by its memory: its processes are not visible from here")
+    _, output, _ = answer(nvml.environment("mig=0") | leases, "gpus")
+    assert output.splitlines()[1].endswith("in MIG mode without an instance")

@@ -24,7 +24,7 @@ TESTS = (
     "tests/end_to_end/test_own_runs.py",
     "tests/end_to_end/test_programs.py",
     "tests/end_to_end/test_examples.py",
-    "tests/end_to_end/test_export_steps.py",
+    "tests/end_to_end/test_export.py",
 )
 
 

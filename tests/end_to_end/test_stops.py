@@ -1,4 +1,4 @@
-"""A scheduler ends a run by a signal: with a checkpoint, and an exit code that says that it can be resumed."""
+"""How a run is stopped: by a scheduler, by a person, while nobody reads its output."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import fcntl
 import os
 import pty
 import signal
+import subprocess
 import termios
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.runs import Run, checkpoint_files
 from gputui.tui.commands.train import AGAIN_SECONDS
 
-from tests.support.front_door import happened, opened, step, until
+from tests.support.front_door import COMMAND, happened, opened, step, until
 from tests.support.idle import idle
-from tests.support.standing_in import stand_in, training
 
-__all__ = ["stand_in"]
+# ---- a scheduler, and a person -------------------------------------------------------------------
+
 
 NAMED = ("--preset", "quickstart", "--set", "stop_signal=SIGUSR2")
 SAVES = ("--set", "checkpoint=epoch")
@@ -60,7 +61,7 @@ def is_active(run: Run) -> None:
     until(lambda: run.status["heartbeat"] > beat)
 
 
-@pytest.mark.parametrize("to", ["engine", "all"])
+@pytest.mark.parametrize("to", ["all"])
 def test_the_signal_that_stop_signal_names_ends_the_run(to: str, stand_in: None) -> None:
     with opened(*NAMED, *SAVES) as command:
         run = at_work()
@@ -74,32 +75,6 @@ def test_the_signal_that_stop_signal_names_ends_the_run(to: str, stand_in: None)
     assert run.result == {"outcome": "stopped"}, "the trainer has written it: it was not ended by force"
     (warning,) = happened(run, "warning")
     assert warning["message"] == "SIGUSR2 has arrived, which run.stop_signal names: the run ends"
-
-
-def test_where_nothing_can_be_resumed_or_a_person_stops_it_the_exit_code_is_that_of_a_stop(stand_in: None) -> None:
-    for number, checkpoints in ((signal.SIGUSR2, False), (signal.SIGTERM, True)):
-        with opened(*NAMED, *SAVES) as command:
-            run = at_work()
-            if not checkpoints:
-                run.file("checkpoints").rename(run.file("gone"))
-            command.send_signal(number)
-            out, err = command.communicate(timeout=60)
-        assert command.returncode == 130, (number, out, err)
-        run.file("status.json").unlink()
-
-
-def test_a_signal_that_nobody_names_is_ignored_by_engine_and_trainer(stand_in: None) -> None:
-    with opened("--preset", "quickstart") as command:
-        run = at_work()
-        for role in ("engine", "trainer"):
-            process = run.process(role)
-            assert process is not None
-            os.kill(process.pid, signal.SIGUSR2)
-        is_active(run)
-        assert run.state == "running"
-        command.send_signal(signal.SIGTERM)
-        command.communicate(timeout=60)
-    assert command.returncode == 130
 
 
 @pytest.mark.usefixtures("forked_trainers")
@@ -118,7 +93,7 @@ def test_a_training_that_gets_it_in_all_its_processes_writes_a_checkpoint_of_its
     assert f"gputui resume {run.name}" in out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_scheduler_may_ask_as_often_as_it_likes(number: int, stand_in: None) -> None:
     with opened("--preset", "quickstart", *SAVES) as command:
         run = at_work()
@@ -192,15 +167,89 @@ def test_all_processes_of_a_training_that_get_sigterm_several_times_leave_its_la
     assert checkpoint_files.steps_in(run.file("checkpoints")) == [result["steps"]]
 
 
-def test_a_second_stop_kills_a_trainer_that_does_not_answer_at_once(stand_in: None) -> None:
-    """After a single one it would have 30 s."""
-    run = training()
-    trainer = run.process("trainer")
-    assert trainer is not None
-    os.kill(trainer.pid, signal.SIGSTOP)
-    runs.request_stop(run)
-    until(lambda: run.status.get("stop_requests") == 1)
-    began = time.monotonic()
-    runs.request_stop(run)
-    until(lambda: not run.alive("engine"))
-    assert time.monotonic() - began < 20
+# ---- a viewer whose output is blocked, closed or full --------------------------------------------
+
+
+RUN = ["--preset", "quickstart"]
+PRINT = ("presets", "presets schema", "runs --json", "guide", "options xla", "--version", "--help")
+
+
+def the_run() -> Run:
+    until(runs.all_runs)
+    return runs.find("latest")
+
+
+def training() -> Run:
+    run = the_run()
+    until(lambda: run.state == "running" and run.status.get("phase") == "training")
+    return run
+
+
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
+def test_ctrl_c_reaches_the_run_although_nobody_reads_the_output() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, b"x" * 4096):  # until the pipe is full
+            pass
+    os.set_blocking(writer, True)
+    viewer = subprocess.Popen([*COMMAND, *RUN, "--json"], stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    try:
+        run = training()
+        viewer.send_signal(signal.SIGINT)
+        until(lambda: run.state == "stopped")
+    finally:
+        os.close(reader)
+        viewer.wait(120)
+
+
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
+@pytest.mark.parametrize("wait_seconds", [0.05, None])
+def test_ctrl_c_as_the_run_starts_or_trains_stops_it(wait_seconds: float | None) -> None:
+    viewer = opened(*RUN)
+    if wait_seconds is None:
+        run = training()
+    else:
+        run = the_run()
+        time.sleep(wait_seconds)
+    viewer.send_signal(signal.SIGINT)
+    out, err = viewer.communicate(timeout=60)
+    found = run.state, viewer.returncode
+    if wait_seconds is None:
+        assert found == ("stopped", 130), out + err
+    else:  # before there is a trainer that can say that it stopped, the run ends without a result
+        assert found in (("stopped", 130), ("crashed", 1)), out + err
+    assert "Traceback" not in err
+    assert run.id in out
+
+
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
+def test_a_full_disk_behind_the_output_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, *RUN], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        printed = {
+            words: subprocess.run(
+                [*COMMAND, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            )
+            for words in PRINT
+        }
+    assert done.returncode == 74
+    assert "(No space left on device)" in done.stderr
+    assert f"{the_run().name} is still running" in done.stderr
+    assert {words: (ended.returncode, ended.stderr) for words, ended in printed.items()} == dict.fromkeys(
+        PRINT, (74, "standard output cannot be written (No space left on device)\n")
+    )
+
+
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
+def test_a_reader_that_has_what_it_wants_is_no_failure() -> None:
+    run = runs.create("long", presets.resolve("quickstart").to_yaml())
+    run.file("engine.log").write_text("a line of the log\n" * 100_000)
+    for words in ("logs latest", "guide", "presets"):
+        with subprocess.Popen([*COMMAND, *words.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+            assert command.stdout is not None
+            assert command.stderr is not None
+            command.stdout.read(1)
+            command.stdout.close()
+            assert (command.stderr.read(), command.wait(60)) == (b"", 0), words

@@ -10,8 +10,6 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.follow import start, to_tensorboard
 from gputui.engine.runs import Run
-from gputui.engine.system import descendants
-from gputui.engine.system.descendants import Descendant
 
 from tests.support.front_door import detached, ended, gputui, happened, until
 from tests.support.idle import idle
@@ -74,12 +72,3 @@ def test_the_command_ends_after_the_followers_and_a_missing_library_is_refused()
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "run.follow: mlflow is not installed; pip install 'mlflow>=3,<4' adds it" in refused.stderr
     assert runs.all_runs() == [run]
-
-
-def test_descendants_of_a_process_that_stands_apart_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, parents = os.getpid(), {10: os.getpid(), 11: 10, 20: os.getpid(), 21: 20}
-    monkeypatch.setattr(descendants, "_pids", lambda: [own, *parents])
-    read = {pid: Descendant(pid, parent, "x", False, 1) for pid, parent in parents.items()}
-    monkeypatch.setattr(descendants, "_read", read.get)
-    assert sorted(process.pid for process in descendants.all_now([10])) == [20, 21]
-    assert sorted(process.pid for process in descendants.all_now()) == [10, 11, 20, 21]

@@ -1,0 +1,369 @@
+"""Commands about presets and options, the first files, what a shell completes, and odd input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.shell_completion import ShellComplete
+from gputui.engine import presets, runs
+from gputui.engine.files import places
+from gputui.engine.job import this_machine
+from gputui.engine.job.machine_gpus import Machine
+from gputui.engine.options import OPTIONS
+from gputui.engine.runs import Run, titles
+from gputui.tui import cli, show
+from gputui.tui.base import terminal
+from gputui.tui.cli.command import cli as commands
+from gputui.tui.cli.completion import Bash
+from gputui.tui.form.form_state import INFO
+
+from tests.support.damaged_runs import ran
+from tests.support.front_door import gputui
+from tests.support.mutated_presets import violations
+
+ROOT = Path(__file__).parents[2]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert cli.run(words) == 0
+    return capsys.readouterr().out
+
+
+# ---- options ----------------------------------------------------------------------------------
+
+
+def test_a_group_or_any_word_finds_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "options", "input").splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [info.key for info in OPTIONS if info.group == "input"]
+    assert "train.clip_norm" in printed(capsys, "options", "clip", "gradient")
+    assert cli.run(["options", "batch_sice"]) == 2
+    assert "did you mean batch_size?" in capsys.readouterr().err
+    assert cli.run(["options", "zzzz"]) == 2
+    assert "gputui options lists them all" in capsys.readouterr().err
+
+
+# ---- completion -------------------------------------------------------------------------------
+
+
+def test_completing_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.cli import completion as completing\n"
+        "for ask in (completing.preset, completing.run, completing.proof): ask(None, None, '')\n"
+        "print([name for name in ('pydantic', 'textual', 'rich', 'tensorflow', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# ---- the first files, and what they point at --------------------------------------------------
+
+
+def test_what_init_writes_and_says_holds_on_any_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = printed(capsys, "init")
+    written = "".join(Path(name).read_text() for name in ("preset.yaml", "train.py"))
+    for folder in (ROOT, tmp_path, Path(sys.prefix), Path.home()):
+        assert str(folder) not in said + written
+    assert "docs/" not in said + written
+    for words in ("gputui guide", "gputui options"):
+        assert words in said
+        assert words in written
+    assert cli.run(["presets", "check", "preset.yaml"]) == 0
+    assert "def build(context)" in printed(capsys, "guide")
+    for program in sorted((ROOT / "examples").glob("[!_]*.py")):
+        name = program.stem.replace("_", "-")
+        said = printed(capsys, "init", "--example", name)
+        assert Path(program.name).read_text() == program.read_text()
+        for path in (ROOT / "examples").glob(f"{name}*.yaml"):
+            assert f"gputui --preset {path.name}" in said
+            assert cli.run(["presets", "check", path.name]) == 0
+
+
+# ---- commands about presets ----------------------------------------------------------------------
+
+
+Printed = pytest.CaptureFixture[str]
+
+
+def answered(capsys: Printed, *words: str) -> tuple[int, str, str]:
+    """The exit code of a command, and what it prints on stdout and on stderr."""
+    capsys.readouterr()
+    code = cli.run(words)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, on a machine without a GPU."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(this_machine, "read", lambda: Machine((), "no NVIDIA driver", 8, 2**34))
+    return folder
+
+
+def test_presets_are_listed_with_their_owner_and_what_is_wrong_with_them(here: Path, capsys: Printed) -> None:
+    own = presets.user_folder()
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("description: 'it is\n\n  mine'\ntrain: {epochs: 2}\n")
+    (own / "broken.yaml").write_text("train: {epochs: many}\n")
+    (here / "near.yaml").write_text("train: {epochs: 2}\n")
+    (here / "other.yaml").write_text("services: {a: 1}\n")
+    (here / "odd.yml").write_text("- a\n")
+    code, out, err = answered(capsys, "presets")
+    rows = [re.split(r"  +", line.rstrip()) for line in out.splitlines()]
+    named = {row[0]: row[1:] for row in rows}
+    assert (code, err) == (0, "")
+    assert named["mine"] == ["yours", "it is mine"]
+    assert named["broken"][0] == "yours"
+    assert named["broken"][1].startswith(f"cannot be used: {own}/broken.yaml:1: train.epochs: 'many' does not fit")
+    assert named["./near.yaml"] == ["in this folder"]
+    assert named["quickstart"] == [presets.resolve("quickstart").description]
+    shipped = {path.stem for path in presets.SHIPPED.glob("*.yaml")}
+    assert set(named) == {*shipped, "mine", "broken", "./near.yaml"}
+    assert answered(capsys, "presets", "list") == (code, out, err)
+    listed = {
+        row["name"]: row for row in map(json.loads, answered(capsys, "presets", "list", "--json")[1].splitlines())
+    }
+    assert set(listed) == set(named)
+    assert (listed["mine"]["owner"], listed["quickstart"]["owner"], listed["mine"]["error"]) == (
+        "yours",
+        "gputui",
+        None,
+    )
+    assert listed["broken"]["error"] in listed["broken"]["description"]
+
+
+def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Path, capsys: Printed) -> None:
+    (here / "good.yaml").write_text("train: {epochs: 2}\n")
+    (here / "noted.yaml").write_text("device: {memory_limit_mb: 64}\ntrain:\n  steps_per_epoch: 5\n")
+    (here / "wrong.yaml").write_text("train:\n  optimizer: adam\n  momentum: 0.9\n")
+    (here / "broken.yaml").write_text("train: {epochs: many}\n")
+    code, out, err = answered(capsys, "presets", "check", "good.yaml", "noted.yaml", "./broken.yaml", "wrong.yaml")
+    assert (code, out) == (2, "good.yaml: good\nnoted.yaml: good, 1 remark(s)\n")
+    does_nothing = "device.memory_limit_mb: does nothing without a GPU; training continues without it"
+    takes_none = "train.momentum, train.optimizer: adam takes no momentum; set train.optimizer to sgd or rmsprop, or"
+    assert err.splitlines() == [
+        f"noted.yaml:1: note: {does_nothing}",
+        "broken.yaml:1: train.epochs: 'many' does not fit: give a whole number from 1 to 1,000,000",
+        f"wrong.yaml:3: error: {takes_none} train.momentum=0",
+    ]
+    assert answered(capsys, "presets", "check", "good.yaml") == (0, "good.yaml: good\n", "")
+    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (
+        2,
+        "good.yaml: good\n",
+    )
+
+
+def test_the_first_preset_has_few_settings_and_proposes_others_that_can_be_uncommented(here: Path) -> None:
+    assert cli.run(["init"]) == 0
+    first = presets.resolve("preset.yaml")
+    settings = {
+        "workload.entry": f"{here}/train.py:build", "workload.folder": str(here), "workload.args": {"units": 64},
+        "input.batch_size": 32, "input.cache": "memory", "input.shuffle": 2000, "train.epochs": 5,
+        "train.optimizer": "adam", "train.learning_rate": 0.003, "train.seed": 1, "run.checkpoint": "epoch",
+    }  # fmt: skip
+    defaults = {info.key: info.default for info in OPTIONS}
+    assert first.changed() == {key: value for key, value in settings.items() if value != defaults[key]}
+    assert (first.description, first.name) == ("My training", here.name)
+    text = (here / "preset.yaml").read_text()
+    (here / "preset.yaml").write_text(re.sub(r"(?m)^# (precision|compile|strategy):", r"\1:", text))
+    more = {
+        "precision.policy": "mixed_bfloat16", "compile.xla": True, "compile.steps_per_execution": 10,
+        "strategy.kind": "mirrored",
+    }  # fmt: skip
+    assert presets.resolve("preset.yaml").changed() == first.changed() | more
+
+
+# ---- what a shell proposes -----------------------------------------------------------------------
+
+
+def proposed(*words: str) -> list[str]:
+    """The words that are proposed for the last one."""
+    return [
+        item.value for item in ShellComplete(commands, {}, "gputui", "_X").get_completions(list(words[:-1]), words[-1])
+    ]
+
+
+@pytest.fixture
+def three(home: Path) -> list[Run]:
+    """Runs of three presets, the newest last; the last two have short names."""
+    made = []
+    for number, name in enumerate(("cnn", "vit", "cnn")):
+        run = Run(home / "runs" / f"2026092{number}-100000-{name}")
+        run.path.mkdir(parents=True)
+        (run.path / "preset.yaml").write_text("schema_version: 1\n")
+        run.file(titles.FILE).write_text(titles.record(name, "/x.yaml", {"train.epochs": (2, 10 + number)}))
+        made.append(run)
+    (home / "runs" / "no-id").mkdir()
+    (home / "runs" / "r.txt").write_text("")
+    return made
+
+
+RUN_COMMANDS = (
+    ("logs",), ("watch",), ("stop",), ("resume",), ("history",), ("follow",), ("note",), ("tag",), ("diagnose",),
+    ("compare",), ("compare", "--baseline"), ("compare", "--pin"), ("ab", "--after"), ("--after",), ("tune", "--after"),
+    ("resume", "--after"),
+)  # fmt: skip
+
+
+def test_runs_are_proposed_newest_first_by_their_beginning_else_by_a_part(three: list[Run]) -> None:
+    ids = [run.id for run in reversed(three)]
+    for words in RUN_COMMANDS:
+        assert proposed(*words, "") == ["latest", *ids], words
+    assert proposed("logs", "20260921") == [ids[1]]
+    assert proposed("logs", "cnn") == [ids[0], ids[2]]
+    assert proposed("logs", "la") == ["latest"]
+    assert proposed("logs", "nothing") == []
+    assert proposed("runs", "rm", "") == ids
+    assert proposed("runs", "rm", ids[1], "") == [ids[0], ids[2]]
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "replies"),
+    [  # bash gives the last word after its last = or :
+        ("gputui --preset quickstart --set policy=mix", "mix", ["mixed_float16", "mixed_bfloat16"]),
+        ("gputui --preset 'my fast.yaml' --set epochs=3 --set xla=", "", ["auto", "true", "false"]),
+        ("gputui --set ba", "ba", ["batch_size="]), ("gputui presets ", "", ["check", "list", "schema", "show"]),
+    ],
+)  # fmt: skip
+def test_bash_gets_what_follows_the_equals_sign(
+    line: str, word: str, replies: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.run(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    monkeypatch.setenv("COMP_WORDS", line)
+    proposals = Bash(commands, {}, "gputui", "_X").complete()
+    answer = f"compopt() {{ :; }}; answer() {{ printf '%s' {shlex.quote(proposals)}; }}"
+    asks = script.replace("$(env ", "$(answer ")  # in place of gputui's own process
+    call = f'COMP_LINE={shlex.quote(line)} COMP_POINT={len(line)}; _gputui_completion gputui {shlex.quote(word)} ""'
+    bash = f'{answer}\n{asks}\n{call}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+    assert subprocess.run(["bash", "-c", bash], check=True, capture_output=True, text=True).stdout.split() == replies
+
+
+# ---- without a terminal --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["watch"]])
+def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs.create("some", presets.resolve("quickstart").to_yaml())
+    instead = f"gputui logs {run.name} prints the log" if words else "gputui --preset NAME trains"
+    assert cli.run(words) == 2
+    assert capsys.readouterr().err == f"the screen needs a terminal (ssh -t gives one); {instead} without one\n"
+
+
+def test_the_cell_of_a_notebook_gets_no_screen_no_bar_and_no_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cell passes for a terminal, where only these variables of IPython's kernel differ."""
+    at_a_terminal = SimpleNamespace(isatty=lambda: True)
+    standing_in = SimpleNamespace(stdin=at_a_terminal, stdout=at_a_terminal, stderr=at_a_terminal)
+    for module in (show, terminal):
+        monkeypatch.setattr(module, "sys", standing_in)
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.setenv("GIT_PAGER", "less")
+    assert (terminal.draws_again(False), terminal.takes_keys()) == (True, True)
+    monkeypatch.setenv("GIT_PAGER", "cat")
+    assert (terminal.draws_again(False), terminal.takes_keys()) == (False, False)
+    assert cli.run([]) == 2
+    instead = "gputui --preset NAME trains in a cell"
+    assert capsys.readouterr().err == f"the cell of a notebook shows no screen, a terminal does; {instead}\n"
+
+
+def test_the_schema_knows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["presets", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    for info in INFO.values():
+        reference = schema["properties"][info.group]["anyOf"][0]["$ref"].rsplit("/", 1)[1]
+        assert info.about.help in schema["$defs"][reference]["properties"][info.name]["description"]
+        assert schema["$defs"][reference]["additionalProperties"] is False
+
+
+# ---- what may be handed over by mistake ----------------------------------------------------------
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(200_000_000)
+
+
+def _text(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
+
+
+SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "200 MB": (_sparse, "is larger than 1.0 MiB"),
+    "a sum of 200,000 terms": (_text("x = " + "+".join(["1"] * 200_000)), "nested too deep"),
+    "binary": (lambda path: path.write_bytes(bytes(range(256)) * 10), "odd.py"),
+    "control text": (_text("def build(context:\n\x1b[2J\n"), "odd.py:2: invalid non-printable character"),
+    "a named pipe": (os.mkfifo, "is no file"),
+    "a folder": (Path.mkdir, "is a folder"),
+    "a link to /dev/zero": (lambda path: path.symlink_to("/dev/zero"), "is no file"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, told = SOURCES[name]
+    make(Path("odd.py"))
+    preset = "mine.yaml"
+    Path(preset).write_text("# mine\nworkload:\n  entry: odd.py:build\n")
+    code, _, err = ran(("presets", "check", str(preset)))
+    assert code == 2
+    assert told in err
+    assert err.startswith(f"{preset}:3: error: workload.entry: ")
+    assert err.count("\n") == 1
+    assert len(err) <= 201
+    assert "\x1b" not in err
+
+
+def test_mutated_presets_are_answered_clearly(tmp_path: Path) -> None:
+    """The first of the ten thousand that benchmarks/faults.py takes."""
+    found = {seed: wrong for seed in range(100) if (wrong := violations(seed, tmp_path))}
+    assert not found
+
+
+@pytest.mark.parametrize("odd", [b"caf\xe9"], ids=["latin-1"])
+@pytest.mark.parametrize("what", ["home", "folder"])
+def test_a_folder_whose_name_is_no_text_is_refused_at_once(what: str, odd: bytes, tmp_path: Path) -> None:
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + odd))
+    place.mkdir()
+    (place / "train.py").write_text("def build(context): ...\n")
+    home = place if what == "home" else tmp_path / "home"
+    given = ["--preset", "quickstart"] if what == "home" else ["--preset", "preset.yaml"]
+    (place / "preset.yaml").write_text("workload: {entry: train.py:build}\n")
+    done = gputui(*given, cwd=place, env=os.environ | {"GPUTUI_HOME": os.fsdecode(os.fsencode(home))})
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "please report" not in done.stderr
+    assert "another" in done.stderr
+    assert not list(home.glob("runs/*"))
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("GPUTUI_HOME", str(tmp_path))
+    assert places.config_folder() == tmp_path / "config"
+    assert ran(("presets",))[0] == 0
+    monkeypatch.delenv("GPUTUI_HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for words in ("runs", "presets", "proof"):
+        said = "this user has no home folder; set GPUTUI_HOME to a folder for runs and settings\n"
+        assert ran((words,)) == (2, "", said), words
