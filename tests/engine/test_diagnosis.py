@@ -1,58 +1,40 @@
-"""The verdict on figures of every kind, and what is told of it; the figures of real trainings are in test_cases.py."""
+"""The verdicts of a diagnosis and their limits."""
 
 from __future__ import annotations
 
-import ast
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, stragglers
-from gputui.engine.diagnosis import verdict as verdict_module
 from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
 from gputui.engine.runs.parsing import recalled
-from gputui.tui.printing.diagnosis import show, show_stages
 
-from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
+from tests.support.judged import STAGES, gpu, measured, waits
 
 OWN = {"workload.entry": "mine.py:build"}
 CASES: tuple[tuple[str, Measurements], ...] = (
     ("input_bound", measured(**waits(0.6))),
-    ("input_bound", gpu(**waits(0.25, busy_mean=0.6))),
-    ("input_bound", measured(input_wait=None, compute_share=None, ablation=0.5)),
-    ("transfer_bound", gpu(transfer=0.4)),
+    ("input_bound", measured(input_wait=None, compute_share=None, ablation=0.5)), ("transfer_bound", gpu(transfer=0.4)),
     ("transfer_bound", gpu(transfer=0.95, device_batches=2, input_wait=0.6, compute_share=0.3)),
-    ("python_overhead", measured(python_share=0.4, compute_share=0.59)),
-    ("python_overhead", gpu(python_share=0.4, compute_share=0.59, busy_mean=0.3, busy_p95=0.4)),
-    ("stalls", measured(pauses=0.5)),
-    ("stalls", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, busy_p5=0.02, busy_mean=0.8)),
+    ("python_overhead", measured(python_share=0.4, compute_share=0.59)), ("stalls", measured(pauses=0.5)),
     ("retracing", measured(traces=30, python_share=0.5, compute_share=0.49)),
     ("throttled", gpu(throttled=0.6, throttle=("hardware thermal",))),
-    ("memory_growing", measured(host_memory_growth=0.2)),
-    ("memory_growing", gpu(memory_growth=0.2)),
-    ("imbalance", gpu(gpus=2, busy_gap=0.7, busy_mean=0.6)),
-    ("imbalance", gpu(gpus=2, clock_gap=0.3)),
+    ("memory_growing", measured(host_memory_growth=0.2)), ("imbalance", gpu(gpus=2, busy_gap=0.7, busy_mean=0.6)),
     ("slow_worker", gpu(worker_gap=0.4, slow_worker="worker 1 (h1:1)", slow_worker_wait=0.42)),
     ("underfilled", gpu(busy_mean=0.3, busy_p95=0.4)),
-    ("underfilled", gpu(sm_active=0.3)),
     ("memory_limit", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, memory_peak=0.99)),
     ("communication_bound", gpu(gpus=4, communication=0.3)),
     ("communication_bound", gpu(gpus=4, worker_exchange=0.421, exchange_ms=12.0)),
     ("low_clocks", gpu(clock_share=0.3, sm_clock_mhz=600.0, max_sm_clock_mhz=1980.0)),
-    ("low_clocks", gpu(clock_share=0.8, power_capped=0.9, power_limit_w=300.0, power_limit_default_w=700.0)),
     ("bandwidth_bound", gpu(sm_active=0.9, tensor_active=0.1, dram_active=0.75)),
-    ("compute_bound", gpu(sm_active=0.9, tensor_active=0.01, dram_active=0.2)),
-    ("compute_bound", measured(cpu_bfloat16=True)),
-    ("compute_bound", gpu()),
-    ("healthy", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True})),
-    ("healthy", measured({"compile.xla": True})),
-    ("undecided", measured(steps=5)),
+    ("compute_bound", gpu(sm_active=0.9, tensor_active=0.01, dram_active=0.2)), ("compute_bound", gpu()),
+    ("healthy", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True})), ("undecided", measured(steps=5)),
     ("undecided", measured({"train.deterministic": True}, input_wait=None, python_share=None, compute_share=None)),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("verdict", "known"), CASES, ids=[f"{i}-{verdict}" for i, (verdict, _) in enumerate(CASES)])
@@ -70,53 +52,10 @@ def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> Non
         assert found.confidence >= 0.5
 
 
-def test_what_is_printed_of_each_verdict(capsys: pytest.CaptureFixture[str], snapshot: Any) -> None:
-    for _verdict, known in CASES:
-        show(asdict(diagnose(known)))
-        print()
-    show_stages([*PARALLEL, {"name": "batch", "op": "BatchV2", "ms_per_batch": None}])
-    assert capsys.readouterr().out == snapshot
-
-
 def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     verdicts = {rule.verdict for rule in RULES}
     assert verdicts <= {verdict for verdict, _ in CASES}, "figures that lead to a new verdict are entered in CASES"
     assert verdicts <= set(VERDICTS)
-
-
-def test_each_verdict_that_the_code_names_is_declared() -> None:
-    compared = [
-        part
-        for node in ast.walk(ast.parse(Path(verdict_module.__file__).read_text()))
-        if isinstance(node, ast.Compare) and "verdict" in ast.unparse(node.left)
-        for part in ast.walk(node)
-    ]
-    words = {part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-    assert len(words) > 8
-    assert words | set(verdict_module.HOST_VIEWED) <= set(VERDICTS)
-
-
-# From which value on a figure counts, and decides: changing one is a decision, which is taken here, too.
-THRESHOLDS = {
-    ("retracing", "traces"): (5, 5), ("throttled", "throttled"): (0.1, 0.2),
-    ("memory_growing", "memory_growth"): (0.05, 0.05), ("memory_growing", "host_memory_growth"): (0.05, 0.05),
-    ("input_bound", "input_wait"): (0.05, 0.2), ("input_bound", "ablation"): (0.05, 0.2),
-    ("input_bound", "io_wait"): (0.3, 0.5), ("input_bound", "cpu"): (0.9, 0.9),
-    ("transfer_bound", "transfer"): (0.05, 0.2), ("python_overhead", "python_share"): (0.03, 0.15),
-    ("communication_bound", "communication"): (0.03, 0.15), ("communication_bound", "worker_exchange"): (0.03, 0.15),
-    ("stalls", "pauses"): (0.15, 0.3), ("stalls", "busy_p5"): (0.1, 0.1), ("stalls", "uneven"): (3, 6),
-    ("imbalance", "busy_gap"): (0.2, 0.5), ("imbalance", "clock_gap"): (0.1, 0.2),
-    ("slow_worker", "worker_gap"): (0.1, 0.3), ("underfilled", "busy_mean"): (0.7, 0.5),
-    ("low_clocks", "clock_share"): (0.75, 0.6), ("low_clocks", "power_capped"): (0.3, 0.5),
-    ("bandwidth_bound", "dram_active"): (0.6, 0.7), ("compute_bound", "tensor_active"): (0.1, 0.05),
-    ("underfilled", "sm_active"): (0.4, 0.4), ("memory_limit", "memory_peak"): (0.9, 0.97),
-    ("compute_bound", "compute_share"): (0.8, 0.8),
-}  # fmt: skip
-
-
-def test_the_thresholds_are_those_that_were_decided_on() -> None:
-    declared = {(rule.verdict, rule.measurement): (rule.notable, rule.strong) for rule in RULES}
-    assert declared == THRESHOLDS, "a new or changed threshold is also entered in THRESHOLDS"
 
 
 DECIDING = [rule for rule in RULES if rule.rank != SUPPORTING]
@@ -143,39 +82,6 @@ def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     assert rule.verdict not in named(not_yet)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.rank == SUPPORTING], ids=lambda rule: rule.measurement)
-def test_a_rule_beside_confirms_another_and_finds_nothing_alone(rule: Any) -> None:
-    figure = {rule.measurement: rule.notable + 1e-6}
-    alone = diagnose(measured(**figure))
-    assert rule.verdict not in (alone.verdict, *alone.others)
-    without, confirmed = diagnose(measured(**waits(0.3))), diagnose(measured(**waits(0.3), **figure))
-    piece = next(row for row in confirmed.evidence if row["signal"] == rule.measurement)
-    assert confirmed.evidence[0]["signal"] == "input_wait"
-    assert piece["threshold"] == rule.notable
-    assert confirmed.confidence > without.confidence
-    faint = diagnose(measured(**waits(0.3), **{rule.measurement: rule.notable - 1e-6}))
-    assert rule.source not in [row["source"] for row in faint.evidence]
-
-
-def test_the_sentence_names_busy_cores_and_a_disk_that_is_waited_for() -> None:
-    def sentence(**figures: Any) -> str:
-        return diagnose(measured(**waits(0.6), stages=STAGES, **figures)).sentence
-
-    assert sentence(cpu=0.95).endswith("mostly in load; all CPU cores are busy")
-    assert sentence(cpu=0.95, others_cpu=0.06).endswith("mostly in load"), "the training itself uses less"
-    crowded = diagnose(measured(**waits(0.6), stages=({"name": "map", "ms_per_batch": 4.0},), cpu=0.95, others_cpu=0.3))
-    assert crowded.sentence.endswith("mostly in map; other programs also use the CPU")
-    assert sentence(cpu=0.95, others_cpu=0.3).endswith("mostly in load"), "the line has 100 characters at most"
-    assert sentence(io_wait=0.4, read_bytes_per_second=9e7).endswith("and it waits for the disk")
-    assert sentence(io_wait=0.4, read_bytes_per_second=0.0).endswith("mostly in load")
-
-
-def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
-    found = diagnose(measured(input_wait=0.1, compute_share=0.7, cpu=0.99))
-    assert found.sentence.startswith("Input-bound: steps wait 10 % of their time for input")
-    assert found.evidence[0]["signal"] == "input_wait"
-
-
 @pytest.mark.parametrize(
     ("epochs", "options", "said"),
     [
@@ -186,13 +92,9 @@ def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
          "Nothing is learnt: the accuracy of epoch 3 is 0.1; guessing one of 10 classes has 0.1"),
         ([(2.3, None), (2.1, None), (2.31, None)], OWN,
          "Nothing is learnt: the loss is 2.31 in epoch 3, and was 2.3 in epoch 1"),
-        # No statement: it learns, there is nothing to learn, there were too few epochs, or the loss is another one.
         ([(2.3, 0.1), (1.9, 0.3), (1.2, 0.6)], {}, ""),
         ([(2.31, 0.1), (2.3, 0.1), (2.31, 0.1)], {"workload.data": "synthetic", "workload.classes": 10}, ""),
-        ([(2.3, 0.1), (2.31, 0.1)], {}, ""),
         ([(210.0, None), (180.0, None), (90.0, None)], OWN, ""),
-        ([(-1.0, None), (-2.0, None), (-3.0, None)], OWN, ""),
-        ([], {}, ""),
     ],
 )  # fmt: skip
 def test_a_training_that_has_diverged_or_learns_nothing_is_named_by_its_figures(
@@ -205,11 +107,6 @@ def test_a_training_that_has_diverged_or_learns_nothing_is_named_by_its_figures(
         for number, (loss, accuracy) in enumerate(epochs, 1)
     )  # fmt: skip
     assert diagnose(collector.measurements()).learning == said
-
-
-def test_a_busy_gpu_loses_nothing_while_the_host_is_in_python() -> None:
-    found = diagnose(gpu(python_share=0.5, compute_share=0.49, busy_mean=0.98))
-    assert "python_overhead" not in (found.verdict, *found.others)
 
 
 def test_a_gpu_that_is_busy_on_few_of_its_multiprocessors_acquits_nobody() -> None:
@@ -240,32 +137,6 @@ def test_a_low_clock_has_its_cause_and_what_to_do_about_it(figures: dict[str, An
     assert remedy in found.remedies[0]["reason"] + found.remedies[-1]["reason"]
     if "sm_clock_mhz" in figures:
         assert "its clock is 600 MHz of at most 1,980 MHz" in [row["text"] for row in found.evidence]
-
-
-def test_a_clock_at_the_default_power_limit_or_one_that_heat_holds_down_is_no_low_clock() -> None:
-    usual = diagnose(gpu(**LOW, power_capped=0.9, power_limit_w=72.0, power_limit_default_w=72.0))
-    assert (usual.verdict, usual.others) == ("compute_bound", [])
-    assert any("power limit of 72 W, the default, holds it there" in str(row["text"]) for row in usual.evidence)
-    hot = diagnose(gpu(**LOW, throttled=0.4, throttle=("heat",)))
-    assert (hot.verdict, hot.others) == ("throttled", ["compute_bound"])
-    idle = diagnose(gpu(**LOW, busy_mean=0.3, busy_p95=0.4))
-    assert "low_clocks" not in (idle.verdict, *idle.others), "a GPU with little to do lowers its clock"
-
-
-def test_a_gpu_that_waits_for_its_memory_needs_smaller_numbers_and_fewer_kernels() -> None:
-    found = diagnose(gpu(sm_active=0.9, tensor_active=0.1, dram_active=0.75))
-    assert (found.verdict, found.others) == ("bandwidth_bound", ["compute_bound"])
-    changes = [dict(remedy["changes"]) for remedy in found.remedies]
-    assert changes == [{"precision.policy": "mixed_bfloat16"}, {"compile.xla": True}, {}]
-    computes = diagnose(gpu(sm_active=0.9, tensor_active=0.6, dram_active=0.75))
-    assert "bandwidth_bound" not in (computes.verdict, *computes.others)
-
-
-def test_idle_tensor_cores_are_named_only_where_another_precision_would_use_them() -> None:
-    found = diagnose(gpu(sm_active=0.9, tensor_active=0.01))
-    assert found.sentence == "Compute-bound: the tensor cores work 1 % of the time, and 16 bits would use them"
-    mixed = diagnose(gpu({"precision.policy": "mixed_bfloat16"}, sm_active=0.9, tensor_active=0.01))
-    assert "tensor_active" not in [row["signal"] for row in mixed.evidence if row["threshold"] is not None]
 
 
 def test_where_the_driver_tells_no_utilization_the_multiprocessors_decide() -> None:
@@ -307,21 +178,6 @@ def test_the_slowest_stage_is_named_with_its_time() -> None:
     assert "load" in stage["text"]
 
 
-def test_the_slowest_stage_is_the_one_that_the_others_wait_for() -> None:
-    found = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=PARALLEL))
-    assert "mostly in load" in found.sentence
-    cache = next(remedy for remedy in found.remedies if remedy["changes"] == {"input.cache": "memory"})
-    assert cache["expected_gain"] == 2.5
-
-
-def test_the_table_of_stages_marks_the_same_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    show_stages([*PARALLEL, {"name": "batch", "op": "BatchV2", "ms_per_batch": None}])
-    marked = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.rstrip().endswith("slowest")]
-    assert marked == ["load"]
-    show_stages([{"name": name, "op": name, "ms_per_batch": None} for name in ("map", "batch")])
-    assert "slowest" not in capsys.readouterr().out, "no stage was measured"
-
-
 def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:
     early, late = (diagnose(measured(**waits(0.6), seconds=seconds)).confidence for seconds in (3.0, 20.0))
     confirmed, contradicted = (diagnose(measured(**waits(0.5), ablation=share)).confidence for share in (0.52, 0.1))
@@ -332,33 +188,16 @@ def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:
 @pytest.mark.parametrize(
     ("rule", "applies", "not_yet"),
     [
-        # Where the GPU's utilization is unknown it may hide Python's time, so that only a large share counts.
         ("python_share", gpu(busy_mean=None, python_share=0.15), gpu(busy_mean=None, python_share=0.149)),
-        ("python_share", gpu(busy_mean=0.85, python_share=0.04), gpu(busy_mean=0.97, python_share=0.04)),
-        # Copies ahead of the steps take no time from them until they take all of it.
         ("transfer", gpu(transfer=0.9, device_batches=2), gpu(transfer=0.89, device_batches=2)),
-        ("transfer", gpu(transfer=0.06), gpu(transfer=0.06, device_batches=1)),
         ("pauses", measured(pauses=0.2, pauses_counted=2), measured(pauses=0.2, pauses_counted=1)),
-        (
-            "pauses",
-            measured(pauses=0.2, pauses_counted=1, seconds=50.0),
-            measured(pauses=0.2, pauses_counted=1, seconds=49.0),
-        ),
         ("uneven", measured(uneven=4.0, windows=200), measured(uneven=4.0, windows=199)),
-        ("uneven", measured(uneven=4.0, input_wait=0.049), measured(uneven=4.0, input_wait=0.05)),
-        (
-            "uneven",
-            measured(uneven=4.0, cpu=0.95, others_cpu=0.0),
-            measured(uneven=4.0, cpu=0.95, others_cpu=0.5),
-        ),
         ("busy_gap", gpu(gpus=2, busy_gap=0.6), gpu(gpus=1, busy_gap=0.6)),
         ("clock_gap", gpu(gpus=2, clock_gap=0.3), gpu(gpus=1, clock_gap=0.3)),
         ("busy_p5", gpu(busy_p5=0.05, busy_p95=0.7), gpu(busy_p5=0.05, busy_p95=0.69)),
         ("busy_mean", gpu(busy_mean=0.3), measured(busy_mean=0.3)),
         ("sm_active", gpu(sm_active=0.3), gpu(sm_active=0.3, busy_mean=0.3)),
         ("dram_active", gpu(dram_active=0.7, tensor_active=0.49), gpu(dram_active=0.7, tensor_active=0.5)),
-        ("dram_active", gpu(dram_active=0.7), gpu(dram_active=0.7, busy_mean=0.3)),
-        ("tensor_active", gpu(tensor_active=0.01), gpu(tensor_active=0.01, busy_mean=0.3)),
         ("tensor_active", gpu(tensor_active=0.01), gpu({"precision.policy": "mixed_bfloat16"}, tensor_active=0.01)),
         ("compute_share", gpu(), gpu(busy_mean=0.3)),
         ("io_wait", measured(io_wait=0.6), measured(io_wait=0.6, read_bytes_per_second=0.0)),
@@ -369,12 +208,6 @@ def test_a_rule_counts_only_if_its_figure_can_mean_what_it_says(
 ) -> None:
     assert rule in [found.rule.measurement for found in findings(applies)]
     assert rule not in [found.rule.measurement for found in findings(not_yet)]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.verdict}-{rule.measurement}")
-def test_a_figure_at_the_threshold_counts_unless_it_is_to_be_below(rule: Any) -> None:
-    assert rule.passes(rule.notable, rule.notable) is not rule.below
-    assert rule.passes(rule.notable - 1e-6, rule.notable) is rule.below
 
 
 @pytest.mark.parametrize(
@@ -411,3 +244,65 @@ def test_a_worker_that_waits_a_tenth_longer_than_the_median_of_the_others_is_nam
     assert (figures.get("slow_worker"), figures.get("slow_worker_wait")) == (
         (f"worker {len(others)} (h{len(others)}:1)", pytest.approx(last)) if named else (None, None)
     )
+
+
+# ---- the GPU and the worker that the others wait for -------------------------------------------------
+
+
+def readings(busy: float, clock: float | None = None, count: int = 5, **more: Any) -> list[dict[str, Any]]:
+    return [{"busy": busy, "sm_clock_mhz": clock, **more}] * count
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "slow"),
+    [
+        (readings(0.75), readings(0.5), 0), (readings(0.625), readings(0.5), None),
+        (readings(0.9, 899.0), readings(0.9, 1000.0), 0), (readings(0.9, 901.0), readings(0.9, 1000.0), None),
+        (readings(0.5, 500.0), readings(0.9, 1000.0), 0), (readings(0.49, 500.0), readings(0.9, 1000.0), 1),
+    ],
+)  # fmt: skip
+def test_the_slow_gpu_is_that_of_the_low_clock_or_else_the_busiest(first: Any, second: Any, slow: int | None) -> None:
+    gpus = [[reading | {"index": index} for reading in of] for index, of in enumerate((first, second))]
+    assert stragglers.gpu_figures(gpus).get("slow_gpu") == slow
+    elsewhere = [[reading | {"index": 7 - reading["index"]} for reading in of] for of in gpus]
+    assert stragglers.gpu_figures(elsewhere).get("slow_gpu") == (None if slow is None else 7 - slow), "not its place"
+
+
+@pytest.mark.parametrize(("hot", "named"), [(2, True), (1, False)])
+def test_a_cause_is_what_the_slow_gpu_has_in_a_tenth_more_of_its_readings(hot: int, named: bool) -> None:
+    """The other GPU is hot in a tenth of its readings."""
+
+    def of(often: int, clock: float) -> list[dict[str, Any]]:
+        throttle = [["hardware thermal"]] * often + [[]] * (10 - often)
+        return [{"busy": 0.9, "sm_clock_mhz": clock, "throttle": each} for each in throttle]
+
+    causes = stragglers.gpu_figures([of(1, 1000.0), of(hot, 500.0)])["slow_gpu_causes"]
+    assert causes == (("it is slowed down in 20 % of its readings (hardware thermal)",) if named else ())
+
+
+# ---- verdicts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("figures", "confidence"),
+    [
+        ({"input_wait": 0.4}, 0.9), ({"input_wait": 0.225}, 0.72), ({"input_wait": 0.4, "seconds": 5.0}, 0.68),
+        ({"input_wait": 0.4, "outcome": "ok", "steps": 100}, 0.68), ({"input_wait": 0.4, "cpu": 0.9}, 0.99),
+        ({"input_wait": 0.4, "ablation": 0.51}, 0.45),
+        ({"input_wait": 0.0, "compute_share": 0.5, "python_share": 0.02}, 0.3),
+    ],
+)  # fmt: skip
+def test_the_confidence_of_a_verdict(figures: dict[str, Any], confidence: float) -> None:
+    assert diagnose(measured({"compile.xla": True}, **{"compute_share": 0.5} | figures)).confidence == confidence
+
+
+def test_in_a_short_run_only_findings_that_decide_count_and_no_limit_beside_a_faint_loss() -> None:
+    """Within a second, 10 % of waiting may be chance."""
+    short: dict[str, Any] = {"seconds": 1.0, "outcome": "ok"}
+    assert diagnose(measured(cpu_bfloat16=True, **waits(0.1), **short)).verdict == "undecided"
+    assert diagnose(measured(cpu_bfloat16=True, **short)).verdict == "compute_bound"
+    both = diagnose(measured(cpu_bfloat16=True, input_wait=0.1, python_share=0.2, compute_share=0.9, **short))
+    assert (both.verdict, both.others) == ("python_overhead", [])
+    idle = {"compile.xla": True, "precision.policy": "mixed_bfloat16"}
+    assert diagnose(gpu(idle, busy_mean=0.69, compute_share=0.9)).verdict == "underfilled"
+    assert diagnose(measured(idle, input_wait=0.1, compute_share=0.85, **short)).verdict == "undecided"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,17 +32,12 @@ told = {
 """
 HOST = ("memory", "/dev/shm", "runs", "CPU", "pynvml", "terminal")  # of the machine that runs the tests
 READY, CPU, NOT_READY, MAYBE = (
-    "Ready to train",
-    "Ready to train on the CPU",
-    "Not ready to train",
-    "No GPU has answered",
-)
-FIRST_ON_BUS = "sys/bus/pci/devices/0000:01:00.0"
+    "Ready to train", "Ready to train on the CPU", "Not ready to train", "No GPU has answered",
+)  # fmt: skip
 IDLE_UVM = {"dev/nvidiactl": "", "dev/nvidia0": ""}
 NODES = IDLE_UVM | {"dev/nvidia-uvm": ""}
 WSL = {"dev/dxg": "", "usr/lib/wsl/lib/libd3d12.so": ""}
 WSL_CUDA = WSL | {"usr/lib/wsl/lib/libcuda.so.1": ""}
-MIRRORED = ("--set", "strategy.kind=mirrored")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +94,8 @@ TWO_MODELS = Box(f"{RTX_3090.format(0)} {RTX_4090.format(1)} mem_total=24564 mem
 BOXES: dict[str, Met] = {
     # ---- all is well
     "8 x H100": Met(box=boxes.H100_R570),
-    "8 x A100 with R535": Met(box=boxes.A100_R535),
-    "8 x H200": Met(box=Box(f"{H100.replace('H100_80GB_HBM3', 'H200')} {R570}", "8", 8)),
     "8 x B200": Met(box=Box(f"{B200} {R570}", "8", 8)),
     "RTX 5090": Met(box=boxes.RTX_5090),
-    "GB10": Met(box=Box(f"name=NVIDIA_GB10 capability=12.1 cores=6144 unified=1 {R570}", processor="aarch64")),
     "V100 with its cuDNN": warned(
         boxes.V100_WITH_ITS_CUDNN, "XLA of TensorFlow 2.21 fails at convolutions", "compile.xla=false", start="XLA of"
     ),
@@ -117,16 +107,11 @@ BOXES: dict[str, Met] = {
     "P400 beside a 4090": Met(box=boxes.WORKSTATION),
     "MIG with two instances": Met(box=boxes.MIG),
     "a job with two of eight": Met(box=boxes.SLURM),
-    "an exclusive GPU that is free": Met(box=Box(f"{H100S} compute_mode=3")),
-    "an exclusive GPU of MPS": Met(box=Box(f"{H100S} compute_mode=0 procs={NO_PROCESS}")),
     "WSL": Met(box=Box(f"{H100S.replace(' nvlinks=18 fabric=3', '')}", files=WSL_CUDA)),
     "a display that is lent to a virtual machine": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
     # ---- the CPU trains, as is meant
     "no GPU": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
-    "no GPU, but NVIDIA's libraries": Met(box=Box("init=9", "NO_DEVICE", 0), verdict=CPU),
-    "WSL without NVIDIA": Met(box=Box("init=12", "NO_DEVICE", 0, files=WSL), verdict=CPU),
     "all GPUs hidden": Met(box=chosen(""), verdict=CPU),
-    "all GPUs hidden by Slurm": Met(box=chosen("NoDevFiles", more=JOB), verdict=CPU),
     "no driver": warned(
         Box("init=12", "NO_DEVICE", 2), "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
         "install NVIDIA's driver", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
@@ -135,25 +120,13 @@ BOXES: dict[str, Met] = {
         Box("init=12", "NO_DEVICE", 2, container=True), "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
         "--gpus all", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
     ),
-    "a job without GPUs": warned(
-        Box("init=9", "NO_DEVICE", 2, variables=JOB), "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver is inst",
-        "ask for GPUs in the job", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but the NVIDIA driver is",
-    ),
     # ---- the driver
     "driver and library differ": refused(
         Box("init=18", "SYSTEM_DRIVER_MISMATCH", 2), "the loaded NVIDIA driver and its library are of different",
         "modprobe nvidia",
     ),
-    "driver and library differ in a container": refused(
-        Box("init=18", "SYSTEM_DRIVER_MISMATCH", 2, container=True, files=NODES),
-        "the loaded NVIDIA driver and its library are of different versions", "restart the container",
-    ),
     "driver not loaded": refused(
         Box("init=9", "NO_DEVICE", 2), "the NVIDIA driver is installed but not loaded", "modprobe nvidia"
-    ),
-    "driver not loaded on the node of a job with GPUs": refused(
-        Box("init=9", "NO_DEVICE", 2, variables=JOB | {"CUDA_VISIBLE_DEVICES": "0"}),
-        "the NVIDIA driver is installed but not loaded", "modprobe nvidia",
     ),
     "a driver that sees no GPU": refused(
         Box("", "NO_DEVICE", 2, shown=0), "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver sees no GPU", "dmesg"
@@ -162,7 +135,6 @@ BOXES: dict[str, Met] = {
         Box(f"{A100} {R470}", "UNSUPPORTED_PTX_VERSION"), "NVIDIA driver 470.256.02, CUDA 11.4: TensorFlow was built",
         "update the driver",
     ),
-    "no permission": fails(Box("init=4", "NO_DEVICE", 1, files=NODES), "no permission to use the", "who has access"),
     "a container that has lost its GPUs": fails(
         Box("init=999", "NO_DEVICE", container=True, files=NODES), "the container has lost its GPUs", "restart the cont"
     ),
@@ -177,10 +149,6 @@ BOXES: dict[str, Met] = {
         boxes.CONTAINER_WITHOUT_NVML, "libnvidia-ml.so.1 is missing: nothing is known of the GPUs",
         "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     ),
-    "WSL without NVML on the path": warned(
-        Box("init=12", "1", 0, files=WSL_CUDA | {"usr/lib/wsl/lib/libnvidia-ml.so.1": ""}),
-        "libnvidia-ml.so.1 is missing", "export LD_LIBRARY_PATH=/usr/lib/wsl/lib",
-    ),
     # ---- CUDA
     "no fabric manager": fails(
         boxes.NO_FABRIC_MANAGER, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the fabric manager",
@@ -194,25 +162,15 @@ BOXES: dict[str, Met] = {
         Box(H100S, "UNKNOWN", files=IDLE_UVM), "(CUDA_ERROR_UNKNOWN): the driver's node /dev/nvidia-uvm is missing",
         "modprobe nvidia_uvm",
     ),
-    "no /dev/nvidia-uvm in a container": fails(
-        Box(H100S, "UNKNOWN", files=IDLE_UVM, container=True), "node /dev/nvidia-uvm is missing", "--gpus all"
-    ),
-    "a stub of CUDA": fails(Box(H100S, "STUB_LIBRARY"), "the stub of the CUDA toolkit", "LD_LIBRARY_PATH"),
     # ---- single GPUs
     "a lost GPU beside a sound one, and CUDA refuses": fails(
         Box(f"{H100S} lost=1+0", "UNKNOWN", 2), "the GPU is lost (it has fallen off the bus)", "device.visible"
     ),
-    "a lost GPU beside a sound one": warned(Box(f"{H100S} lost=1+0", "1", 2), "the GPU is lost (it has fallen off"),
     "a lost GPU": refused(Box(f"{H100S} lost=0+0", "UNKNOWN"), "the GPU is lost (it has fallen off the bus)", "dmesg"),
     "compute capability 5.2": refused(
         Box(f"{M40.format(0)} {R570}"), "TensorFlow has no code for compute capability 5.2", "device.visible=none",
         "TensorFlow has no code for GPU 0 (Tesla",
     ),
-    "compute capability 5.2, on the CPU": Met(
-        box=Box(f"{M40.format(0)} {R570}"), verdict=NOT_READY, doctor="TensorFlow has no code for compute capability",
-        arguments=("--set", "device.visible=none"),
-    ),
-    "compute capability 5.2 beside a sound one": Met(box=Box(f"{H100S} {M40.format(1)}", "2", 2)),
     "V100": refused(boxes.V100, "has no code for compute capability 7.0", "nvidia-cudnn-cu12", "no code for GPU 0"),
     "H100 with R535": refused(
         boxes.H100_R535, "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile", "install driver 555"
@@ -242,23 +200,9 @@ BOXES: dict[str, Met] = {
         "the packages of TensorFlow 2.20 have no code for Blackwell (compute capability 12.0)",
         "tensorflow[and-cuda]>=2.21,<2.22", because="",
     ),
-    "a display whose programs are known": warned(
-        replace(boxes.LAPTOP, nvml=f"{boxes.LAPTOP.nvml} graphics={NO_PROCESS}"),
-        f"1.2 GiB of 8.0 GiB are already in use by process {NO_PROCESS}",
-        "its display needs them", start="1.2 GiB of 8.0 GiB are already in use",
-    ),
-    "a V100 whose driver is too new to know it": refused(
-        replace(boxes.V100, nvml="init=9", cuda="NO_DEVICE", files={f"{FIRST_ON_BUS}/device": "0x1db1\n"}), "driver",
-        "Maxwell, Pascal and Volta need driver 580 or older", because="",
-    ),
-    "Blackwell of which the driver shows nothing": refused(
-        replace(boxes.RTX_5090, shown=0, cuda="NO_DEVICE", files={f"{FIRST_ON_BUS}/device": "0x2b85\n"}), "sees no GPU",
-        "Blackwell needs the open kernel modules", because="",
-    ),
     "errors of the memory": warned(boxes.H100_WITH_ECC_ERRORS, "2 memory error(s) that could not be corrected"),
     # ---- the choice of GPUs
     "an unknown UUID": refused(chosen("GPU-9"), "CUDA_VISIBLE_DEVICES=GPU-9 shows no GPU", "has GPU-0000-0 (NVIDIA"),
-    "an unknown UUID in a job": refused(chosen("GPU-9", more=JOB), "=GPU-9 shows no GPU", "GPU-0000-1 (NVIDIA H100"),
     "an unknown index": refused(chosen("7"), "CUDA_VISIBLE_DEVICES=7 shows no GPU", "has 0 (NVIDIA H100 80GB HBM3)"),
     "an unknown index behind a known one": warned(
         chosen("1,7"), "CUDA_VISIBLE_DEVICES=1,7 shows GPU 1 (NVIDIA H100 80GB HBM3) alone",
@@ -267,7 +211,6 @@ BOXES: dict[str, Met] = {
     "the UUID of an earlier MIG instance": refused(
         chosen("MIG-1111", boxes.MIG), "CUDA_VISIBLE_DEVICES=MIG-1111 shows no GPU", "has MIG-0000-100, MIG-0000-101"
     ),
-    "the parent of a MIG instance": Met(box=chosen("GPU-0000-0", boxes.MIG)),
     "P400 and 4090, 0 is shown": warned(
         chosen("0", replace(boxes.WORKSTATION, packages={"nvidia-cudnn-cu12": "9.10.2.21"})),
         "CUDA_VISIBLE_DEVICES=0 means GPU 0 (Quadro P400), in the order of the PCI bus", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
@@ -279,9 +222,6 @@ BOXES: dict[str, Met] = {
     "two models, the first trains": warned(
         TWO_MODELS, "GPUs of different models: GPU 0 (NVIDIA GeForce RTX 3090), GPU 1", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
         start="GPUs of different models: GPU 0 (NVIDIA GeForce RTX 3090), GPU 1 (NVIDIA GeForce RTX 4090)",
-    ),
-    "two models, both train": warned(
-        TWO_MODELS, "GPUs of different models", start="each step waits for the slowest", arguments=MIRRORED
     ),
 }  # fmt: skip
 
@@ -330,12 +270,3 @@ def test_a_trainer_that_finds_no_gpu_gives_the_cause_of_the_doctor(told: Mapping
             if met.verdict == NOT_READY and "capability" not in met.doctor + name and "PTX" not in met.doctor:
                 with cases.case(name):
                     assert (met.doctor if met.because is None else met.because) in told[name]["reason"]
-
-
-def test_all_that_the_doctor_and_a_start_say(told: Mapping[str, Any], snapshot: Any) -> None:
-    lines = []
-    for name, box in told.items():
-        found = [": ".join(one) for one in bad(box["doctor"])]
-        lines += [f"{name}: {box['verdict']}", *found, *box["start"].splitlines(), f"reason: {box['reason']}", ""]
-    said = "\n".join(lines).replace(sys.executable, "PYTHON")
-    assert re.sub(r"(TensorFlow|Keras|Python) (\d)[.\d]*", r"\1 \2", said) == snapshot

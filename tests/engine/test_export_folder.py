@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.metadata
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from gputui.engine.export import export_folder
 from gputui.engine.export.export_folder import Exported, export
 from gputui.engine.export.form import Form
 from gputui.engine.export.own_code import stateful_draws
-from gputui.engine.files.writing import ExistsError
 from gputui.engine.interpreter import installed, interpreter
 from gputui.engine.presets import Preset
 
@@ -163,67 +160,6 @@ def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkey
     assert export_folder._requirements(preset().options, {"yaml", "_yaml"})[4:] == ["PyYAML==6"], "each package once"
 
 
-def test_the_readme_says_how_to_train_elsewhere(tmp_path: Path) -> None:
-    export(preset("data=npz:/no/a.npz", description="what\nit  is"), tmp_path / "out")
-    assert (
-        (tmp_path / "out" / "README.md").read_text()
-        == """\
-# my night!
-
-what it is
-
-Exported by gputui. Install what it needs, with the version of Python that requirements.txt names:
-
-    pip install -r requirements.txt
-
-Put the data at `data/a.npz`: it was too large to be copied.
-
-Train it with gputui, in this folder:
-
-    gputui --preset my-night.yaml
-
-Or the same training in plain TensorFlow, without gputui:
-
-    python plain.py
-"""
-    )
-
-
-def test_a_folder_whose_name_looks_like_a_pattern_finds_its_data(tmp_path: Path) -> None:
-    (tmp_path / "a.rec").write_text("a record")
-    target = tmp_path / "of [2]" / "out"
-    export(preset(f"data=tfrecord:{tmp_path}/*.rec"), target)
-    assert (target / "my-night.yaml").read_text().endswith("workload: {data: tfrecord:data/*.rec}\n")
-    read = presets.resolve(str(target / "my-night.yaml")).options
-    assert read.workload.data == f"tfrecord:{glob.escape(str(target))}/data/*.rec"
-    assert [path.name for path in target.parent.iterdir()] == ["out"]
-
-
-def test_the_packages_are_those_of_the_python_that_the_preset_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str | None] = []
-
-    def chosen(option: str | None) -> str:
-        asked.append(option)
-        return sys.executable
-
-    monkeypatch.setattr(interpreter, "chosen", chosen)
-    export(preset("python=/usr/bin/python3", "data=synthetic"), tmp_path / "out")
-    assert asked == ["/usr/bin/python3"], "although the exported preset names none"
-
-
-def test_the_presets_file_has_a_plain_name_and_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
-    made = export(preset(name="-.a/b  c.-"), tmp_path / "made").folder
-    assert files(made) == ALWAYS - {"my-night.yaml"} | {"a-b-c.yaml", "data/digits.npz"}
-    assert (made / "README.md").read_text().startswith("# -.a/b c.-\n\nExported by gputui. ")
-    before = {name: (made / name).read_bytes() for name in files(made)}
-    with pytest.raises(ExistsError, match="made exists"):
-        export(preset(), made)
-    assert {name: (made / name).read_bytes() for name in files(made)} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["made"]
-
-
 @pytest.mark.parametrize(
     ("code", "draws"),
     [
@@ -240,10 +176,3 @@ def test_draws_without_a_seed_of_their_own_are_named(code: str, draws: list[str]
     (tmp_path / "a.py").write_text(code)
     assert stateful_draws(tmp_path / "a.py") == draws
     assert stateful_draws(tmp_path / "gone.py") == []
-
-
-@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
-def test_a_file_of_more_than_a_megabyte_is_not_searched_for_draws(more: int, is_read: bool, tmp_path: Path) -> None:
-    code = "def f():\n    tf.random.normal([1])\n#"
-    (tmp_path / "a.py").write_text(code + "x" * (1_000_000 + more - len(code)))
-    assert bool(stateful_draws(tmp_path / "a.py")) is is_read

@@ -1,34 +1,32 @@
-"""What a launch gives to the engine, and what a resume writes before it: files, variables and the clock; no process."""
+"""What a launch hands over, and jobs of a scheduler: their tasks and their end."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.leases import lease, start_devices
+from gputui.engine.job import allocation, several_tasks, slurm
 from gputui.engine.leases.start_devices import Devices
-from gputui.engine.options import Options, options_json
+from gputui.engine.options import options_json
 from gputui.engine.process import launch, resuming
 from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.runs import Run, RunError, code_copy, liveness, run_cluster, titles
+from gputui.engine.runs import Run, code_copy
 from gputui.engine.runs.events import EVENTS_FILE, Phase
 from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.run_cluster import Cluster
 from gputui.engine.system import locks
-from gputui.engine.system.identity import Place
 from gputui.engine.system.locks import ENGINE_LOCK, Lock
 from gputui.engine.system.run_clock import RunClock
+from gputui.tui import cli
 
+from tests.support.front_door import gputui, until
 from tests.support.recorded import stopped
+from tests.support.standing_in import stand_in as stand_in
 
 
 @dataclass
@@ -51,89 +49,6 @@ def spawned(home: Path, monkeypatch: pytest.MonkeyPatch) -> Spawned:
     made = Spawned()
     monkeypatch.setattr(launch, "spawn", made)
     return made
-
-
-# ---- the process ---------------------------------------------------------------------------------
-
-
-class Process:
-    """Stands for subprocess.Popen."""
-
-    pid = os.getpid()
-    made: list[tuple[list[str], dict[str, Any]]] = []  # cleared by the fixture
-
-    def __init__(self, command: list[str], **more: Any) -> None:
-        self.made.append((command, more))
-
-
-@pytest.fixture
-def processes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[list[str], dict[str, Any]]]]:
-    monkeypatch.setattr(launch.subprocess, "Popen", Process)  # type: ignore[attr-defined]
-    yield Process.made
-    Process.made.clear()
-
-
-def test_an_engine_gets_its_lock_its_leases_the_moment_of_the_launch_and_its_cluster(
-    processes: list[tuple[list[str], dict[str, Any]]],
-) -> None:
-    worker = Cluster(("a:1", "b:1"), 1, "--cluster")
-    alone, one_of_two = runs.create("alone", "schema: 1\n"), runs.create("big", "schema: 1\n", cluster=worker)
-    alone.file("engine.log").write_text("before\n")
-    clock = RunClock(5.0, 7.0)
-    leases = lease.take(["GPU-1", "GPU-2"], "alone")
-    with locks.take(alone.file(ENGINE_LOCK)) as lock:
-        launch.spawn(alone, lock, clock, Devices(Options(), leases))
-        launch.spawn(one_of_two, lock, clock)
-        (command, first), (_, second) = processes
-        assert command == [sys.executable, "-P", "-m", "gputui.engine", str(alone.path)]
-        descriptors = [each.lock.fd for each in leases]
-        assert (first["pass_fds"], second["pass_fds"]) == ([lock.fd, *descriptors], [lock.fd])
-        more = {"GPUTUI_LOCK": str(lock.fd), "GPUTUI_LAUNCHED": "5.0 7.0"}
-        leased = ",".join(f"{each.lock.fd} {each.name}" for each in leases)
-        assert first["env"] == os.environ | more | {"GPUTUI_LEASED": leased}
-        assert second["env"] == os.environ | more | {"TF_CONFIG": worker.as_tf_config()}
-    for run, how in ((alone, first), (one_of_two, second)):
-        assert (how["start_new_session"], how["stdin"], how["stdout"], how["stdout"].name) == (
-            True, subprocess.DEVNULL, how["stderr"], str(run.file("engine.log"))
-        )  # fmt: skip
-    assert alone.file("engine.log").read_text() == "before\n"
-    assert lease.holders() == {}, "they were handed over: this process has closed its locks"
-
-
-def test_a_queued_run_begins_with_the_options_of_its_devices_and_after_its_last_event(
-    spawned: Spawned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preset = presets.resolve("quickstart", ["visible=none"])
-    run = launch.create_queued(preset)
-    writer = EventWriter(run.file(EVENTS_FILE), run.id)
-    writer.emit(Phase(phase="ended"), time.time() + 900)
-    writer.close()
-    chosen = replace(preset.options, input=replace(preset.options.input, batch_size=7))
-    asked: list[Any] = []
-
-    def lease_devices(options: Options, what: str, _tell: object, *, among: object, all_visible: bool) -> Devices:
-        asked.append((options, what, among, all_visible))
-        return Devices(chosen, [])
-
-    monkeypatch.setattr(start_devices, "lease_devices", lease_devices)
-    assert launch.begin(run, preset, ["GPU-b"]) == "an engine"  # type: ignore[comparison-overlap]
-    assert asked == [(preset.options, "quickstart", ["GPU-b"], False)]
-    assert run.file(options_json.FILE).read_text() == options_json.to_json(chosen)
-    ((_, _, clock, devices),) = spawned.calls
-    assert (clock.date, devices) == (run.last_date(), Devices(chosen, []))
-    assert spawned.held == [True]
-    assert locks.held(run.file(ENGINE_LOCK)) is False
-    monkeypatch.setattr(Run, "liveness", property(lambda _: runs.run.Liveness(trainer=True)))  # type: ignore[attr-defined]
-    with pytest.raises(RunError, match=rf"^{run.name} cannot be started: its trainer has not ended yet$"):
-        launch.begin(run, preset, None)
-
-    def taken(*_: object, **__: object) -> Lock:
-        raise locks.Taken
-
-    monkeypatch.setattr(locks, "take", taken)
-    with pytest.raises(RunError, match=rf"^another gputui is using the new run {run.name}$"):
-        launch.begin(run, preset, None)
-    assert len(spawned.calls) == 1
 
 
 # ---- a resume ------------------------------------------------------------------------------------
@@ -164,42 +79,6 @@ def test_a_resume_writes_all_options_goes_on_in_the_log_and_begins_after_the_las
     assert locks.held(run.file(ENGINE_LOCK)) is False
 
 
-def test_a_run_that_comes_from_another_machine_has_left_it_when_it_is_resumed(
-    spawned: Spawned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveness, "BEATS_WITHIN_SECONDS", 0.0)
-    run = stopped("visible=none")
-    for place, phase in ((Place("elsewhere", "another boot", "pid:[1]"), "ended"), (Place.here(), "training")):
-        run.file("status.json").write_text(
-            json.dumps({"phase": "training", "heartbeat": 5.0, "engine_pid": 2**22 + 1} | place.as_fields())
-        )
-        resuming.resume(run)
-        assert run.status == {"phase": phase, "heartbeat": 5.0, "engine_pid": 2**22 + 1} | place.as_fields()
-
-
-def test_where_there_are_no_locks_the_files_of_the_last_launch_are_put_aside(
-    spawned: Spawned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = stopped("visible=none")
-    run.file("status.json").write_text('{"phase": "ended"}')
-    take = locks.take
-    monkeypatch.setattr(locks, "take", lambda *given, **named: replace(take(*given, **named), works=False))
-    resuming.resume(run)
-    assert (run.file("result.json").exists(), run.file("status.json").exists()) == (False, False)
-    assert json.loads(run.file("result-1.json").read_text()) == {"outcome": "stopped"}
-
-
-def test_a_worker_is_resumed_in_the_cluster_of_today(spawned: Spawned, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, now = Cluster(("a:1", "b:1"), 0, "--cluster"), Cluster(("c:9", "d:9"), 0, "TF_CONFIG")
-    run = stopped("visible=none", "strategy.kind=multi_worker", cluster=kept)
-    resuming.resume(run)
-    assert run_cluster.of_run(run) == kept
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": list(now.workers)},
-                                                "task": {"type": "worker", "index": 0}}))  # fmt: skip
-    resuming.resume(run)
-    assert run_cluster.of_run(run) == now
-
-
 def test_a_resume_with_new_code_copies_it_and_one_with_the_copy_trains_the_copy(
     spawned: Spawned, tmp_path: Path
 ) -> None:
@@ -228,28 +107,6 @@ def test_a_resume_with_new_code_copies_it_and_one_with_the_copy_trains_the_copy(
 # ---- what is settled before a launch -------------------------------------------------------------
 
 
-def with_workload(**values: Any) -> presets.Preset:
-    """The default preset with a relative path, as it stands before it is launched."""
-    preset = presets.defaults([])
-    return replace(preset, options=replace(preset.options, workload=replace(preset.options.workload, **values)))
-
-
-def test_a_launch_settles_what_the_preset_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GPUTUI_PYTHON", raising=False)
-    preset = with_workload(data="npz:x.npz")
-    made = [launch.settle(preset, tmp_path).options for _ in range(2)]
-    seeds = [options.train.seed for options in made]
-    assert None not in seeds
-    assert seeds[0] != seeds[1]
-    assert all(0 <= (seed or 0) < 2**31 for seed in seeds)
-    assert [options.workload.data for options in made] == [f"npz:{tmp_path}/x.npz"] * 2
-    assert made[0].run.python is None
-    monkeypatch.setenv("GPUTUI_PYTHON", "/envs/a/bin/python")
-    given = launch.settle(presets.defaults(["seed=0", "run.python=/envs/b/bin/python"]), tmp_path).options
-    assert (given.train.seed, given.run.python) == (0, "/envs/b/bin/python")
-    assert launch.settle(preset, tmp_path).options.run.python == "/envs/a/bin/python"
-
-
 def test_the_origin_names_no_secret_and_no_folder_and_a_preset_without_a_file_has_none(
     home: Path, tmp_path: Path
 ) -> None:
@@ -266,13 +123,144 @@ def test_the_origin_names_no_secret_and_no_folder_and_a_preset_without_a_file_ha
     assert json.loads(launch.origin_of(changed))["changes"] == {}, "of a preset that cannot be read nothing is a change"
 
 
-def test_a_queued_run_trains_its_own_code_from_the_copy(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("x = 1\n")
-    preset = with_workload(entry="train.py:build")
-    own = launch.create_queued(preset, tmp_path, more={"more.json": "{}"})
-    options = presets.resolve(str(own.file("preset.yaml"))).options
-    assert (options.run.code, options.workload.entry) == ("copy", f"{tmp_path}/train.py:build")
-    assert (own.file("code/train.py").read_text(), own.file("more.json").read_text()) == ("x = 1\n", "{}")
-    plain = launch.create_queued(presets.resolve("quickstart", ["epochs=9"]))
-    assert presets.resolve(str(plain.file("preset.yaml"))).options.run.code == "live"
-    assert (titles.title(plain), plain.number, own.number) == ("quickstart: epochs=9", 2, 1)
+# ---- Several tasks of one job --------------------------------------------------------------------
+
+
+# A shell that salloc has opened: Slurm counts it as a step with a special number.
+INTERACTIVE = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
+STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
+
+
+def cluster(**members: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": members, "task": {"type": "worker", "index": 0}})}
+
+
+REFUSED = [
+    (STEP, "task 2 of the 4 that srun started", "srun --ntasks=1 gputui"),
+    (
+        {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "0"},
+        "process 0 of the 8 that mpirun started",
+        "without mpirun",
+    ),
+    ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 that torchrun started", "without torchrun"),
+    (cluster(worker=["a:1", "b:1"]), "a cluster of 2 tasks, and each would train a copy", "env -u TF_CONFIG"),
+]
+WARNED = [
+    ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "the Slurm job has 4 tasks"),
+    ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}, "the Slurm job has 2 nodes"),
+    (cluster(worker=["a:1"]), "a cluster of one task, and is ignored"),
+    ({"TF_CONFIG": "{"}, "does not contain a readable cluster"),
+]
+
+
+@pytest.mark.parametrize(("environment", "why", "change"), REFUSED, ids=range(len(REFUSED)))
+def test_one_of_several_tasks_is_refused_by_every_command_that_trains(
+    environment: dict[str, str], why: str, change: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    train = ("--preset", "quickstart")
+    for words in (train, (*train, "--detach"), ("ab", *train, "--set", "xla=true"), ("diagnose", *train)):
+        assert cli.run(words) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert why in err
+        assert change in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("environment", "why"), WARNED, ids=range(len(WARNED)))
+def test_what_is_not_used_is_said_where_one_task_is_right(
+    environment: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cli.run(["--preset", "quickstart", "--dry-run"]) == 0
+    assert why in capsys.readouterr().err
+
+
+def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: None) -> None:
+    alone = STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_JOB_ID": "12"}
+    done = gputui("--preset", "quickstart", "--detach", env=os.environ | alone)
+    assert done.returncode == 0
+    run = runs.find(done.stdout.strip())
+    assert "the run dies with the Slurm job step 12.0" in done.stderr
+    assert "keep gputui running until the end, without --detach; set run.checkpoint" in done.stderr, "nothing is cut"
+    until(lambda: run.status.get("phase") == "training")
+    runs.request_stop(run)
+    until(lambda: run.state == "stopped")
+    for environment in ({"SLURM_JOB_ID": "7"}, INTERACTIVE):
+        assert "the Slurm job 7:" in str(several_tasks.when_detached(environment))
+    assert several_tasks.when_detached({"PBS_JOBID": "7"}) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus", "allocated"),
+    [
+        ({"SLURM_JOB_GPUS": "0,2-3"}, 8, ("0", "2", "3")), ({"SLURM_JOB_GPUS": "0,1"}, 2, None),
+        ({"SLURM_JOB_GPUS": "1"}, 2, ("1",)), ({"SLURM_JOB_GPUS": "4", "SLURM_STEP_GPUS": "5"}, 8, ("5",)),
+        ({"GPU_DEVICE_ORDINAL": "6", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 8, ()), ({}, 8, None),
+    ],
+)  # fmt: skip
+def test_the_allocation_of_a_job_is_read(variables: dict[str, str], gpus: int, allocated: tuple[str, ...]) -> None:
+    found = allocation.read(variables, gpus)
+    assert (None if found is None else found.names) == allocated
+
+
+# ---- run.max_minutes=auto ------------------------------------------------------------------------
+
+
+IN_A_JOB = {"SLURM_JOB_ID": "77"}
+AUTO = ("--preset", "quickstart", "--set", "max_minutes=auto")
+
+
+def squeue(folder: Path, script: str) -> None:
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_the_time_that_is_left_is_read_as_slurm_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    for script, seconds, problem in (
+        ('[ "$*" = "--noheader --jobs 77 --format %L" ] && echo 5:07', 307, ""),
+        ("echo 3:05:07", 3 * 3600 + 307, ""),
+        ("echo 2-03:05:07", 51 * 3600 + 307, ""),
+        ("echo UNLIMITED", None, ""),
+        ("echo INVALID", None, "squeue does not report it: INVALID"),
+        ("echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1", None, "slurm_load_jobs error: Invalid job id"),
+        ("exit 3", None, "it ended with 3"),
+        ("exec sleep 600", None, "squeue did not answer within 0.5 s"),
+    ):
+        squeue(tmp_path, script)
+        monkeypatch.setattr(slurm, "ANSWER_SECONDS", 0.5 if "sleep" in script else 90.0)
+        left = slurm.time_left(IN_A_JOB)
+        assert left.seconds == seconds, script
+        assert problem in left.problem, script
+        assert bool(problem) == bool(left.problem), script
+    by_variable = slurm.time_left(IN_A_JOB | {slurm.VARIABLE: str(int(time.time()) + 600)}).seconds
+    assert by_variable == pytest.approx(600, abs=120), "squeue is not asked"
+    squeue(tmp_path, "echo 5:07")
+    monkeypatch.setattr(slurm, "ANSWER_SECONDS", 90.0)
+    for text in ("0", "Unknown", "-5", ""):
+        assert slurm.time_left(IN_A_JOB | {slurm.VARIABLE: text}).seconds == 307, text
+    assert slurm.time_left({slurm.VARIABLE: "1"}) == slurm.Left(), "this is no job"
+    (tmp_path / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "squeue cannot be run: No such file" in slurm.time_left(IN_A_JOB).problem
+
+
+def test_time_is_kept_for_the_last_checkpoint() -> None:
+    for seconds, usable in ((7200.0, 7080.0), (600.0, 540.0), (0.0, 0.0), (-5.0, 0.0), (None, None)):
+        assert slurm.Left(seconds).usable_seconds == usable, seconds
+
+
+def test_a_run_ends_itself_before_its_job_does_and_its_exit_code_asks_to_be_resumed(stand_in: None) -> None:
+    ends = {**os.environ, **IN_A_JOB, slurm.VARIABLE: str(int(time.time()) + 12)}
+    done = gputui(*AUTO, "--set", "checkpoint=epoch", env=ends)
+    (run,) = runs.all_runs()
+    assert "the Slurm job 77 ends in 0:" in done.stdout + done.stderr
+    assert "run.max_minutes=auto: the run ends itself in 0:" in run.file("engine.log").read_text()
+    assert (run.result, run.state) == ({"outcome": "timeout"}, "timeout")
+    assert done.returncode == 75, "a batch script requeues its job by it"

@@ -1,10 +1,10 @@
-"""From a run's events to figures: of which moments, of which GPUs, of which sitting."""
+"""What a diagnosis measures of a run."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from gputui.engine.diagnosis import collector as collecting
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.collector import Collector
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.verdict import remedies
-from gputui.engine.process.live_diagnosis import LiveDiagnosis
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import Diagnosis, Event
+from gputui.engine.runs.events import EVENT_FILES, Diagnosis
+from gputui.engine.runs.launched_with import options_of
 from gputui.engine.runs.parsing import recalled
-from gputui.engine.system.run_clock import RunClock
 
-from tests.support.judged import OPTIONS, STAGES
+from tests.support import recorded
+from tests.support.judged import OPTIONS
+from tests.support.recorded import BEGAN
+from tests.support.recorded import GIB as GIB_collected
+from tests.support.recorded_proof import STAGES
 
 
 def _fed(*events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None) -> Measurements:
@@ -41,12 +43,6 @@ def test_signals_of_a_run_that_goes_on_are_of_its_last_moments() -> None:
     assert found.input_wait == pytest.approx(0.2)
     assert found.compute_share == pytest.approx(0.7)
     assert found.uneven == pytest.approx(1.2)
-
-
-def test_signals_of_a_finished_run_are_of_the_whole() -> None:
-    summary = {"input_wait": 0.5, "python_share": 0.1, "measured_steps": 77, "step_ms": {"p50": 20.0, "p95": 30.0}}
-    found = _fed(_progress(1, input_wait=0.1), {"type": "finished", "summary": summary | {"outcome": "ok"}})
-    assert (found.input_wait, found.steps, found.step_ms) == (0.5, 77, 20.0)
 
 
 def test_evaluation_and_checkpoints_are_pauses() -> None:
@@ -85,13 +81,6 @@ def test_pauses_are_those_of_their_kind_without_what_happens_once(
     )
     assert found.pauses == pytest.approx(seconds / (trained + seconds))
     assert found.pauses_counted == often
-
-
-def test_the_newest_chip_and_the_first_one_are_those_of_all_gpus_that_train() -> None:
-    devices = [{"uuid": uuid, "compute_capability": pair} for uuid, pair in (("a", [8, 0]), ("b", [9, 0]), ("c", None))]
-    started = {"type": "started", "gpus": ["a", "b", "c"], "gpu_devices": devices, "compute_capability": [8, 0]}
-    found = _fed(started)
-    assert (found.compute_capability, found.newest_capability, found.gpus) == ((8, 0), (9, 0), 3)
 
 
 def test_figures_of_the_host_are_means_and_its_free_memory_is_the_last_reading() -> None:
@@ -149,34 +138,6 @@ def test_a_gpu_that_is_lost_is_not_idle_and_its_readings_dilute_nothing() -> Non
     assert _fed(*head, *well, *lost, *well).idle_gpus == 1, "it answers again"
 
 
-@pytest.mark.parametrize(
-    ("visible", "other", "idle"),
-    [
-        (None, _other(), 1),
-        (None, _other(busy=1.0, memory_used_bytes=75 * 2**30), 0),
-        (None, _other(memory_used_bytes=75 * 2**30), 0),
-        (None, _other(memory_used_bytes=3 * 2**30), 1),
-        (None, _other(busy=0.2), 0),
-        (None, _other(busy=None), 0),
-        (None, _other(memory_used_bytes=None), 0),
-        (None, _other(mig=[{"uuid": "MIG-1"}]), 0),
-        ("0", _other(), 0),
-        ("0,1", _other(), 1),
-        ("GPU-a,GPU-b", _other(), 1),
-        ("GPU-a", _other(), 0),
-    ],
-)
-def test_a_gpu_is_idle_where_nobody_uses_it_and_this_training_may_see_it(
-    visible: str | None, other: dict[str, Any], idle: int
-) -> None:
-    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
-    readings = [{"type": "gpu", "gpus": [{"uuid": "GPU-a", "index": 0, "busy": 0.98}, other]}] * 20
-    found = _fed(started, {"type": "phase", "phase": "training"}, *readings, visible=visible)
-    assert found.idle_gpus == idle
-    more = [remedy for remedy in remedies(found, ["compute_bound"]) if remedy.step == "gpus"]
-    assert len(more) == idle
-
-
 # ---- memory that grows ------------------------------------------------------------------------
 
 TRAINING = {"type": "phase", "phase": "training"}
@@ -188,21 +149,6 @@ def _host(share: float) -> dict[str, Any]:
 
 
 FILLING = [_host(0.1 + i / 100) for i in range(30)]
-
-
-@pytest.mark.parametrize(
-    ("options", "growth"),
-    [
-        (PLAIN, 0.2),
-        (PLAIN | {"input.cache": "/fast/disk"}, 0.2),
-        (PLAIN | {"input.cache": "memory"}, None),
-        (PLAIN | {"input.shuffle": 1024}, None),
-        (PLAIN | {"workload.entry": "train.py:build"}, None),  # which may keep what it likes
-        ({}, None),
-    ],
-)
-def test_memory_may_grow_while_caches_and_buffers_fill(options: Mapping[str, Any], growth: float | None) -> None:
-    assert _fed(TRAINING, *FILLING, options=options).host_memory_growth == pytest.approx(growth)
 
 
 def test_memory_grows_from_the_first_to_the_last_third_of_enough_readings() -> None:
@@ -223,17 +169,6 @@ def test_epochs_that_are_shorter_than_a_pass_do_not_end_the_filling() -> None:
     epochs = [{"type": "epoch", "epoch": number} for number in (51, 52)]
     assert _fed(started, TRAINING, *epochs, _progress(520), *FILLING).host_memory_growth is None
     assert _fed(started, TRAINING, *epochs, _progress(600), *FILLING).host_memory_growth == pytest.approx(0.2)
-
-
-def test_beside_a_gpu_the_memory_of_the_host_may_grow_too() -> None:
-    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
-    reading = {"type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 0.9, "memory_total_bytes": 100}]}
-    steady = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 60}}}
-    between = [event for host in FILLING for event in (host, steady)]
-    found = _fed(started, TRAINING, reading, *between, options=PLAIN)
-    assert found.memory_growth == pytest.approx(0.0)
-    assert found.host_memory_growth == pytest.approx(0.2)
-    assert found.memory_peak == pytest.approx(0.6)
 
 
 # ---- a run that goes on in another sitting -----------------------------------------------------
@@ -259,42 +194,304 @@ def test_a_resumed_run_is_judged_by_its_own_sitting() -> None:
     assert _after(*first, *_sitting(100, 0.0)).verdict == "healthy"
 
 
-def test_the_time_between_two_sittings_is_no_phases() -> None:
-    killed = [*_sitting(0, 0.0), {"t": 66.0, "type": "phase", "phase": "evaluating"}]
-    found = _after(*killed, *_sitting(36_000, 0.0))
-    assert found.verdict == "healthy", found
-    assert "stalls" not in found.others
+# ---- The share of its GPU memory that a training takes, and its growth ---------------------------
 
 
-def test_nothing_of_the_last_sitting_outlives_it() -> None:
-    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
-    reading = {"type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 0.9, "memory_total_bytes": 100}, _other()]}
-    allocator = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 95}}}
-    stages = {"type": "input_stages", "stages": list(STAGES), "buffer_fill": 0.5}
-    told: list[dict[str, Any]] = [started, TRAINING, reading, allocator, stages, _host(0.5), _progress(5)]
-    assert _fed(*told) != _fed()
-    assert _fed(*told, {"type": "phase", "phase": "importing"}) == _fed()
+FULL: dict[str, Any] = {"input.cache": "off", "input.shuffle": "off"}  # nothing fills
 
 
-def test_the_engine_of_a_resumed_run_does_not_tell_its_last_verdict(tmp_path: Path) -> None:
-    run, told = Run(tmp_path), list[Event]()
-    run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _sitting(0, 0.6)))
-    watcher = LiveDiagnosis(run, told.append, RunClock.launched())
-    watcher._update(final=True)
-    assert told == []
-    with run.file("events.jsonl").open("a") as events:
-        events.writelines(json.dumps(event) + "\n" for event in _sitting(time.time(), 0.0))
-    watcher._update(final=True)
-    (found,) = told
-    assert isinstance(found, Diagnosis)
-    assert found.verdict != "input_bound"
+def started(*devices: dict[str, Any], **actual: Any) -> dict[str, Any]:
+    return {
+        "type": "started", "gpus": ["GPU-a", "GPU-b"], "devices": ["/device:GPU:0"], "gpu_devices": list(devices),
+        "actual": actual,
+    }  # fmt: skip
 
 
-def test_unknown_and_missing_figures_are_none_and_no_error() -> None:
-    gpu_event: dict[str, Any] = {"type": "gpu", "gpus": [None, {"uuid": 5}]}
-    others = [{"type": name} for name in ("host", "progress", "what")]
-    found = _fed({"type": "phase", "phase": "training"}, gpu_event, *others, options={})
-    assert found.step_ms is None
-    assert found.cpu is None
-    assert found.busy_mean is None
-    assert diagnose(found).verdict == "undecided"
+def device(place: int, uuid: str = "GPU-a", limit: int | None = 1000, **more: Any) -> dict[str, Any]:
+    return {"device": f"/device:GPU:{place}", "uuid": uuid, "memory_limit_bytes": limit, **more}
+
+
+def reading(total: int = 2000, others: int = 0, uuid: str = "GPU-a") -> dict[str, Any]:
+    programs = [{"name": "x", "own": False, "memory_used_bytes": others},
+                {"name": "python", "own": True, "memory_used_bytes": 900}]  # fmt: skip
+    gpu = {"uuid": uuid, "index": 0, "busy": 0.9, "memory_total_bytes": total, "processes": programs}
+    return {"type": "gpu", "gpus": [gpu]}
+
+
+def taken(first_step: bool = False, **devices: tuple[int | None, int | None]) -> dict[str, Any]:
+    """Peak and present bytes of the logical devices, by their names such as GPU0."""
+    of = {f"{name[:3]}:{name[3:]}": {"peak_bytes": peak, "current_bytes": now} for name, (peak, now) in devices.items()}
+    return {"type": "allocator", "devices": of, "first_step": first_step}
+
+
+def fed(*events: dict[str, Any], options: Mapping[str, Any] = FULL) -> Measurements:
+    collector = Collector(options)
+    collector.feed(recalled({"t": float(number)} | event) for number, event in enumerate(events))
+    return collector.measurements()
+
+
+def growing(first: int = 100, by: int = 10) -> list[dict[str, Any]]:
+    return [taken(GPU0=(900, first + by * number)) for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("options", "growth"),
+    [
+        ({}, 0.2),
+        ({"input.cache": "memory"}, None),
+        ({"input.shuffle": 100}, None),
+        ({"workload.entry": "a.py:b"}, None),
+    ],
+)
+def test_the_memory_of_the_device_may_grow_while_caches_fill(options: dict[str, Any], growth: float | None) -> None:
+    given = FULL | options
+    assert fed(started(device(0)), TRAINING, *growing(), options=given).memory_growth == pytest.approx(growth)
+    epoch = {"type": "epoch", "epoch": 1}
+    later = fed(started(device(0)), TRAINING, *growing(), epoch, *growing(500, 0), options=given)
+    assert later.memory_growth == pytest.approx(0.0), "what was taken before counts no more"
+    once = fed(started(device(0)), TRAINING, epoch, *growing(), {"type": "epoch", "epoch": 2}, options=given)
+    assert once.memory_growth == pytest.approx(0.2), "only the first epoch ends it"
+
+
+# ---- From readings of GPUs to figures and verdicts -----------------------------------------------
+
+
+GIB = 1024**3
+
+
+def fed_of_figures(
+    *events: dict[str, Any], options: Mapping[str, Any] = {}, visible: str | None = None
+) -> Measurements:
+    collector = Collector(OPTIONS | dict(options), visible)
+    collector.feed(recalled({"t": float(i)} | event) for i, event in enumerate(events))
+    return collector.measurements()
+
+
+def started_of_figures(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
+    uuids = [device["uuid"] for device in devices]
+    return {"type": "started", "gpus": uuids, "gpu_devices": list(devices), "devices": ["/device:GPU:0"]} | more
+
+
+def card(number: int = 0, **more: Any) -> dict[str, Any]:
+    """What the started event tells of a GPU that trains."""
+    return {"device": f"/device:GPU:{number}", "uuid": f"GPU-{number}"} | more
+
+
+def reading_of_figures(*gpus: dict[str, Any]) -> dict[str, Any]:
+    plain = {"busy": 0.97, "memory_used_bytes": 5 * GIB, "memory_total_bytes": 8 * GIB}
+    return {"type": "gpu", "gpus": [{"index": i, "uuid": f"GPU-{i}"} | plain | gpu for i, gpu in enumerate(gpus)]}
+
+
+def allocated(*gigabytes: float) -> dict[str, Any]:
+    each = [{"current_bytes": int(one * GIB), "peak_bytes": int(one * GIB)} for one in gigabytes]
+    return {"type": "allocator", "devices": {f"GPU:{i}": one for i, one in enumerate(each)}}
+
+
+DESKTOP = [{"pid": 1, "name": "Xorg", "memory_used_bytes": int(1.2 * GIB), "own": False}]
+MIG = [{"uuid": "MIG-0", "memory_used_bytes": GIB, "memory_total_bytes": 20 * GIB, "sm_active": 0.9},
+       {"uuid": "MIG-1", "memory_used_bytes": GIB, "memory_total_bytes": 10 * GIB, "sm_active": 0.3}]  # fmt: skip
+GROWS, TAKES = {"actual": {"memory_growth": True}}, {"actual": {"memory_growth": False}}
+LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "share"),
+    [
+        ([started_of_figures(LIMIT, **TAKES), reading_of_figures({"processes": DESKTOP})], {}, 5.2 / 5.3),
+        (
+            [started_of_figures(card(memory_limit_bytes=7 * GIB), **GROWS), reading_of_figures({"processes": DESKTOP})],
+            {},
+            5.2 / 6.8,
+        ),
+        (
+            [started_of_figures(card(memory_limit_bytes=7 * GIB), **TAKES), reading_of_figures({"processes": DESKTOP})],
+            {},
+            5.2 / 7,
+        ),
+        ([started_of_figures(card()), reading_of_figures({})], {}, 5.2 / 8),
+        (
+            [started_of_figures(card()), reading_of_figures({"mig": MIG, "busy": None, "processes": DESKTOP})],
+            {},
+            5.2 / 20,
+        ),
+        ([started_of_figures(card()), reading_of_figures({"mig": MIG})], {"device.visible": ["MIG-1"]}, 5.2 / 10),
+        (
+            [
+                started_of_figures(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}),
+                reading_of_figures({"mig": MIG}),
+            ],
+            {"device.visible": ["MIG-1"]},
+            5.2 / 10,
+        ),
+        ([started_of_figures(LIMIT), reading_of_figures({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
+        (
+            [
+                started_of_figures(card(memory_limit_bytes=16 * GIB), **GROWS),
+                reading_of_figures({"processes": DESKTOP}),
+            ],
+            {"device.logical_devices": 2},
+            5.2 / 8,
+        ),
+    ],
+)
+def test_memory_is_a_share_of_what_tensorflow_may_take(
+    events: list[dict[str, Any]], options: dict[str, Any], share: float
+) -> None:
+    head, *readings = events
+    found = fed_of_figures(head, TRAINING, *readings, allocated(5.2), options=options)
+    assert found.memory_peak == pytest.approx(share, abs=0.01)
+
+
+# ---- GPUs beside those that train ---------------------------------------------------------------
+
+FREE = {"busy": 0.0, "memory_used_bytes": 2**20, "memory_total_bytes": 80 * GIB, "name": "NVIDIA H100 80GB HBM3"}
+STEPS = [{"type": "progress", "step": 20 * i, "step_ms_p50": 50.0, "step_ms_p95": 55.0, "input_wait": 0.01,
+          "python_share": 0.01} for i in range(1, 40)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("visible", "option", "others", "change"),
+    [
+        (None, "all", (FREE, FREE), {"device.visible": "all"}),
+        (None, "all", (FREE, FREE | {"busy": 0.9}), {"device.visible": [0, 1]}),
+        (None, "all", (FREE, FREE | {"name": "NVIDIA GeForce GT 1030"}), {"device.visible": [0, 1]}),
+        ("0,2", "all", (FREE, FREE), {}),
+        ("0,2", [0], (FREE, FREE), {"device.visible": [0, 2]}),
+        ("0", "all", (FREE, FREE), None),
+        (None, "all", (FREE | {"busy": 0.9}, FREE | {"mig": []}), None),
+    ],
+)
+def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_does(
+    visible: str | None, option: Any, others: tuple[dict[str, Any], ...], change: dict[str, Any] | None
+) -> None:
+    told = [reading_of_figures({**FREE, "busy": 0.97}, *others)] * 30
+    found = fed_of_figures(
+        started_of_figures(card()), TRAINING, *told, *STEPS, options={"device.visible": option}, visible=visible
+    )
+    # Asked later, in a shell that knows nothing of the job, it is the run that knows.
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    begun = started_of_figures(card(), actual={"environment": environment})
+    later = fed_of_figures(begun, TRAINING, *told, *STEPS, options={"device.visible": option})
+    for known in (found, later):
+        changes = [dict(remedy["changes"]) for remedy in diagnose(known).remedies if remedy["step"] == "gpus"]
+        assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
+
+
+HOT = {"throttle": ["software thermal"], "sm_clock_mhz": 1200.0}
+FULL_FIGURES = {"throttle": [], "sm_clock_mhz": 1700.0}
+TRAINER_OF_ANOTHER = {"pid": 7, "name": "{python}", "memory_used_bytes": 9 * GIB, "own": False}
+# The readings of GPU 1 of three, and those of the others; whether it is the slow one, and how its cause is told.
+SLOW: dict[str, tuple[dict[str, Any], dict[str, Any], bool, str]] = {
+    "hot": (HOT, FULL_FIGURES, True, "slowed down in 100 % of its readings (software thermal)"),
+    "shared": (
+        {"busy": 0.98, "processes": [TRAINER_OF_ANOTHER]}, {"busy": 0.6}, True, "another program uses it ({python})"
+    ),
+    "unknown": ({"busy": 0.98}, {"busy": 0.6}, True, "look for other processes on GPU 1, which the others wait for"),
+    "alike": (FULL_FIGURES | {"sm_clock_mhz": 1600.0}, FULL_FIGURES, False, ""), "all hot": (HOT, HOT, False, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_gpu_that_the_others_wait_for_is_named_with_its_cause(name: str) -> None:
+    mine, others, slow, cause = SLOW[name]
+    three = started_of_figures(card(0), card(1), card(2), replicas=3)
+    found = fed_of_figures(three, TRAINING, *[reading_of_figures(others, mine, others)] * 30, *STEPS)
+    assert (found.slow_gpu == 1) == slow
+    told = diagnose(found)
+    assert ("imbalance" in (told.verdict, *told.others)) == slow
+    if slow:
+        words = [*(piece["text"] for piece in told.evidence), *(one["reason"] for one in told.remedies)]
+        assert cause in " ".join(words)
+
+
+def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> None:
+    def at(t: float, **more: Any) -> dict[str, Any]:
+        counted = {"slowed_by_power_seconds": 0.9 * t, "slowed_by_heat_seconds": 0.0, "throttle": ["power cap"]}
+        clock = {"sm_clock_mhz": 600.0, "max_sm_clock_mhz": 1980.0, "power_limit_w": 300.0}
+        return reading_of_figures({"power_limit_default_w": 700.0} | counted | clock | more)
+
+    told = [at(float(second)) for second in range(30)]
+    found = fed_of_figures(started_of_figures(card(), compute_capability=[9, 0]), TRAINING, *told, *STEPS)
+    assert (found.sm_clock_mhz, found.max_sm_clock_mhz) == (600.0, 1980.0)
+    assert found.clock_share == pytest.approx(600 / 1980)
+    assert found.power_capped == pytest.approx(0.9)
+    assert found.throttled == 0.0
+    assert (found.power_limit_w, found.power_limit_default_w, found.gpu_indexes) == (300.0, 700.0, (0,))
+    verdict = diagnose(found)
+    assert (verdict.verdict, verdict.others) == ("low_clocks", ["compute_bound"])
+    hot = [at(float(second), slowed_by_heat_seconds=0.3 * second, throttle=[]) for second in range(30)]
+    found = fed_of_figures(started_of_figures(card()), TRAINING, *hot, *STEPS)
+    assert found.throttled == pytest.approx(0.3), "the driver has counted what no reading saw"
+    assert found.throttle == ("heat",)
+    ahead = [at(float(second), slowed_by_heat_seconds=0.0 if second < 15 else 9000.0) for second in range(30)]
+    found = fed_of_figures(started_of_figures(card()), TRAINING, *ahead, *STEPS)
+    assert found.throttled == pytest.approx(1 / 29), "no more than the time that has passed"
+
+
+# ---- All figures that the diagnosis collects from the events of recorded trainings ---------------
+
+
+GPUS = [f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000" for index in range(2)]
+SLOW_COLLECTED = {
+    "busy": 0.99, "sm_clock_mhz": 1200, "throttle": ["hardware thermal"], "clocks_set_by": ["application clocks"],
+    "max_sm_clock_mhz": 1980, "power_limit_default_w": 800.0,
+    "processes": [{"pid": 7, "name": "blender", "own": False, "memory_used_bytes": 3 * GIB_collected}],
+}  # fmt: skip
+HOSTS = [{"index": index, "address": f"h{index}:1", "host": f"h{index}"} for index in (0, 1)]
+WORKERS = [HOSTS[0] | {"input_wait": 0.05}, HOSTS[1] | {"input_wait": 0.45}]
+MORE = {"cpus": 16, "sample_bytes": 1024}
+STORIES: dict[str, tuple[float, dict[str, Any]]] = {
+    "two of four GPUs train": (41.0, {"gpus": 4, "readings_a_second": 2.0}),
+    "one of two GPUs is slow": (60.0, {"gpus": 2}),
+    "two workers train": (60.0, {"gpus": 2}),
+}
+
+
+def told(run: Run, slow: bool, workers: bool) -> Iterator[dict[str, Any]]:
+    """The events with what only a real training has: its GPUs, a share of Python, pauses, and other programs."""
+    lines = [line for name in EVENT_FILES for line in run.file(name).read_text().splitlines()]
+    for event in sorted(map(json.loads, lines), key=lambda event: float(event["t"])):
+        match event["type"]:
+            case "started" if "GPU" in event["devices"][0]:
+                of_gpu = {"memory_limit_bytes": 76 * GIB_collected, "compute_capability": (9, 0)}
+                devices = [of_gpu | {"uuid": uuid, "device": f"/device:GPU:{i}"} for i, uuid in enumerate(GPUS)]
+                yield (
+                    event
+                    | MORE
+                    | ({"workers": HOSTS} if workers else {})
+                    | {"gpus": GPUS, "gpu_devices": devices, "compute_capability": (8, 0)}
+                )
+            case "started":
+                yield event | MORE | {"cpu_bfloat16": True}
+                yield {"t": event["t"], "type": "input_stages"} | STAGES
+            case "progress":
+                yield event | {"python_share": 0.1, "transfer": 0.02, "traces": 2}
+                if workers:
+                    yield {"t": event["t"] + 0.01, "type": "workers", "workers": WORKERS}
+                    yield {"t": event["t"] + 0.02, "type": "exchange", "ms": 20.0, "bytes": 50_000_000, "step": 9}
+                if event["step"] % 100 == 0:
+                    yield {"t": event["t"] + 0.1, "type": "phase", "phase": "saving", "detail": "checkpoint"}
+                    yield {"t": event["t"] + 0.25, "type": "phase", "phase": "training"}
+            case "host":
+                yield event | {"io_wait": 0.05, "others_cpu": 0.1, "trainer_read_bytes_per_second": 1e6}
+            case "gpu" if slow and event["gpus"]:
+                yield event | {"gpus": [event["gpus"][0], event["gpus"][1] | SLOW_COLLECTED]}
+            case _:
+                yield event
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_figures_of_a_recorded_training(name: str, home: Path, snapshot: Any) -> None:
+    after, settings = STORIES[name]
+    run = recorded.write(home, name="run", **({"seconds": 72} | settings))
+    collector = Collector(options_of(run), None)
+    collector.feed(
+        recalled(event) for event in told(run, "slow" in name, "workers" in name) if event["t"] <= BEGAN + after
+    )
+    known = collector.measurements()
+    figures = [f"{key}: {_rounded(value)}" for key, value in asdict(known).items() if key not in ("options", "stages")]
+    assert "\n".join([*figures, "", diagnose(known).sentence]) == snapshot
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value

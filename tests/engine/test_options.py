@@ -1,43 +1,23 @@
-"""The declaration of the options, and what is derived from it."""
+"""Options: their values, names and ranges."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import FrozenInstanceError, asdict
 from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.options import GROUPS, OPTIONS, Options, by_key, resolve_key
-from gputui.engine.options.validation import MisfitsError, model, validated
+from gputui.engine.options import OPTIONS, Options, gpu_choice, resolve_key
+from gputui.engine.options.synonyms import keys_of, option_meant
+from gputui.engine.options.validation import MisfitsError, validated
+from gputui.engine.presets import PresetError
 
 from tests.support.cases import all_hold
-
-
-def changed(*settings: str) -> dict[str, Any]:
-    return presets.defaults(settings).changed()
-
-
-def test_every_field_of_every_group_is_in_the_catalogue_once_in_its_order() -> None:
-    keys = [
-        f"{group}.{name}"
-        for group, declared in model().model_fields.items()
-        for name in declared.annotation.model_fields  # type: ignore[union-attr]
-    ]
-    assert [info.key for info in OPTIONS] == keys
-    assert len(set(keys)) == len(keys) > 45
-
-
-def test_every_option_says_what_it_is_and_what_it_takes() -> None:
-    for info in OPTIONS:
-        assert 10 < len(info.about.help) < 250, info.key
-        assert info.accepts, info.key
-        for text in (info.about.help, info.about.helps, info.about.hurts, info.about.call, info.about.unit):
-            assert "\n" not in text, info.key
-            assert text == text.strip(), info.key
-            assert not text.endswith("."), info.key
+from tests.support.training import options
 
 
 def test_every_default_is_valid_and_survives_being_written_out() -> None:
@@ -46,73 +26,6 @@ def test_every_default_is_valid_and_survives_being_written_out() -> None:
     for info in OPTIONS:
         assert dumped[info.group][info.name] == info.default, info.key
         assert getattr(getattr(read, info.group), info.name) == info.default, info.key
-
-
-def test_a_signal_is_also_taken_as_slurm_names_it() -> None:
-    for given, signal in (("USR1", "SIGUSR1"), ("USR2", "SIGUSR2"), ("SIGUSR1", "SIGUSR1"), ("none", "none")):
-        assert presets.defaults([f"stop_signal={given}"]).options.run.stop_signal == signal
-    with pytest.raises(presets.PresetError, match="give none, SIGUSR1 or SIGUSR2"):
-        presets.defaults(["stop_signal=TERM"])
-
-
-def test_every_word_an_option_takes_is_told_and_valid() -> None:
-    with all_hold() as cases:
-        for info in OPTIONS:
-            for word in info.choices:
-                with cases.case(f"{info.key}={word}"):
-                    assert word in info.accepts
-                    value = presets.defaults([f"{info.key}={word}"]).options
-                    assert getattr(getattr(value, info.group), info.name) == word
-
-
-def test_the_catalogue_knows_types_from_the_annotations() -> None:
-    known = by_key(OPTIONS)
-    assert known["compile.xla"].is_bool
-    assert not known["compile.xla"].is_number
-    assert known["input.batch_size"].is_number
-    assert known["input.prefetch"].choices == ("off", "auto")
-    assert known["input.prefetch"].accepts == "off, auto or a whole number from 1 to 1,024"
-    assert known["train.learning_rate"].accepts == "a number above 0.0 to 1,000.0"
-    assert known["train.clip_norm"].accepts == "a number above 0.0 to 1,000,000,000.0 or null"
-    keys = ("precision.policy", "input.prefetch", "compile.xla", "train.epochs")
-    assert [known[key].only_choices for key in keys] == [True, False, False, False]
-    assert known["compile.xla"].fixed_values == ("auto", "true", "false")
-    assert known["train.deterministic"].fixed_values == ()
-    assert known["input.prefetch"].fixed_values == ("off", "auto")
-    assert known["train.plateau_patience"].about.part == known["train.plateau_figure"].about.part != ""
-    for key, learning in (
-        ("workload.width", "another model or other data is learnt"), ("device.visible", ""),
-        ("input.batch_size", "the batch size changes what is learnt at the same learning rate"),
-    ):  # fmt: skip
-        assert known[key].about.learning == learning
-    assert known["device.memory_growth"].about.gpu_only
-    assert not known["input.prefetch"].about.gpu_only
-
-
-def test_what_each_option_declares_besides_the_tables_of_the_documents(snapshot: Any) -> None:
-    lines = []
-    for info in OPTIONS:
-        about = info.about
-        kinds = {"bool": info.is_bool, "number": info.is_number, "only words": info.only_choices}
-        parts = {
-            "words": info.choices, "takes": tuple(kind for kind, holds in kinds.items() if holds), "own": about.own,
-            "part": about.part, "examples": about.examples, "learning": about.learning, "unit": about.unit,
-            "not exported": about.not_exported, "other names": about.other_names, "not offered": about.not_offered,
-        }  # fmt: skip
-        lines += [info.key, *(f"    {name}: {part}" for name, part in parts.items() if part)]
-    lines += [f"{name} is private" for name, group in GROUPS.items() if group.private]
-    assert "\n".join(lines) == snapshot
-
-
-def test_options_share_no_list_or_mapping_of_their_defaults() -> None:
-    first, second = Options(), Options()
-    kept = [
-        (info.key, *(getattr(getattr(options, info.group), info.name) for options in (first, second)))
-        for info in OPTIONS
-    ]
-    mutable = [key for key, one, _ in kept if isinstance(one, list | dict)]
-    assert {"workload.shape", "workload.args", "run.follow"} >= set(mutable) >= {"workload.shape", "workload.args"}
-    assert [key for key, one, other in kept if key in mutable and one is other] == []
 
 
 def test_a_range_that_is_told_is_the_range_that_holds() -> None:
@@ -125,26 +38,6 @@ def test_a_range_that_is_told_is_the_range_that_holds() -> None:
                 number = int(outside) if "whole" in info.accepts else outside
                 with pytest.raises(presets.PresetError):
                     presets.defaults([f"{info.key}={number}"])
-
-
-def test_the_json_schema_tells_types_ranges_and_help() -> None:
-    schema = json.loads(json.dumps(model().model_json_schema()))
-    assert set(schema["properties"]) == set(GROUPS)
-    batch = schema["$defs"]["Input"]["properties"]["batch_size"]
-    assert batch["type"] == "integer"
-    assert batch["minimum"] == 1
-    assert batch["default"] == 64
-    assert "samples" in batch["description"]
-    assert schema["$defs"]["Input"]["additionalProperties"] is False
-    described = [p for group in schema["$defs"].values() for p in group["properties"].values()]
-    assert len(described) == len(OPTIONS)
-    assert all(p["description"] for p in described)
-
-
-def test_short_names_stand_for_their_option_and_are_all_unique() -> None:
-    for info in OPTIONS:
-        assert resolve_key(info.name, OPTIONS) == info.key
-        assert resolve_key(info.key, OPTIONS) == info.key
 
 
 @pytest.mark.parametrize(
@@ -174,23 +67,9 @@ def test_off_may_be_written_as_yaml_people_write_it() -> None:
                 assert getattr(getattr(presets.defaults([f"{key}={spelling}"]).options, group), name) == "off"
 
 
-@pytest.mark.parametrize("words", ["on off", "yes no", "true false", "On Off", "TRUE FALSE"])
-def test_switches_take_each_yaml_boolean(words: str) -> None:
-    yes, no = words.split()
-    options = presets.defaults([f"xla={yes}", f"memory_growth={no}"]).options
-    assert options.compile.xla is True
-    assert options.device.memory_growth is False
-
-
 @pytest.mark.parametrize("text", ["1e-3", "1E-3", "1.0e-3", "0.001", ".001", "1e-03", "+1e-3"])
 def test_numbers_may_be_written_with_an_exponent(text: str) -> None:
     assert presets.defaults([f"learning_rate={text}"]).options.train.learning_rate == 0.001
-
-
-def test_a_whole_number_is_fine_where_a_fraction_is_taken_and_not_the_other_way_round() -> None:
-    assert presets.defaults(["width=2"]).options.workload.width == 2
-    with pytest.raises(presets.PresetError):
-        presets.defaults(["batch_size=64.0"])
 
 
 @pytest.mark.parametrize(("code", "taken"), [(0, False), (9, False), (31, False), (32, True)])
@@ -208,10 +87,6 @@ def test_options_cannot_be_changed_once_resolved() -> None:
         Options().input.batch_size = 3  # type: ignore[misc]
 
 
-def test_only_what_differs_from_the_defaults_is_told_as_changed() -> None:
-    assert changed("batch_size=64", "epochs=9", "cache=off") == {"train.epochs": 9}
-
-
 @pytest.mark.parametrize(
     ("data", "source"),
     [("digits", ("digits", "")), ("npz:/a/b.npz", ("npz", "/a/b.npz")), ("images:/C:/x", ("images", "/C:/x")),
@@ -221,6 +96,124 @@ def test_a_data_source_is_a_kind_and_a_place(data: str, source: tuple[str, str])
     assert presets.defaults([f"data={data}"]).options.workload.source == source
 
 
-def test_a_profile_is_a_range_of_steps() -> None:
-    assert presets.defaults(["profile=5-8"]).options.run.profile_steps == (5, 8)
-    assert presets.defaults([]).options.run.profile_steps is None
+# ---- What follows from the values of options -----------------------------------------------------
+
+
+GB = 1024**3
+
+
+def value(path: str, *settings: str) -> Any:
+    found: Any = options(*settings)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "expected"),
+    [
+        ("input.device_batches", "", 2), ("input.device_batches", "prefetch=off", 0),
+        ("input.device_batches", "prefetch=off prefetch_to_device=3", 3),
+        ("input.device_batches", "prefetch_to_device=off", 0), ("input.augmentations", "", ()),
+        ("input.augmentations", "augment=light", ("flip", "shift")),
+        ("input.augmentations", "augment=blur,flip", ("flip", "blur")),
+        ("input.only_moves", "augment=flip,blur", False), ("device.divided", "", []), ("device.grows", "", True),
+        ("device.grows", "logical_devices=2", False), ("device.grows", "memory_growth=false", False),
+        ("workload.normalization_of_model", "model=cnn normalization=layer", "layer"),
+        ("workload.normalization_of_model", "model=resnet50", "batch"),
+        ("workload.normalization_of_model", "model=mlp", "none"), ("workload.first_stride", "model=resnet50", 2),
+        ("workload.is_separable", "model=cnn", False), ("workload.is_separable", "model=separable_cnn", True),
+        ("workload.is_separable", "model=separable_cnn separable=false", False),
+        ("workload.is_separable", "model=cnn separable=true", True),
+        ("workload.source", "data=npz:/a:b.npz", ("npz", "/a:b.npz")), ("train.validates", "", True),
+        ("train.validates", "validation_split=0", False),
+        ("train.validates", "validation_split=0 validation=test", True), ("train.stops_by", "", None),
+        ("train.reduces_rate_by", "plateau_figure=loss", None), ("run.keeps_best_by", "", None),
+        ("run.follow", "follow=mlflow,tensorboard,mlflow", ["mlflow", "tensorboard"]),
+        ("run.follow", "follow=mlflow,", ["mlflow"]), ("train.optimizer_arguments", "", {}),
+        ("train.optimizer_arguments", "weight_decay=0.1 gradient_accumulation=3 global_clip_norm=2 clip_value=3",
+         {"weight_decay": ("weight_decay", 0.1), "gradient_accumulation_steps": ("gradient_accumulation", 3),
+          "global_clipnorm": ("global_clip_norm", 2.0), "clipvalue": ("clip_value", 3.0)}),
+        ("bytes_to_device", "", False), ("bytes_to_device", "cast=device augment=light", True),
+        ("bytes_to_device", "cast=device augment=blur", False),
+        ("bytes_to_device", "cast=device model=transformer", False),
+    ],
+)  # fmt: skip
+def test_a_value_that_follows_from_others(path: str, settings: str, expected: Any) -> None:
+    assert value(path, *settings.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_taken"),
+    [
+        ("profile=1-1", True), ("profile=0-5", False), ("profile=5-4", False), ("profile=5", False),
+        ("augment=flip,sharpen", False), ("early_stop=loss:up", False), ("keep_best=" + "x" * 201, False),
+        ("url=ftp://a", False), ("url=$PLACE", True), ("url=http://a", True), ("xla_flags=--xla_a=1 --xla_b=2", True),
+        ("xla_flags=--a=1", False), ("xla_flags=--xla_a=1,x --xla_A", False), ("visible=[true]", False),
+        ("visible=-1", False), ("visible=1024", False), ("devices=-1", False), ("devices=GPU-a", False),
+        ("prefetch=true", False), ("prefetch=false", True), ('cache="a\\nb"', False), ('cache="a b"', True),
+        ("data=digits:x", False), ("data=other", False), ("entry=train.py", False), ("entry=train.py:1a", False),
+        ("entry=./a b/c.py:d", True), ("visible=free:1000", False), ("visible=fits:1@24GB", True),
+        ("visible=free:1@24GB@T4", True), ("visible=free:1@T4@24GB", False), ("visible=free:1@24 GB", False),
+    ],
+)  # fmt: skip
+def test_a_value_beyond_its_form_is_refused(setting: str, is_taken: bool) -> None:
+    with nullcontext() if is_taken else pytest.raises(PresetError, match="does not fit: "):
+        presets.defaults([setting])
+
+
+# ---- a choice of GPUs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "total", "fits"),
+    [
+        ("free:1", None, None, True),
+        ("free:1@a100", "NVIDIA A100-SXM4", None, True),
+        ("free:1@A100", "NVIDIA H100", 80 * GB, False),
+        ("free:1@A100", None, 80 * GB, False),
+        ("free:1@100GB", "A", 90 * GB, True),  # a tenth may be missing
+        ("free:1@100GB", "A", 90 * GB - 1, False),
+        ("free:1@100GB", "A", None, False),
+        ("free:1@100GB@A", "B", 100 * GB, False),
+    ],
+)
+def test_a_gpu_is_of_the_kind_of_a_choice(text: str, name: str | None, total: int | None, fits: bool) -> None:
+    choice = gpu_choice.parse(text)
+    assert choice is not None
+    assert choice.allows(name, total) is fits
+
+
+# ---- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "keys"),
+    [
+        ("lr", ("train.learning_rate",)), ("train.lr", ("train.learning_rate",)),
+        ("num-workers", keys_of("num_workers")), ("out of memory", keys_of("oom")), ("batch_size", ()),
+        ("clip", ("train.global_clip_norm", "train.clip_norm", "train.clip_value")),
+    ],
+)  # fmt: skip
+def test_another_name_leads_to_its_options(word: str, keys: tuple[str, ...]) -> None:
+    assert keys_of(word) == keys
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("lr", ", did you mean train.learning_rate?"),
+        ("clip", ", did you mean train.global_clip_norm, train.clip_norm or train.clip_value?"),
+        ("reproducible", ", did you mean train.deterministic or train.seed?"),
+        ("input.epochs", ", did you mean train.epochs?"),
+        ("epoch", ", did you mean epochs?"),
+        ("qqqqqq", "; gputui options lists them all"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_all_that_it_may_mean(word: str, words: str) -> None:
+    assert option_meant(word, OPTIONS) == words
+
+
+# ---- a user's own code ----------------------------------------------------------------------------
+
+SINGLE = "the PyDataset loads one batch at a time; give it workers if threads may load several at once"

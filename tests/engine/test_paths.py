@@ -1,17 +1,16 @@
-"""From where relative paths count: where written, the preset's own folder; where typed, the current one."""
+"""Where files are looked for, and by which names presets and runs are found."""
 
 from __future__ import annotations
 
-import glob
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from gputui.engine import checks, presets
+from gputui.engine import presets
 from gputui.engine.export import form
-from gputui.engine.files import run_numbers
-from gputui.engine.job import this_machine
+from gputui.engine.files import places, run_numbers
 from gputui.engine.options import GROUPS, Options
 from gputui.engine.options.validation import validated
 from gputui.engine.presets import saving
@@ -43,12 +42,6 @@ def resolved(name: str | Path, *settings: str) -> Options:
     return presets.resolve(str(name), settings).options
 
 
-def errors(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    assert cli.run(words) == 2
-    return capsys.readouterr().err
-
-
 def launched(capsys: pytest.CaptureFixture[str], *words: str) -> Options:
     """What would be trained."""
     capsys.readouterr()
@@ -68,37 +61,10 @@ def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current
     assert resolved("quickstart", "data=images:~/x").workload.data == f"images:{Path.home()}/x"
 
 
-def test_a_pattern_finds_its_files_in_a_folder_whose_name_looks_like_one(project: Path) -> None:
-    odd = project / "runs [old]"
-    odd.mkdir()
-    (odd / "a.rec").touch()
-    (odd / "data.yaml").write_text("workload: {data: 'tfrecord:*.rec'}\n")
-    options = resolved(odd / "data.yaml")
-    assert glob.glob(options.workload.data.removeprefix("tfrecord:")) == [str(odd / "a.rec")]
-    assert presets.paths.relative("workload.data", options, str(odd)) == "tfrecord:*.rec"
-
-
-def test_an_entry_runs_in_the_folder_of_its_file_or_in_the_one_that_is_given(project: Path) -> None:
-    code = project / "code.yaml"
-    for settings, entry, folder in [
-        ((), f"{project}/train.py:build", f"{project}"),
-        ((f"folder={project}/sub",), f"{project}/sub/train.py:build", f"{project}/sub"),
-        (("entry=../project/sub/other.py:build",), f"{project}/sub/other.py:build", None),
-        (("entry=other.py:build", "folder=../project/sub"), f"{project}/sub/other.py:build", f"{project}/sub"),
-    ]:
-        workload = resolved(code, *settings).workload
-        assert (workload.entry, workload.folder) == (entry, folder), settings
-    (project / "given.yaml").write_text("workload: {entry: 'other.py:build', folder: sub}\n")
-    (project / "sub" / "child.yaml").write_text("extends: ../given.yaml\n")
-    for name in ("given.yaml", "sub/child.yaml"):
-        workload = resolved(project / name).workload
-        assert (workload.entry, workload.folder) == (f"{project}/sub/other.py:build", f"{project}/sub")
-
-
 def test_every_command_finds_them_from_elsewhere(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(form, "asked", lambda preset: None)  # it calls build
+    monkeypatch.setattr(form, "asked", lambda preset: form.Form("arrays"))  # it calls build
     for name in ("data.yaml", "code.yaml"):
         assert cli.run(["presets", "check", str(project / name)]) == 0
     workload = launched(capsys, "--preset", "../project/code.yaml").workload
@@ -110,75 +76,6 @@ def test_every_command_finds_them_from_elsewhere(
     assert asked.changes == {"input.cache": f"{Path.cwd()}/other"}
 
 
-@pytest.mark.parametrize(
-    ("preset", "file", "typed"),
-    [
-        ("workload: {data: 'npz:b.npz'}", "b.npz", "workload.data=npz:b.npz"),
-        ("workload: {data: 'tfrecord:*.rec'}", "a.rec", "workload.data=tfrecord:*.rec"),
-        ("workload: {entry: 'mine.py:build'}", "mine.py", "workload.entry=mine.py:build"),
-        ("workload: {entry: 'package.mine:build'}", "package/mine.py", "workload.entry=package.mine:build"),
-        ("workload: {entry: 'mine.py:build', folder: code}", "code/mine.py", "workload.folder=code"),
-    ],
-)
-def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_remedy(
-    preset: str, file: str, typed: str, project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = presets.user_folder() / "general.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text(preset + "\n")
-    assert "--set" not in errors(capsys, "--preset", "general")
-    Path(file).parent.mkdir(exist_ok=True)
-    Path(file).write_text(CODE)
-    if file == "b.npz":
-        np.savez(file, x=np.zeros(3), y=np.zeros(3))
-    for words in (("--preset", "general"), ("presets", "check", "general")):
-        told = errors(capsys, *words)
-        assert told.endswith(typed.partition("=")[2] + "\n")  # a long one is cut, or has a second
-        assert told.count("\n") <= 2
-    found = checks.of_preset(presets.resolve("general"), this_machine.read())
-    change = f"paths are relative to general.yaml; for the current folder give --set {typed}"
-    assert [finding.change for finding in found if finding.level == "error"] == [change]
-    assert launched(capsys, "--preset", "general", "--set", typed)
-
-
-@pytest.mark.parametrize(
-    ("preset", "file"),
-    [
-        ("workload: {data: 'npz:some.npz'}", "some.npz"),
-        ("workload: {data: 'images:some'}", "some/a.png"),
-        ("workload: {data: 'tfrecord:s*.rec'}", "some.rec"),
-        ("workload: {entry: 'some.py:build'}", "some.py"),
-        ("workload: {entry: 'some.thing:build'}", "some/thing.py"),
-    ],
-)
-def test_the_current_folder_is_proposed_only_if_the_path_is_there_and_not_at_the_preset(
-    preset: str, file: str, project: Path
-) -> None:
-    here, there = Path(file), project / file
-    (project / "general.yaml").write_text(preset + "\n")
-    for at, proposed in (((), False), ((here,), True), ((there,), False), ((here, there), False)):
-        for path in (here, there):
-            path.parent.mkdir(exist_ok=True)
-            path.unlink(missing_ok=True)
-            if not any(path.parent.iterdir()) and path.parent.name == "some":
-                path.parent.rmdir()
-        for path in at:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(CODE)
-        found = checks.of_preset(presets.resolve(str(project / "general.yaml")), this_machine.read())
-        assert any("for the current folder give --set" in finding.change for finding in found) is proposed, at
-
-
-def test_a_module_of_the_current_folder_is_not_proposed_if_the_preset_has_one_of_this_name(project: Path) -> None:
-    for folder in (project, Path.cwd()):
-        (folder / "both.py").write_text(CODE)
-    (project / "general.yaml").write_text("workload: {entry: 'both:other'}\n")
-    (found,) = checks.of_preset(presets.resolve(str(project / "general.yaml")), this_machine.read())
-    assert (found.message, found.change) == (
-        f"{project}/both.py has no function other (it has build)", "write def other(context): ...",
-    )  # fmt: skip
-
-
 def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
     for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
         preset = presets.resolve(str(project / name))
@@ -188,27 +85,6 @@ def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) 
 
 
 # ---- the form ---------------------------------------------------------------------------------
-
-
-def test_the_form_shows_what_would_be_typed_here_and_means_the_file(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    far = FormState.open(project / "code.yaml")
-    assert far.texts["workload.entry"] == "train.py:build"  # beside the folder that stands below it
-    assert far.texts["workload.folder"] == str(project)
-    far.set("train.epochs", "9")
-    assert far.unsaved() == ["train.epochs"]
-    assert far.preset.options.workload == resolved(project / "code.yaml").workload
-    far.set("workload.entry", "sub/other.py:build")
-    assert far.preset.options.workload.entry == f"{project}/sub/other.py:build"
-    words = [word for word in far.command().replace("\\\n", "").split() if "=" in word]
-    assert resolved(project / "code.yaml", *words) == far.preset.options
-
-    monkeypatch.chdir(project)
-    near = FormState.open(project / "data.yaml")
-    assert (near.texts["workload.data"], near.texts["input.cache"]) == ("npz:a.npz", "kept")
-    near.set("workload.data", "npz:sub/b.npz")
-    assert near.preset.options.workload.data == f"npz:{project}/sub/b.npz"
 
 
 def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
@@ -234,8 +110,6 @@ def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
 
 
 # ---- names of presets and of runs -----------------------------------------------------------------
-
-LISTS = "; gputui presets lists the presets that have a name"
 
 
 def refused(name: str, beside: Path | None = None) -> str:
@@ -268,19 +142,6 @@ def test_a_run_is_named_by_its_short_name_its_id_or_a_part_that_no_other_has(hom
     assert refused("run:r2") == f"'run:r2': the run {ids[1]} has been deleted; gputui runs lists the others"
 
 
-def test_two_points_behind_a_link_stay_as_the_system_follows_them(project: Path) -> None:
-    here = Path.cwd()
-    (project / "deep" / "deeper").mkdir(parents=True)
-    (here / "link").symlink_to(project / "deep" / "deeper")
-    (here / "plain").mkdir()
-    for typed, whole in (
-        ("link/../a.npz", f"{here}/link/../a.npz"), ("plain/../a.npz", f"{here}/a.npz"),
-        ("../a.npz", f"{here.parent}/a.npz"), ("./a//b/a.npz", f"{here}/a/b/a.npz"),
-        (f"{project}/../a.npz", f"{project.parent}/a.npz"),
-    ):  # fmt: skip
-        assert resolved("quickstart", f"data=npz:{typed}").workload.data == f"npz:{whole}"
-
-
 def test_a_whole_id_is_that_run_although_others_contain_it(home: Path) -> None:
     for name in ("20260920-100000-cnn", "20260920-100000-cnn-2"):
         (home / "runs" / name).mkdir(parents=True)
@@ -288,78 +149,61 @@ def test_a_whole_id_is_that_run_although_others_contain_it(home: Path) -> None:
     assert presets.paths.find("run:20260920-100000-cnn") == home / "runs" / "20260920-100000-cnn" / "preset.yaml"
 
 
-def test_the_presets_of_a_folder_are_those_that_have_no_name_and_a_name_may_mean_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = presets.user_folder()
-    own.mkdir(parents=True)
-    for name in ("mine.yaml", "quick.yaml"):
-        (own / name).write_text("train: {epochs: 2}\n")
-    for folder in (own, presets.SHIPPED):
-        monkeypatch.chdir(folder)
-        assert presets.in_current_folder() == [], "all of them are found by name"
-        assert [presets.paths.twin(name) for name in ("mine", "quick", "quickstart", "fast")] == [""] * 4
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    (here / "link.yaml").symlink_to(own / "mine.yaml")
-    (here / "mine.yml").symlink_to(own / "mine.yaml")
-    (here / "fast.yml").write_text("train: {epochs: 2}\n")
-    (here / "quick.yml").write_text("run: {keep: 3}\n")
-    (here / "quickstart.yaml").write_text("services: {web: 1}\n")
-    (here / "other.yaml").mkdir()
-    assert presets.in_current_folder() == [here / "fast.yml", here / "quick.yml"]
-    for name, words in (
-        ("fast", "fast is the shipped preset; the file in this folder is another preset: give ./fast.yml for it"),
-        ("quick", f"quick is {own}/quick.yaml; the file in this folder is another preset: give ./quick.yml for it"),
-        ("mine", ""), ("quickstart", ""), ("link", ""), ("./fast.yml", ""), ("nothing", ""),
-    ):  # fmt: skip
-        assert presets.paths.twin(name) == words
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert presets.in_current_folder() == []
+# ---- Where gputui keeps its files, by the variables of the user's environment, and the numbers of
 
 
-def test_a_preset_that_is_not_there_is_answered_with_what_may_be_meant(project: Path) -> None:
-    own = presets.user_folder() / "night.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text("train: {epochs: 2}\n")
-    known = f"(known: {', '.join(presets.named_presets())})"
-    shipped = "; the preset {} ships with gputui and is given by name: {} {}"
-    (Path.cwd() / "here.yml").write_text("train: {epochs: 2}\n")
-    for name, words in (
-        ("nothing-like-it", f"'nothing-like-it': no preset of this name {known}"),
-        ("quickstat", f"'quickstat': no preset of this name, did you mean quickstart? {known}"),
-        ("here", "'here': no preset of this name, but there is a file: gputui --preset here.yml"),
-        ("quickstart.yaml",
-         f"quickstart.yaml: no such file{shipped.format('quickstart', 'gputui --preset', 'quickstart')}"),
-        ("night.yml", "night.yml: no such file; the preset night is among your own and is given by name: "
-                      "gputui --preset night"),
-        ("hera.yml", "hera.yml: no such file, did you mean here.yml?"),
-        ("qqq/zzz.yaml", f"qqq/zzz.yaml: no such file{LISTS}"),
-        ("./", ".: is a folder, not a preset file"),
-    ):  # fmt: skip
-        assert refused(name) == words
-    base = refused("fast.yaml", project)
-    assert base == f"{project}/fast.yaml: no such file{shipped.format('fast', 'extends:', 'fast')}"
-    assert presets.paths.find("data.yaml", project) == project / "data.yaml"
-    assert presets.paths.find(str(project / "data.yaml"), Path("/nowhere")) == project / "data.yaml"
+@pytest.fixture
+def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The home folder of a user without any of the variables, who is in another folder."""
+    for name in ("GPUTUI_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "KERAS_HOME", "GPUTUI_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "user"
+    (folder / "work").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(folder / "work")
+    return folder
 
 
-def test_paths_are_shown_relative_to_a_folder_only_if_they_are_within_it(project: Path) -> None:
-    here = Path.cwd()
-    for place, shown in (
-        (f"{here}/a", "a"), (str(here), "."), (f"{here}x/a", f"{here}x/a"), ("a/b", "a/b"), ("/", "/"),
+def test_folders_are_those_of_the_user_or_of_the_variables(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def now() -> list[str]:
+        found = (places.home(), places.config_folder(), places.keras_folder(), places.settings_file())
+        return [os.path.relpath(path, user) for path in found]
+
+    config = ".config/gputui"
+    assert now() == [".local/state/gputui", config, ".keras/datasets", f"{config}/settings.yaml"]
+    for name, value, at, place in (
+        ("GPUTUI_HOME", "~/mine", 0, "mine"), ("GPUTUI_HOME", "here", 0, "work/here"),
+        ("XDG_STATE_HOME", " ~/state ", 0, "state/gputui"), ("XDG_CONFIG_HOME", "~/conf", 1, "conf/gputui"),
+        ("KERAS_HOME", f"{user}/k", 2, "k/datasets"), ("XDG_STATE_HOME", " ", 0, ".local/state/gputui"),
     ):  # fmt: skip
-        assert presets.paths.near(place) == shown
-    options = resolved("quickstart", f"data=tfrecord:{project}/a/*.rec", f"cache={project}/c", f"python={project}/p")
-    for key, folder, value in (
-        ("workload.data", str(project), "tfrecord:a/*.rec"), ("workload.data", f"{project}/b", None),
-        ("input.cache", str(project), "c"), ("input.cache", f"{project}/c", "."), ("train.epochs", "", 20),
-        ("run.python", "", None),
-    ):  # fmt: skip
-        group, name = key.split(".")
-        whole = getattr(getattr(options, group), name)
-        found = presets.paths.relative(key, options, folder)
-        assert found == (whole if value is None or key == "train.epochs" else value), (key, folder)
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            assert now()[at] == place, (name, value)
+    assert (places.runs_folder(), places.proofs_folder(), places.user_presets_folder()) == (
+        places.home() / "runs", places.home() / "proofs", places.config_folder() / "presets"
+    )  # fmt: skip
+
+
+def test_a_user_without_a_home_folder_names_one(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(
+        OSError, match="this user has no home folder; set GPUTUI_HOME to a folder for runs and settings"
+    ):
+        places.home()
+    monkeypatch.setenv("GPUTUI_HOME", str(user / "x"))
+    assert (places.home(), places.config_folder()) == (user / "x", user / "x/config")
+
+
+def test_the_users_presets_replace_shipped_ones_of_the_same_name(user: Path) -> None:
+    shipped = places.named_presets()
+    folder = places.user_presets_folder()
+    folder.mkdir(parents=True)
+    for name in ("quickstart.yaml", "mine.yaml", ".hidden.yaml", "notes.txt"):
+        (folder / name).touch()
+    named = places.named_presets()
+    assert (named["quickstart"], named["mine"]) == (folder / "quickstart.yaml", folder / "mine.yaml")
+    assert named.keys() - shipped.keys() == {"mine"}
+    assert shipped["quickstart"] == places.SHIPPED_PRESETS / "quickstart.yaml"

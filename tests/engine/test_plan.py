@@ -44,14 +44,11 @@ def test_the_time_of_a_trial_is_estimated_from_the_steps_of_the_run(home: Path) 
     ("settings", "steps"),
     [
         (["schedule=cosine", "warmup_steps=10", "hold_steps=20"], 70),
-        (["schedule=cosine", "warmup_steps=90", "hold_steps=20"], 1),
-        (["schedule=step", "warmup_steps=10"], 30),
-        (["schedule=step", "warmup_steps=98"], 1),
-        (["schedule=cyclical", "warmup_steps=10"], 25),
-        (["schedule=cyclical", "decay_steps=7"], 7),
-        (["schedule=step", "decay_steps=200"], 200),
+        (["schedule=cosine", "warmup_steps=90", "hold_steps=20"], 1), (["schedule=step", "warmup_steps=10"], 30),
+        (["schedule=step", "warmup_steps=98"], 1), (["schedule=cyclical", "warmup_steps=10"], 25),
+        (["schedule=cyclical", "decay_steps=7"], 7), (["schedule=step", "decay_steps=200"], 200),
     ],
-)
+)  # fmt: skip
 def test_a_schedule_without_a_length_ends_with_the_training(settings: list[str], steps: int) -> None:
     assert plan.decay_steps(presets.defaults(settings).options.train, 100, 25) == steps
 
@@ -72,14 +69,11 @@ def test_what_is_shared_out_and_left_over() -> None:
 @pytest.mark.parametrize(
     ("settings", "gpus", "replicas"),
     [
-        (["strategy.kind=single"], 4, 1),
-        (["strategy.kind=mirrored"], 4, 4),
-        (["strategy.kind=mirrored"], 0, 1),
+        (["strategy.kind=single"], 4, 1), (["strategy.kind=mirrored"], 4, 4), (["strategy.kind=mirrored"], 0, 1),
         (["strategy.kind=mirrored", "device.logical_devices=3"], 2, 6),
-        (["strategy.kind=mirrored", "strategy.devices=[0,1]"], 4, 2),
-        (["strategy.kind=multi_worker"], 2, 6),
+        (["strategy.kind=mirrored", "strategy.devices=[0,1]"], 4, 2), (["strategy.kind=multi_worker"], 2, 6),
     ],
-)
+)  # fmt: skip
 def test_replicas_are_those_of_the_strategy_on_all_workers(settings: list[str], gpus: int, replicas: int) -> None:
     options = presets.defaults(settings).options
     workers = 3
@@ -89,17 +83,14 @@ def test_replicas_are_those_of_the_strategy_on_all_workers(settings: list[str], 
 @pytest.mark.parametrize(
     ("settings", "samples"),
     [
-        (["data=mnist", "validation_split=0.25"], 45_000),
-        (["data=mnist", "validation=test"], 60_000),
+        (["data=mnist", "validation_split=0.25"], 45_000), (["data=mnist", "validation=test"], 60_000),
         (["data=mnist", "samples=100", "validation=test"], 60_000),
         (["data=synthetic", "samples=100", "validation_split=0.1"], 90),
         (["data=synthetic", "validation_split=0.5"], 2048),
-        (["data=tfrecord:*.rec", "samples=50", "validation_split=0.1"], 45),
-        (["data=tfrecord:*.rec"], None),
-        (["data=npz:a.npz"], None),
-        (["workload.entry=train.py:build"], None),
+        (["data=tfrecord:*.rec", "samples=50", "validation_split=0.1"], 45), (["data=tfrecord:*.rec"], None),
+        (["data=npz:a.npz"], None), (["workload.entry=train.py:build"], None),
     ],
-)
+)  # fmt: skip
 def test_samples_that_are_known_before_the_data_is_opened(settings: list[str], samples: int | None) -> None:
     options = presets.defaults(settings).options
     assert plan.training_samples(options.workload, options.train) == samples

@@ -1,4 +1,4 @@
-"""The course of a preparation, with workers that answer without data; and what the command prints."""
+"""Data that are prepared once: what is written, refused and taken up again."""
 
 from __future__ import annotations
 
@@ -13,19 +13,96 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.prepare import layout, manifest, preparing, result_files
+from gputui.engine.prepare import layout, preparing, result_files, workers
+from gputui.engine.prepare import request as requests
 from gputui.engine.prepare.estimates import Estimate
 from gputui.engine.prepare.manifest import Broken, Manifest, Written
 from gputui.engine.prepare.preparing import Progress
 from gputui.engine.prepare.request import PrepareError, Request, of
 from gputui.engine.presets import Preset
+from gputui.engine.system import locks
 from gputui.engine.telemetry import resource_limits
 from gputui.tui import cli
 
 from tests.support.training import options
 
-GIVEN = {"format": "tfrecord", "dtype": None, "size": None, "limit": None, "shards": None, "workers": None}
+COUNTS = {"validation": 7, "train": 23}
 FACTS = {"validation": 3, "train": 10, "stamp": "a", "shape": [4], "dtype": "uint8", "classes": 2, "test": False}
+
+
+def test_each_sample_is_in_one_file_and_the_validation_part_comes_first() -> None:
+    for per_shard in (1, 5, 7, 23, 100):
+        shards = layout.shards(COUNTS, per_shard)
+        for part, count in COUNTS.items():
+            numbers = [
+                n for shard in shards if shard.part == part for n in range(shard.first, shard.first + shard.samples)
+            ]
+            assert numbers == list(range(count))
+        names = [shard.file("tfrecord") for shard in shards]
+        assert names == sorted(names)
+        assert [shard.part for shard in shards] == sorted((shard.part for shard in shards), reverse=True)
+
+
+def request(folder: Path, **given: Any) -> requests.Request:
+    return requests.of(Preset("mine", options()), folder, {"format": "tfrecord", "dtype": None, "size": None} | given)
+
+
+def prepare(folder: Path) -> Manifest:
+    return preparing.prepare(request(folder), lambda _line: None, lambda _progress: None)
+
+
+def test_a_process_that_ends_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "MODULE", "gputui.engine.no_such_module")
+    with pytest.raises(PrepareError, match=r"ended with return code 1: .*no_such_module\n.*prepare.log has") as fault:
+        prepare(tmp_path / "ready")
+    assert fault.value.began
+    assert "no_such_module" in (tmp_path / "ready" / preparing.LOG).read_text()
+
+
+def test_two_commands_do_not_prepare_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "RETRY_SECONDS", 0.0)
+    with locks.take(tmp_path / preparing.LOCK), pytest.raises(PrepareError, match="is being prepared by another"):
+        prepare(tmp_path)
+
+
+# ---- what is estimated ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prepare", "again", "read", "passes"),
+    [
+        (3.0, 1.0, 0.5, 6), (3.1, 1.0, 0.5, 7), (3.0, 1.0, 0.79, 15), (3.0, 1.0, 1.5, None), (None, 1.0, 0.5, None),
+    ],
+)  # fmt: skip
+def test_it_pays_after_so_many_passes_if_a_fifth_of_the_time_is_saved(
+    prepare: float | None, again: float | None, read: float | None, passes: int | None
+) -> None:
+    assert Estimate(8, 0, 1.0, prepare, again, read, 1, 1.0, 9, 9.0, 9).passes == passes
+
+
+@pytest.mark.parametrize(
+    ("samples", "record_bytes", "files", "per_shard"),
+    [
+        (127, 100, None, 127), (1023, 100, None, 69), (1024, 100, None, 64), (4096, 2**20, None, 128),
+        (4161, 2**20, None, 127), (10, 100, 3, 4),
+    ],
+)  # fmt: skip
+def test_a_file_has_128_mib_and_small_data_has_up_to_16_files(
+    samples: int, record_bytes: float, files: int | None, per_shard: int
+) -> None:
+    counts = {"validation": 5, "train": samples}
+    assert layout.samples_per_shard(counts, record_bytes, files) == per_shard
+
+
+@pytest.mark.parametrize(("limit", "counts"), [(None, (7, 23)), (29, (7, 22)), (15, (4, 11)), (1, (0, 1)), (3, (1, 2))])
+def test_a_limit_takes_of_both_parts_alike(limit: int | None, counts: tuple[int, int]) -> None:
+    assert tuple(layout.limited({"validation": 7, "train": 23}, limit).values()) == counts
+
+
+# ---- The course of a preparation, with workers that answer without data; and what the command prin
+
+
+GIVEN = {"format": "tfrecord", "dtype": None, "size": None, "limit": None, "shards": None, "workers": None}
 CONTENT = b"x" * 50  # of each file of samples
 HASH = hashlib.sha256(CONTENT).hexdigest()
 MEASURED = {"samples": 8, "broken": 0, "load_seconds": 0.5, "bytes": 100.0}
@@ -80,15 +157,15 @@ def written(shard: layout.Shard, *broken: dict[str, str]) -> dict[str, Any]:
             "samples": shard.samples - len(broken), "broken": list(broken)}  # fmt: skip
 
 
-def answered(workers: Sequence[Worker]) -> Iterator[tuple[Worker, dict[str, Any]]]:
+def answered(played: Sequence[Worker]) -> Iterator[tuple[Worker, dict[str, Any]]]:
     while True:
-        for worker in workers:
+        for worker in played:
             if worker.answers:
                 yield worker, worker.answer()
 
 
-@pytest.fixture(autouse=True)
-def workers(monkeypatch: pytest.MonkeyPatch) -> type[Worker]:
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> type[Worker]:
     monkeypatch.setattr(preparing, "Worker", Worker)
     monkeypatch.setattr(preparing, "answered", answered)
     monkeypatch.setattr(Worker, "all", [], raising=False)
@@ -103,37 +180,7 @@ def prepared(request: Request) -> tuple[Manifest, list[str], list[Progress]]:
     return preparing.prepare(request, said.append, shown.append), said, shown
 
 
-def test_files_are_given_out_one_after_the_other_and_all_are_in_the_manifest(tmp_path: Path) -> None:
-    made, said, shown = prepared(asked(tmp_path / "ready", shards=3))
-    assert said == ["TensorFlow starts, and the data is opened"]
-    names = ["00000-validation.tfrecord", "00001-train.tfrecord", "00002-train.tfrecord", "00003-train.tfrecord"]
-    assert [(each.file, each.samples) for each in made.written] == list(zip(names, (3, 4, 4, 2), strict=True))
-    assert (made.complete, made.samples_per_shard, made.files, made.bytes) == (True, 4, 4, 200)
-    assert manifest.read(tmp_path / "ready") == made
-    (worker,) = Worker.all
-    assert worker.is_ended
-    assert worker.sent[0] == {"measure": 64}
-    assert [command["shard"]["number"] for command in worker.sent[1:]] == [0, 1, 2, 3]
-    assert shown == [
-        Progress(2, 13, 0, 4, 0), Progress(3, 13, 1, 4, 0), Progress(6, 13, 1, 4, 0), Progress(7, 13, 2, 4, 0),
-        Progress(10, 13, 2, 4, 0), Progress(11, 13, 3, 4, 0), Progress(12, 13, 3, 4, 0), Progress(13, 13, 4, 4, 0),
-    ]  # fmt: skip
-    names += ["dataset.py", "manifest.json", "preset.yaml", ".prepare.lock"]
-    assert sorted(path.name for path in (tmp_path / "ready").iterdir()) == sorted(names)
-
-
-def test_several_processes_share_the_files_and_each_must_have_the_same_data(tmp_path: Path) -> None:
-    made, _, shown = prepared(asked(tmp_path / "ready", shards=5, workers=2))
-    first, second = Worker.all
-    given = [command["shard"]["number"] for worker in (first, second) for command in worker.sent if "shard" in command]
-    assert sorted(given) == [0, 1, 2, 3, 4, 5, 6]
-    assert len([command for command in second.sent if "shard" in command]) > 1
-    assert first.is_ended
-    assert second.is_ended
-    assert shown[-1] == Progress(13, 13, 7, 7, 0)
-    assert made.complete
-
-
+@pytest.mark.usefixtures("played")
 def test_data_that_changes_under_a_second_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = iter("ab")
     monkeypatch.setattr(Worker, "facts", property(lambda self: FACTS | {"stamp": next(stamps)}))
@@ -145,6 +192,7 @@ def test_data_that_changes_under_a_second_process_is_refused(tmp_path: Path, mon
     assert all(worker.is_ended for worker in Worker.all)
 
 
+@pytest.mark.usefixtures("played")
 def test_what_was_begun_goes_on_only_with_the_same_data_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,12 +246,7 @@ def test_what_was_begun_goes_on_only_with_the_same_data_and_settings(
     assert again == made
 
 
-def test_a_shuffle_of_own_data_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "facts", FACTS | {"shuffle_left_out": True})
-    said = prepared(asked(tmp_path / "ready"))[1]
-    assert said[1:] == ["the shuffle of your data is left out: shuffle the prepared samples in the training"]
-
-
+@pytest.mark.usefixtures("played")
 @pytest.mark.parametrize(("free", "fits"), [(1325, False), (1326, True)])
 def test_the_room_that_is_needed_is_asked_for_before(
     free: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,28 +265,7 @@ def test_the_room_that_is_needed_is_asked_for_before(
     assert not folder.exists(), "nothing was written"
 
 
-def test_for_the_rest_of_what_was_begun_only_the_rest_of_the_room_and_of_the_processes_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "ready"
-    monkeypatch.setattr(Worker, "measured", MEASURED | {"load_seconds": 3.5})  # two processes for 13, one for 10
-    Worker.ends.extend([{"written": written(layout.Shard(0, "validation", 0, 3))}, {"disk": "full", "remedy": "wait"}])
-    with pytest.raises(PrepareError, match=r"^full\nwait, then the same command goes on$"):
-        prepared(asked(folder, shards=3))
-    assert len(Worker.all) == 2
-    (folder / "00000-validation.tfrecord").write_bytes(CONTENT)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1019))
-    with pytest.raises(PrepareError, match=r"^10 samples take about 1020 B in .*, and 1019 B are free there\n"):
-        prepared(asked(folder, shards=3))
-    assert (folder / "manifest.json").exists(), "what is there stays"
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1020))
-    Worker.all.clear()
-    made, said, shown = prepared(asked(folder, shards=3))
-    assert (len(Worker.all), made.complete) == (1, True)
-    assert said == ["TensorFlow starts, and the data is opened", "goes on: 1 of 4 files are complete"]
-    assert (shown[0], shown[-1]) == (Progress(6, 13, 1, 4, 0), Progress(13, 13, 4, 4, 0))
-
-
+@pytest.mark.usefixtures("played")
 def test_samples_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:
     bad = {"sample": "cat/1.png", "reason": "not an image"}
     Worker.ends.append({"written": written(layout.Shard(0, "validation", 0, 3), bad)})
@@ -255,6 +277,7 @@ def test_samples_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> N
     assert content["samples"] == {"validation": 2, "train": 10, "broken": 1}
 
 
+@pytest.mark.usefixtures("played")
 def test_without_a_single_good_sample_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "facts", FACTS | {"validation": 0, "train": 1})
     Worker.ends.append({"written": written(layout.Shard(0, "train", 0, 1), {"sample": "a", "reason": "b"})})
@@ -265,6 +288,7 @@ def test_without_a_single_good_sample_it_fails(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "ready" / "manifest.json").exists()
 
 
+@pytest.mark.usefixtures("played")
 def test_a_fault_of_the_data_is_told_with_its_hint_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +306,7 @@ def test_a_fault_of_the_data_is_told_with_its_hint_and_leaves_no_folder(
     assert sorted(left) == [".prepare.lock", "prepare.log"], "the folder was there before"
 
 
+@pytest.mark.usefixtures("played")
 def test_arrays_are_joined_and_the_files_of_samples_removed(tmp_path: Path) -> None:
     folder = tmp_path / "ready"
     made, said, _ = prepared(asked(folder, format="npz", shards=2))
@@ -299,6 +324,7 @@ def test_arrays_are_joined_and_the_files_of_samples_removed(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("played")
 def test_an_estimate_is_of_all_samples_and_leaves_nothing(tmp_path: Path) -> None:
     found = preparing.estimate(asked(tmp_path / "a" / "ready"))
     assert (found.left, found.sample, found.seconds) == (13, 8, 6.5)
@@ -308,26 +334,10 @@ def test_an_estimate_is_of_all_samples_and_leaves_nothing(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_decides_the_content_is_kept_and_compared(tmp_path: Path) -> None:
-    request = asked(tmp_path, "data=images:/x", "validation=test", "seed=null", limit=9, size=(2, 3))
-    names = ("data", "shape", "classes", "samples", "tfrecord_input", "tfrecord_label", "tfrecord_encoding", "entry",
-             "args", "folder")  # fmt: skip
-    found = request.settings()
-    assert set(found) == {
-        *(f"workload.{name}" for name in names), "train.seed", "train.validation", "train.validation_split",
-        "input.parallel_reads", "format", "shards", "dtype", "size", "limit",
-    }  # fmt: skip
-    assert (found["train.seed"], found["train.validation"], found["size"], found["limit"]) == (0, "test", [2, 3], 9)
-    same = Manifest(found | {"of a later gputui": 1}, FACTS, 10, 1)
-    assert request.differences(same) == []
-    assert asked(tmp_path, "data=images:/x", "seed=1", limit=9, size=(2, 3)).differences(same) == [
-        "train.seed is 1, and was 0", "train.validation is split, and was test",
-    ]  # fmt: skip
-
-
 # ---- the files for users --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("played")
 def test_the_preset_names_the_prepared_data_and_keeps_the_rest(tmp_path: Path) -> None:
     folder = tmp_path / "of [2]"
     files = [Written(0, "validation", "a", 2, 50, ""), Written(1, "train", "b", 8, 50, "")]  # 3 samples are broken
@@ -350,24 +360,6 @@ def test_the_preset_names_the_prepared_data_and_keeps_the_rest(tmp_path: Path) -
     assert (made.train.validation, made.train.validation_split) == ("test", 0.4)
 
 
-def test_the_program_that_reads_the_data(snapshot: Any) -> None:
-    files = [Written(0, "validation", "a", 3, 50, ""), Written(1, "train", "b", 9, 50, "")]
-    leaf = {"number": 0, "dtype": "float32", "shape": [4]}
-    nested = {
-        "tuple": [{"dict": {"a": leaf, "b": leaf | {"number": 1}}}, {"tuple": [leaf | {"number": 2, "shape": []}]}]
-    }
-    texts = [
-        result_files.reader(Manifest({"format": written}, FACTS | more, 10, 2, files))
-        for written, more in (
-            ("tfrecord", {}), ("npz", {}), ("npz", {"test": True}), ("tfrecord", {"structure": {"train": nested}}),
-            ("tfrecord", {"structure": {"train": leaf}}),
-        )
-    ]  # fmt: skip
-    for text in texts:
-        compile(text, "dataset.py", "exec")
-    assert "\n====\n".join(texts) == snapshot
-
-
 # ---- the command ----------------------------------------------------------------------------------
 
 
@@ -378,63 +370,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, out, err
 
 
-@pytest.mark.parametrize(
-    ("found", "lines"),
-    [
-        (
-            Estimate(64, 0, 0.5, 0.005, 0.004, 0.002, 1, 3.0, 12_345, 3 * 2**20, 2**30),
-            "measured on 64 samples of 12,345\n"
-            "one CPU takes 4 ms to read and decode a sample now, and 2 ms once it is prepared, with its "
-            "file in memory\n"
-            "prepared: 3.0 MiB; 1.0 GiB are free at FOLDER\n"
-            "preparing takes about 3.0 s, and TensorFlow's start\n"
-            "it pays after 3 passes over the data, in a training that waits for its input all the time\n",
-        ),
-        (
-            Estimate(1, 1, 0.5, None, None, None, 2, 90.0, 1, 70, 2**30),
-            "measured on 1 sample of 1; 1 of 1 are broken\n"
-            "one CPU takes 0 ms to read and decode a sample now, and 0 ms once it is prepared, with its "
-            "file in memory\n"
-            "prepared: 70 B; 1.0 GiB are free at FOLDER\n"
-            "preparing takes about 1:30 with 2 processes, and TensorFlow's start\n"
-            "it does not pay: a prepared sample takes about as long to read\n",
-        ),
-    ],
-)
-def test_an_estimate_is_printed(
-    found: Estimate, lines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparing, "estimate", lambda request: found)
-    assert printed(capsys, "--estimate") == (0, lines.replace("FOLDER", str(tmp_path / "ready")), "")
-    code, out, _ = printed(capsys, "--estimate", "--json")
-    assert code == 0
-    told = json.loads(out)
-    assert (told["passes"], told["left"], told["bytes"]) == (found.passes, found.left, found.bytes)
-
-
-def test_the_end_of_a_preparation_is_printed_and_broken_samples_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    broken = [{"sample": f"cat/{number}.png", "reason": "not an image"} for number in range(7)]
-    monkeypatch.setattr(Worker, "facts", FACTS | {"train": 1000})
-    Worker.ends.append({"written": written(layout.Shard(0, "validation", 0, 3))})
-    Worker.ends.append({"written": written(layout.Shard(1, "train", 0, 1000), *broken)})
-    code, out, err = printed(capsys, "--shards", "1")
-    ready = tmp_path / "ready"
-    assert (code, out) == (0, (
-        f"{ready}: 996 samples (993 for train, 3 for validation, 7 broken left out), 100 B\n"
-        f"gputui --preset {ready}/preset.yaml trains on them\n"
-        f"{ready}/dataset.py reads them with plain TensorFlow\n"
-    ))  # fmt: skip
-    assert err.splitlines() == [
-        "TensorFlow starts, and the data is opened",
-        *(f"left out: cat/{number}.png: not an image" for number in range(5)),
-        f"and 2 more; {ready}/manifest.json names all",
-    ]
-
-
+@pytest.mark.usefixtures("played")
 def test_what_failed_has_another_exit_code_than_what_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -451,6 +387,7 @@ def test_what_failed_has_another_exit_code_than_what_was_refused(
     assert (code, out, err.startswith(f"{tmp_path}/ready/manifest.json is not a manifest")) == (2, "", True)
 
 
+@pytest.mark.usefixtures("played")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_what_is_complete(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,91 +1,18 @@
-"""A run's profile as XProf reads it, told in words; what cannot be read is told, too."""
+"""What is read from a recorded profile."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine.profile import reports, xprof_tables
-from gputui.engine.profile.reports import ProfileError, ProfileReport, read
+from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import InputStages
-from gputui.engine.runs.parsing import EventWriter
 from gputui.tui.printing.diagnosis import lines
-
-needs_xprof = pytest.mark.needs("xprof")
-
-# ---- what cannot be read ----------------------------------------------------------------------
-
-
-def without_profile(tmp_path: Path, wanted: str) -> Run:
-    (tmp_path / "preset.yaml").write_text(f"run: {{profile: '{wanted}'}}\n")
-    return Run(tmp_path)
-
-
-def test_a_run_without_a_profile_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"has no profile\ntrain with --set run.profile=50-69"):
-        read(without_profile(tmp_path, "off"))
-
-
-def test_a_run_that_did_not_come_so_far_says_so(tmp_path: Path) -> None:
-    run = without_profile(tmp_path, "50-69")
-    with pytest.raises(ProfileError, match=r"no profile of its steps 50-69 yet\nthe run has not reached them yet"):
-        read(run)
-    run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 40}))
-    with pytest.raises(ProfileError, match="the run ended after step 40"):
-        read(run)
-
-
-@pytest.fixture
-def of_anything(tmp_path: Path) -> Run:
-    """A run with a file where its profile would be."""
-    run = without_profile(tmp_path, "50-69")
-    folder = run.file("profile") / "plugins" / "profile" / "2026_01_01_00_00_00"
-    folder.mkdir(parents=True)
-    (folder / "host.xplane.pb").write_bytes(b"")
-    return run
-
-
-def test_without_xprof_it_says_how_to_install_it(of_anything: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ProfileError, match=r"XProf.*is not installed\npip install 'xprof>=2.24'"):
-        read(of_anything)
-
-
-@needs_xprof
-def test_a_profile_without_steps_says_so(of_anything: Run) -> None:
-    with pytest.raises(ProfileError, match="no complete step in the profile"):
-        read(of_anything)
-
-
-def test_how_the_reading_process_ended_is_told() -> None:
-    log = "I0000 00:00:17 1 x.cc:130] Started\nTraceback (most recent call last):\nValueError: no\nE0000 0 1 x.cc] y"
-    assert reports._reason(1, log) == "ValueError: no"
-    assert reports._reason(1, "") == "it ended with exit code 1"
-    assert reports._reason(-11, log) == "it was ended by SIGSEGV"
-
-
-@needs_xprof
-def test_reading_needs_no_tensorflow(of_anything: Run) -> None:
-    file = next(of_anything.path.rglob("*.xplane.pb"))
-    program = (
-        "import sys\nfrom gputui.engine.profile import xprof_process\nxprof_process.main(sys.argv[1:])\n"
-        "print([name for name in ('tensorflow', 'keras') if name in sys.modules], 'xprof' in sys.modules)"
-    )
-    command = [sys.executable, "-P", "-c", program, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[] True"
-    asking = "import sys, gputui.engine.profile.reports\nprint('xprof' in sys.modules)"
-    done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
 
@@ -169,16 +96,6 @@ def test_shares_of_a_gpus_step_are_xprofs(run: Run) -> None:
     assert report.peak_memory_bytes == 70
 
 
-def test_on_a_cpu_what_does_not_apply_is_unknown_and_not_0(run: Run) -> None:
-    analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
-    told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
-    report = reported(told, run)
-    assert report.shares == xprof_tables.Shares(input=0.2, compute=0.8 - 0.2, host=1 - 0.8)
-    assert (report.compute_16bit, report.slowest_stage, report.input_time, report.operations) == (None, None, None, ())
-    without_python = reported(told | {"python": {}}, run)
-    assert without_python.shares == xprof_tables.Shares(input=0.2)
-
-
 def test_a_profile_without_the_gpu_that_trained_says_which_right_is_missing(run: Run) -> None:
     analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
     told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
@@ -192,18 +109,6 @@ def test_a_profile_without_the_gpu_that_trained_says_which_right_is_missing(run:
     with pytest.raises(ProfileError, match="no data of the GPU: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" + rights):
         reported(told, run)
     assert reported(tools(), run).device == "GPU"
-
-
-def test_operations_are_the_gpus_else_its_kernels(run: Run) -> None:
-    report = reported(tools(), run)
-    assert report.operations_on == "GPU"
-    assert [(o.name, round(o.ms, 6), round(o.share, 6)) for o in report.operations] == [
-        ("dense/MatMul", 0.3, 0.75),
-        ("dense/Relu", 0.1, 0.25),
-    ]
-    on_host = [table([operation("Host", "Cast", "cast", 700)])]
-    report = reported(tools(framework_op_stats=on_host), run)
-    assert (report.operations_on, report.operations[0].name) == ("GPU kernels", "sgemm")
 
 
 def test_layers_have_the_time_of_their_operations_by_the_names_that_the_run_recorded(run: Run) -> None:
@@ -249,53 +154,11 @@ def test_the_slowest_stage_is_not_the_one_that_waits(run: Run) -> None:
     assert (told.preprocessing_ms, told.reading_ms, told.transfer_ms, told.other_ms) == (44.0, 4.0, 2.0, 0)
 
 
-def test_stages_are_called_as_the_run_calls_them(run: Run) -> None:
-    stages = [{"name": "read", "op": "TFRecord"}, {"name": "load", "op": "Map"}, {"name": "batch", "op": "BatchV2"},
-              {"name": "prepare", "op": "Map"}, {"name": "prefetch", "op": "Prefetch"}]  # fmt: skip
-    writer = EventWriter(run.file("events.jsonl"), "x")
-    told_by_run = [stage | {"ms_per_batch": 1.0, "parallelism": None} for stage in stages]
-    writer.emit(InputStages(stages=[*told_by_run, {"name": "damaged", "ms_per_batch": 1.0}]))  # op may be absent
-    writer.close()
-    told = tools()
-    found = reported(told, run).slowest_stage
-    assert found is not None
-    assert (found.name, found.op, found.ms) == ("load", "Map", 24.0)
-    told["input_pipeline_analyzer"][2]["rows"][5]["selfTimeInMs"] = 25.0
-    found = reported(told, run).slowest_stage
-    assert found is not None
-    assert (found.name, found.op, found.ms) == ("prepare", "Map", 25.0)
-
-
-def test_under_a_strategy_tensorflows_own_hand_over_is_no_stage(run: Run) -> None:
-    told = tools()
-    told["input_pipeline_analyzer"][2]["rows"].append(stage("Iterator::Root::Prefetch::Generator", 8, 500))
-    alone = reported(told, run).slowest_stage
-    split = reported(told, run, **{"strategy.kind": "mirrored"}).slowest_stage
-    assert alone is not None
-    assert split is not None
-    assert (alone.name, split.name, split.ms_per_batch) == ("Generator", "Map", None)
-
-
-def test_lines_tell_only_what_is_known(run: Run) -> None:
-    full = reported(tools(), run)
-    text = "\n".join(lines(full))
-    for part in ("profile of 2 steps on the GPU, 10 ms each", "50 %  computing", "host, while the device waits",
-                 "30 % of the device's computing in 16 bits", "operations on the GPU", "dense/MatMul", "70 B",
-                 "reading files 4 ms", str(run.file("profile"))):  # fmt: skip
-        assert part in text
-    shares = xprof_tables.Shares(input=0.5, host=0.5)
-    bare = replace(full, device="CPU", shares=shares, operations=(), slowest_stage=None, input_time=None,
-                   compute_16bit=None, peak_memory_bytes=None)  # fmt: skip
-    told = [line.strip() for line in lines(bare)[1:-1]]
-    assert told == ["50 %  waiting for input", "50 %  Python, outside the graph"]
-
-
-def test_lines_shorten_names_and_clean_them(run: Run) -> None:
-    full = reported(tools(), run)
-    names = [xprof_tables.Operation("a\x1b[31m" + "x" * 90 + "/MatMul", "MatMul", 1.0, 1.0)]
-    (line,) = [line for line in lines(replace(full, operations=tuple(names))) if "MatMul" in line]
-    assert "\x1b" not in line
-    assert "/MatMul  MatMul" in line
-    assert len(line) < 100
-    kernel = replace(full, operations_on="GPU kernels", operations=(replace(names[0], name="void sgemm" + "<" * 90),))
-    assert any("void sgemm" in line and "..." in line for line in lines(kernel))
+def test_on_a_cpu_what_does_not_apply_is_unknown_and_not_0(run: Run) -> None:
+    analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
+    told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
+    report = reported(told, run)
+    assert report.shares == xprof_tables.Shares(input=0.2, compute=0.8 - 0.2, host=1 - 0.8)
+    assert (report.compute_16bit, report.slowest_stage, report.input_time, report.operations) == (None, None, None, ())
+    for python in ({}, {"1": [10.0, 0.0]}):
+        assert reported(told | {"python": python}, run).shares == xprof_tables.Shares(input=0.2)

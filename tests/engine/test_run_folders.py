@@ -1,9 +1,11 @@
-"""What a run's folder says of it: state, result over all launches, damage, notes and changed code; by written files."""
+"""What the files of a run folder say: its state, its summary, its checkpoints."""
 
 from __future__ import annotations
 
 import json
-import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +13,28 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.engine.runs import Run, RunError, Tail, code_copy, code_files, event_reading, liveness, results, titles
-from gputui.engine.runs.event_reading import Damage, RunEvents, read_events
-from gputui.engine.runs.events import EVENTS_FILE, TELEMETRY_FILE, Best, EpochEnd, Finished, Phase, Progress
-from gputui.engine.runs.parsing import dated
+from gputui.engine.process.ending import Ending, summary_of
+from gputui.engine.runs import Run, RunError, code_copy, liveness, titles
+from gputui.engine.runs.checkpoint_files import Damage, path_of, seal, steps_in, verify, whole_step
+from gputui.engine.runs.events import (
+    EVENTS_FILE,
+    TELEMETRY_FILE,
+    Allocator,
+    Best,
+    EpochEnd,
+    Event,
+    MemoryAnswer,
+    Progress,
+    Started,
+    Summary,
+    XlaAnswer,
+)
+from gputui.engine.runs.liveness import Liveness
+from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.titles import Notes
 from gputui.engine.runs.trash import Trash
 from gputui.engine.system import locks
 from gputui.engine.system.identity import Place
-
-NO_FIGURES: Any = dict.fromkeys(("samples_per_second", "step_ms_p50", "step_ms_p95", "input_wait"))
 
 
 @pytest.fixture
@@ -30,13 +44,6 @@ def run(home: Path) -> Run:
 
 def wrote(run: Run, name: str, content: object) -> None:
     run.file(name).write_text(content if isinstance(content, str) else json.dumps(content))
-
-
-def progress(t: float, step: int = 7, **metrics: float | None) -> Progress:
-    made = Progress(epoch=1, epochs=2, step=step, steps=20, loss=0.5, metrics=metrics, eta_seconds=None, **NO_FIGURES)
-    event = dated(made, t)
-    assert isinstance(event, Progress)
-    return event
 
 
 # ---- state and result ----------------------------------------------------------------------------
@@ -85,10 +92,8 @@ def test_the_last_event_is_the_result_if_it_is_of_the_latest_launch(run: Run) ->
     [
         ({"seconds": 30.0, "goodput": 0.5}, {"seconds": 10.0, "goodput": 0.9}, {"seconds": 40.0, "goodput": 0.6}),
         ({"seconds": 30.0}, {"seconds": 10.0, "goodput": 0.9}, {"seconds": 40.0, "goodput": 0.9}),
-        ({"goodput": 0.5}, {"seconds": 10.0, "goodput": 0.9}, {"seconds": 10.0, "goodput": 0.9}),
         ({"seconds": 30.0, "goodput": 0.5}, {"seconds": 10.0}, {"seconds": 40.0}),
         ({"seconds": 30.0, "goodput": 0.5}, {}, {}),
-        ({"seconds": 0.0, "goodput": 0.5}, {"seconds": 0.0, "goodput": 0.5}, {"seconds": 0.0, "goodput": 0.5}),
     ],
 )
 def test_seconds_and_goodput_are_those_of_all_launches(
@@ -98,13 +103,6 @@ def test_seconds_and_goodput_are_those_of_all_launches(
     wrote(run, "result.json", {"outcome": "ok"} | last)
     whole = {key: value for key, value in run.whole_result.items() if key in ("seconds", "goodput")}
     assert whole == pytest.approx(figures)
-
-
-def test_a_run_has_completed_if_its_result_says_so(run: Run) -> None:
-    assert not run.has_completed(), "there is no result"
-    for outcome, completed in (("ok", True), ("stopped", False), ("oom", False)):
-        wrote(run, "result.json", json.dumps({"outcome": outcome, "steps": 3}, indent=1))
-        assert run.has_completed() is completed, outcome
 
 
 def test_a_heartbeat_of_another_machine_lives_for_a_minute_after_its_last_change(
@@ -131,174 +129,7 @@ def test_a_heartbeat_of_another_machine_lives_for_a_minute_after_its_last_change
     assert host(first, "ended") == ""
 
 
-# ---- event files ---------------------------------------------------------------------------------
-
-
-def test_the_damage_of_a_file_names_its_first_line_and_counts_the_others(tmp_path: Path) -> None:
-    path, good = tmp_path / "events.jsonl", '{"t":1.0,"type":"phase","run":"x","phase":"training","detail":""}\n'
-    path.write_text("")
-    damage = Damage(path)
-    assert str(damage) == ""
-    for bad, text in (
-        (1, "line 3 of events.jsonl is damaged, left out"),
-        (2, "line 3 of events.jsonl and 1 more are damaged, left out"),
-        (1235, "line 3 of events.jsonl and 1,234 more are damaged, left out"),
-    ):
-        path.write_text(good * 2 + "broken\n" * bad + "\n" + good)
-        read = read_events(tmp_path, ["events.jsonl"])
-        assert (len(read.events), read.damage) == (3, (text,))
-    path.write_text("broken\n" + good)
-    assert read_events(tmp_path, ["events.jsonl"]).damage == ("line 1 of events.jsonl is damaged, left out",)
-    path.unlink()
-    path.mkdir()
-    folder = "events.jsonl cannot be read: is a folder, not a file"
-    assert read_events(tmp_path, ["events.jsonl"]) == RunEvents([], (folder,))
-    tail = Tail(path)
-    assert (tail.read(), str(tail.damage)) == ([], folder)
-    path.rmdir()
-    path.write_text(good)
-    assert (len(tail.read()), str(tail.damage)) == (1, ""), "it can be read again"
-
-
-def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    line = '{"t":%d.0,"type":"phase","run":"x","phase":"training","detail":""}\n'
-    path.write_text(line % 1)
-    tail, later = Tail(path), Tail(path, from_now=True)
-    with path.open("a") as stream:
-        stream.write(line % 2 + '{"t":3')
-    assert [[event.t for event in each.read()] for each in (tail, later, tail)] == [[1, 2], [2], []]
-    with path.open("a") as stream:
-        stream.write((line % 3)[6:] + "broken\n")
-    assert [[event.t for event in each.read()] for each in (tail, later)] == [[3.0], [3.0]]
-    assert str(tail.damage) == "line 4 of events.jsonl is damaged, left out"
-    assert tail.damages == [tail.damage]
-
-
-def test_the_newest_event_of_a_kind_and_all_of_them_are_known() -> None:
-    events = event_reading.in_time([progress(3.0, 3), dated(Phase(phase="saving", detail=""), 2.0), progress(1.0, 1)])
-    read = RunEvents(events)
-    assert [event.step for event in read.of(Progress)] == [1, 3]
-    last = read.last(Progress)
-    assert last is not None
-    assert (last.step, read.last(EpochEnd)) == (3, None)
-
-
-@pytest.mark.parametrize(
-    ("events", "reached"),
-    [
-        ((), (0, 0, {})),
-        ((progress(1.0, 7, accuracy=0.9, other=None),), (0, 7, {"loss": 0.5, "accuracy": 0.9})),
-        (("finished", progress(6.0, 9)), (0, 9, {"loss": 0.5})),
-        (("finished", progress(5.0, 9)), (4, 40, {"loss": 0.1})),
-        ((progress(4.0, 9), "finished"), (4, 40, {"loss": 0.1})),
-    ],
-)
-def test_a_training_has_reached_what_its_last_progress_or_its_last_launch_says(
-    events: tuple[Any, ...], reached: tuple[int, int, dict[str, float]]
-) -> None:
-    ended = dated(Finished(outcome="stopped", summary={"epochs": 4, "steps": 40, "metrics": {"loss": 0.1}}), 5.0)
-    read = RunEvents([ended if event == "finished" else event for event in events])
-    assert results.reached(read) == results.Reached(*reached)
-
-
-def test_only_the_last_best_epoch_of_each_option_counts() -> None:
-    made = [
-        dated(Best(option=option, figure="loss", epoch=epoch, step=9 * epoch, value=value), float(epoch))
-        for option, epoch, value in (("a", 1, 0.5), ("b", 2, 0.4), ("a", 3, 0.3))
-    ]
-    best = results.best_epochs(RunEvents(made))
-    assert {option: (each["epoch"], each["value"]) for option, each in best.items()} == {"a": (3, 0.3), "b": (2, 0.4)}
-
-
-def test_a_result_and_events_that_the_disk_refuses_are_given_up_in_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, slept = [0.0], list[float]()
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(results, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(results, "write_atomically", refuse)
-        assert str(results.write(run, {"outcome": "ok"}, 2.0)) == "[Errno 28] No space left on device"
-        assert slept == [0.5] * 4
-        slept.clear()
-        assert results.write(run, {}, 2.0, lambda: True) is not None
-        assert slept == []
-    assert results.write(run, {"outcome": "ok"}, 2.0) is None
-    assert run.result == {"outcome": "ok"}
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", refuse)
-        assert results.append(run, ["{}", "{}"], 1.0) == 2
-        assert slept == [0.25] * 4
-        slept.clear()
-        assert results.append(run, ["{}"], 1.0, lambda: True) == 1
-        assert slept == []
-    assert results.append(run, ["{}", "{}"], 1.0) == 0
-    assert run.file(EVENTS_FILE).read_text() == "{}\n{}\n"
-
-
 # ---- notes, tags and deleted runs ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "width", "title"),
-    [
-        ((), 5, "name"), (("xla",), 10, "name: xla"), (("xla",), 9, "name: xla"),
-        (("xla", "epochs=3"), 20, "name: xla epochs=3"), (("xla", "epochs=3"), 17, "name: xla +1 more"),
-        (("a=1", "b=2", "cccc=3"), 17, "name: a=1 +2 more"), (("a=1", "b=2", "cccc=3"), 16, "name: 3 changes"),
-    ],
-)  # fmt: skip
-def test_a_title_has_as_many_changes_as_fit(changes: tuple[str, ...], width: int, title: str) -> None:
-    assert titles.Title("name", changes).within(width) == title
-
-
-def test_of_a_change_that_is_too_long_the_beginning_stays() -> None:
-    alone, two = titles.Title("name", ("x" * 40,)), titles.Title("name", ("x" * 40, "y"))
-    assert [alone.within(width) for width in (20, 16, 15)] == [
-        "name: " + "x" * 12 + "..",
-        "name: xxxxxxxx..",
-        "name: 1 change",
-    ]
-    assert [two.within(width) for width in (24, 23)] == ["name: xxxxxxxx.. +1 more", "name: 2 changes"]
-
-
-def test_a_note_and_tags_are_kept_and_a_change_of_them_is_undone_alone(run: Run) -> None:
-    assert titles.read_notes(run) == Notes()
-    first = titles.write_note(run, "  after\nthe fix ")
-    tagged = titles.retag(run, ["#best", "slow", "best"])
-    assert titles.read_notes(run) == tagged == Notes("after\nthe fix", ("best", "slow"))
-    assert tagged.words == "#best #slow after the fix"
-    assert titles.retag(run, ["new", "slow"], ["#best", "new"]).tags == ("slow",)
-    last = titles.write_note(run, "other")
-    assert titles.restore(run, first, tagged) == Notes("other", ()), "the note is another change"
-    assert titles.restore(run, Notes("before", ("x",)), Notes("other", ("x",))) == Notes("before", ())
-    assert last == Notes("other", ("slow",))
-    assert titles.write_note(run, "").note == ""
-
-
-@pytest.mark.parametrize(
-    ("tags", "words"),
-    [
-        (["a" * 33], f"'{'a' * 32}' cannot be a tag"),
-        (["-a"], "'-a' cannot be a tag"),
-        (["a b", "c,d"], "'a b' and 'c,d' cannot be tags"),
-        (["##a"], "'#a' cannot be a tag"),
-        ([""], "'' cannot be a tag"),
-    ],
-)
-def test_a_text_that_is_no_tag_is_refused(run: Run, tags: list[str], words: str) -> None:
-    with pytest.raises(RunError) as refusal:
-        titles.retag(run, ["good", *tags])
-    assert str(refusal.value) == f"{words}: use at most 32 characters, without blanks, commas or a leading -"
-    assert titles.read_notes(run) == Notes()
 
 
 def test_a_note_has_a_thousand_characters_at_most_and_one_writer_at_a_time(home: Path, run: Run) -> None:
@@ -325,59 +156,238 @@ def test_an_item_that_is_gone_from_the_trash_is_named(run: Run) -> None:
 # ---- the user's code -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mine(tmp_path: Path, home: Path) -> Path:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    for name in ("train", "a", "b", "c"):
-        (folder / f"{name}.py").write_text("x = 1\n")
-    return folder
-
-
 def created(folder: Path, *settings: str) -> Run:
     preset = presets.defaults([f"entry={folder}/train.py:build", *settings])
     return launch.create(launch.settle(preset, folder))
 
 
-def test_at_most_three_changed_files_are_named_with_their_lines(mine: Path) -> None:
-    run = created(mine)
-    code_files.add(run, mine, [str(mine / f"{name}.py") for name in ("a", "b", "c", "train")])
-    assert (code_files.changed(run), code_files.describe(run)) == ([], "")
-    (mine / "a.py").unlink()
-    (mine / "b.py").write_text("x = 2\ny = 3\n")
-    (mine / "c.py").write_text("x = 1\n" + "y = 2\n" * 4999)
-    assert code_files.changed(run) == ["a.py (missing)", "b.py (2 lines)", "c.py (4,999 lines)"]
-    was = f"changed since {run.name} was trained"
-    assert code_files.describe(run) == f"a.py (missing), b.py (2 lines), c.py (4,999 lines) have {was}"
-    (mine / "c.py").write_text("x = 1\n" + "y = 2\n" * 5000)
-    (mine / "train.py").write_text("")
-    named = "a.py (missing), b.py (2 lines), c.py"
-    assert code_files.describe(run) == f"{named} and 1 more have {was}", "of a long file no lines are counted"
-    (mine / "a.py").write_text("x = 1\n")
-    (mine / "b.py").write_text("x = 1\n")
-    (mine / "c.py").write_text("x = 1\n")
-    assert code_files.describe(run) == f"train.py (1 line) has {was}"
+# ---- A run that was launched more than once ------------------------------------------------------
 
 
-def test_without_a_copy_the_reason_is_given(mine: Path) -> None:
-    run = created(mine)
+STARTED: dict[str, Any] = {
+    "pid": 1, "versions": {}, "devices": [], "options": {}, "actual": {}, "replicas": 2, "global_batch_size": 64,
+    "steps_per_epoch": 10, "epochs": 3, "steps": 30, "train_samples": 640, "validation_samples": None,
+}  # fmt: skip
+
+
+def told(run: Run, *events: tuple[float, Event], file: str = EVENTS_FILE) -> None:
+    writer = EventWriter(run.file(file), run.id)
+    for t, event in events:
+        writer.emit(event, t)
+    writer.close()
+
+
+def answer(before: int, number: int = 1, resumes_at: int | None = None) -> MemoryAnswer:
+    return MemoryAnswer(
+        answer="halve", number=number, option="input.batch_size", before=before, after=before // 2,
+        ran_out_after_step=5, resumes_at_step=resumes_at, message="smaller",
+    )  # fmt: skip
+
+
+# ---- which end counts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trainers", "engines", "result"),
+    [
+        ([(-5, "stopped", 5)], [(1, "crashed", 7)], ("crashed", 7)),
+        ([(3, "stopped", 9)], [(-5, "crashed", 7)], ("stopped", 9)),
+        ([(3, "stopped", 9)], [(2, "oom", 7)], ("stopped", 9)),
+        ([(3, "stopped", 9)], [(3, "error", 7)], ("error", 7)),
+        ([], [(-5, "crashed", 7), (1, "timeout", 8)], ("timeout", 8)),
+        ([(-5, "stopped", 5)], [(-4, "crashed", 7)], None),
+    ],
+)
+def test_without_a_result_the_newest_end_of_the_latest_launch_counts_whoever_has_told_it(
+    run: Run,
+    trainers: Sequence[tuple[float, str, int]],
+    engines: Sequence[tuple[float, str, int]],
+    result: tuple[str, int] | None,
+) -> None:
+    created = run.file("preset.yaml").stat().st_mtime
+    for file, ends in ((EVENTS_FILE, trainers), (TELEMETRY_FILE, engines)):
+        lines = [
+            {"t": created + t, "type": "finished", "run": run.id, "outcome": outcome, "summary": {"steps": steps}}
+            for t, outcome, steps in ends
+        ]
+        run.file(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run.result == (None if result is None else {"outcome": result[0], "steps": result[1]})
+
+
+@pytest.mark.parametrize(
+    ("entry", "state"),
+    [
+        ({"state": "waiting"}, "waiting"), ({"state": "held"}, "waiting"), ({"state": "starting"}, "starting"),
+        ({"state": "running"}, "timeout"), ({"state": "waiting", "kind": "proof"}, "timeout"),
+    ],
+)  # fmt: skip
+def test_the_entry_in_the_queue_decides_the_state_until_the_run_has_begun(
+    run: Run, entry: dict[str, str], state: str
+) -> None:
+    run.file("result.json").write_text('{"outcome": "timeout"}')
+    assert run.state == "timeout"
+    run.queue_file.parent.mkdir()
+    run.queue_file.write_text(json.dumps(entry))
+    assert run.state == state
+    assert [run.state_of(Liveness(engine=True)), run.state_of(Liveness(trainer=True))] == ["running", "stopping"]
+
+
+# ---- what an engine writes of it -----------------------------------------------------------------
+
+
+def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> None:
+    early, late = (
+        Progress(
+            epoch=epoch, epochs=3, step=step, steps=30, samples_per_second=speed, step_ms_p50=4.0 + epoch,
+            step_ms_p95=9.0 + epoch, input_wait=0.25 if epoch == 3 else 0.5, loss=0.5,
+            metrics={"accuracy": 0.9}, eta_seconds=1.0, python_share=0.01 * epoch, traces=epoch,
+        )
+        for epoch, step, speed in ((1, 5, 100.0), (3, 24, 200.0))
+    )  # fmt: skip
+    best = [
+        Best(option=option, figure="val_loss", epoch=epoch, step=10 * epoch, value=1.0 / epoch)
+        for option, epoch in (("train.early_stop", 1), ("run.keep_best", 1), ("train.early_stop", 2))
+    ]
+    memory = [
+        Allocator(devices={"GPU:0": {"peak_bytes": 900}, "GPU:1": {"peak_bytes": 800}}, first_step=True),
+        Allocator(devices={"GPU:0": {"peak_bytes": 700, "current_bytes": 1000}, "GPU:1": {"peak_bytes": 500}}),
+        Allocator(devices={"GPU:0": {"peak_bytes": 600}, "GPU:1": {"peak_bytes": 650}}),
+    ]
+    epochs = [EpochEnd(epoch=at, step=10 * at, metrics={"val_loss": 1.0 / at}, seconds=3.0) for at in (1, 2)]
+    told(run, (1.0, Started(**STARTED | {"global_batch_size": 128})), (2.0, Started(**STARTED)), (3.0, early))
+    told(run, (4.0, memory[0]), (4.1, memory[1]), (4.2, memory[2]), (5.0, epochs[0]), (5.1, best[0]), (5.2, best[1]))
+    told(run, (6.0, epochs[1]), (6.1, best[2]), (7.0, late))
+    without_xla = XlaAnswer(
+        option="compile.xla", before="auto", after=False, resumes_at_step=None, error="no", message="without"
+    )
+    told(run, (1.5, answer(128)), (1.6, answer(64, 2)), (1.7, without_xla), file=TELEMETRY_FILE)
+    run.file("checkpoints/step-0000000020").mkdir(parents=True)
+    summary = summary_of(run, Ending("crashed", "crash", "it is gone", "look"), -11, 12.5)
+    expected = Summary(
+        outcome="crashed",
+        trainer_returncode=-11,
+        samples_per_second=200.0,
+        measured_steps=None,
+        step_ms={"p50": 7.0, "p95": 12.0},
+        global_batch_size=64,
+        input_wait=(5 * 0.5 + 19 * 0.25) / 24,
+        python_share=(5 * 0.01 + 19 * 0.03) / 24,
+        traces=3,
+        peak_memory_bytes=700,
+        first_step_memory_bytes=900,
+        peak_process_bytes=summary.peak_process_bytes,
+        epochs=2,
+        steps=24,
+        metrics={"val_loss": 0.5},
+        best=[
+            {"option": option, "figure": "val_loss", "epoch": epoch, "step": 10 * epoch, "value": 1.0 / epoch,
+             "files": [], "restores": False}
+            for option, epoch in (("train.early_stop", 2), ("run.keep_best", 1))
+        ],
+        seconds=12.5,
+        error={"kind": "crash", "message": "it is gone", "hint": "look"},
+        memory_answers=[
+            {"t": t, "type": "memory_answer", "run": run.id} | asdict(each)
+            for t, each in ((1.5, answer(128)), (1.6, answer(64, 2)))
+        ],
+        xla_answer={"t": 1.7, "type": "xla_answer", "run": run.id} | asdict(without_xla),
+        code_changes=(),
+        not_restored=[],
+    )  # fmt: skip
+    assert asdict(summary) == asdict(expected)
+
+
+# ---- what is kept of each launch -----------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(tmp_path: Path, home: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("x = 1\n")
+    return folder
+
+
+def launched(folder: Path, *settings: str) -> Run:
+    preset = presets.defaults([f"entry={folder}/train.py:build", *settings])
+    return launch.create(launch.settle(preset, folder), launch.origin_of(preset))
+
+
+def test_each_copy_of_the_code_that_is_replaced_is_kept_under_the_next_number(mine: Path) -> None:
+    run = launched(mine)
+    for number in (2, 3):
+        run.file(code_copy.DIFF).write_text(f"diff {number - 1}")
+        (mine / "train.py").write_text(f"x = {number}\n")
+        code_copy.make(run, presets.resolve(str(run.file("preset.yaml"))).options)
+    names = ("code-1", "code-2", "code")
+    assert [(run.file(name) / "train.py").read_text() for name in names] == ["x = 1\n", "x = 2\n", "x = 3\n"]
+    assert [run.file(f"source-{number}.diff").read_text() for number in (1, 2)] == ["diff 1", "diff 2"]
+    assert not run.file(code_copy.DIFF).exists(), "of the newest copy nothing differs from a commit"
+    shutil.rmtree(run.file("code-1"))
     code_copy.put_aside(run)
-    with pytest.raises(code_files.CodeChangedError) as refusal:
-        code_files.check(run, from_copy=True)
-    assert str(refusal.value) == f"{run.name} has no copy of its code: it was started without one"
-    wrote(run, code_copy.RECORD, {"left_out": "there were too many files"})
-    with pytest.raises(code_files.CodeChangedError, match=r"has no copy of its code: there were too many files$"):
-        code_files.check(run, from_copy=True)
-    (kept,) = (path.name for path in run.path.glob("code-*"))
-    assert kept == "code-1"
+    assert [(run.file(name) / "train.py").read_text() for name in ("code-2", "code-3")] == ["x = 2\n", "x = 3\n"]
 
 
-def test_a_file_that_cannot_be_copied_leaves_no_copy_and_its_name(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, _most: int) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
+# ---- Which checkpoint of a run is intact, found out without TensorFlow, and what is said of one th
 
-    monkeypatch.setattr(code_copy, "read_bytes", refuse)
-    run = created(mine, "run.code=copy")
-    assert not run.file("code").exists()
-    reason = f"the Python files in {mine} are not copied: {mine}/a.py: Permission denied"
-    assert code_copy.read(run).left_out == reason
+
+INDEX, DATA, SECOND = "state.index", "state.data-00000-of-00002", "state.data-00001-of-00002"
+
+
+def saved(folder: Path, step: int, sealed: bool = True) -> Path:
+    path = path_of(folder, step)
+    path.mkdir(parents=True)
+    for name, text in ((INDEX, "index"), (DATA, "first"), (SECOND, "second")):
+        (path / name).write_text(text)
+    if sealed:
+        seal(path, step)
+    return path
+
+
+def manifest(change: Callable[[dict[str, object]], object]) -> Callable[[Path], object]:
+    def write(path: Path) -> None:
+        found = json.loads((path / "manifest.json").read_text())
+        change(found)
+        (path / "manifest.json").write_text(json.dumps(found))
+
+    return write
+
+
+def test_the_newest_intact_checkpoint_counts(tmp_path: Path) -> None:
+    assert steps_in(tmp_path / "none") == []
+    assert whole_step(tmp_path) is None
+    for step in (3, 20, 100):
+        saved(tmp_path, step)
+    for name in ("step-0000000200.draft", "step-200", "old"):
+        (tmp_path / name).mkdir()
+    assert steps_in(tmp_path) == [100, 20, 3]
+    assert whole_step(tmp_path) == 100
+    (path_of(tmp_path, 100) / SECOND).write_text("SECOND")
+    assert whole_step(tmp_path) == 20
+    (path_of(tmp_path, 20) / SECOND).unlink()
+    (path_of(tmp_path, 3) / INDEX).write_text("")
+    with pytest.raises(Damage) as raised:
+        whole_step(tmp_path)
+    assert str(raised.value) == (
+        f"checkpoint of step 100 is damaged (the checksum of {SECOND} does not match); "
+        f"checkpoint of step 20 is damaged ({SECOND} is missing); "
+        f"checkpoint of step 3 is damaged ({INDEX} has 0 of 5 bytes)")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (manifest(lambda found: found.update(step=6)), "it belongs to step 6"),
+        (manifest(lambda found: found.update(step="5")), "manifest.json is damaged"),
+        (manifest(lambda found: found["files"].pop(INDEX)), "manifest.json is damaged"),  # type: ignore[attr-defined]
+        (lambda path: (path / SECOND).write_text("secon"), f"{SECOND} has 5 of 6 bytes"),
+        (lambda path: (path / DATA).write_text("tsrif"), f"the checksum of {DATA} does not match"),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_named(tmp_path: Path, damage: Callable[[Path], object], said: str) -> None:
+    saved(tmp_path, 5)
+    assert verify(tmp_path, 5) is True
+    damage(path_of(tmp_path, 5))
+    with pytest.raises(Damage) as raised:
+        verify(tmp_path, 5)
+    assert str(raised.value) == said

@@ -1,4 +1,4 @@
-"""The runs of a training on several machines whose workers share a home: it stands once in every list."""
+"""Runs of several machines, and runs that are watched from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.compare import baseline, comparison
+from gputui.engine.files import writing
+from gputui.engine.files.places import proofs_folder
 from gputui.engine.process import launch, resuming
-from gputui.engine.runs import Run, RunError, folders, run_cluster
-from gputui.engine.runs.events import Started
+from gputui.engine.queue import entries, interrupted_sweeps
+from gputui.engine.queue.entries import Entry
+from gputui.engine.runs import Run, RunError, event_reading, folders, part_of_sweep, run_cluster
+from gputui.engine.runs.event_reading import Follower
+from gputui.engine.runs.events import EVENTS_FILE, TELEMETRY_FILE, Started
+from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import EventWriter
 from gputui.engine.runs.run_cluster import Cluster
+from gputui.engine.system.identity import Place
 from gputui.engine.system.run_clock import RunClock
 from gputui.tui import cli
 from gputui.tui.reading.run_list import entry_of
-from gputui.tui.screens.runs.screen import RunsScreen
-
-from tests.support.tiny import Tiny, wait_for
 
 ADDRESSES = ("h0:1", "h1:1")
 
@@ -86,39 +89,6 @@ def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) 
     assert str(refusal.value) == f"there is no run to resume: {resuming.without_checkpoint(chief)}", "it asks no other"
 
 
-def test_workers_of_one_training_are_no_repeats_of_it(cluster_runs: list[Run]) -> None:
-    chief, other, alone = cluster_runs
-    found = comparison.compare(baseline.line_up((chief, other, alone)))
-    assert found.groups == (0, 1, 1)
-    assert any("workers of one training" in note for note in found.notes)
-    assert not any("workers of one" in note for note in comparison.compare(baseline.line_up((chief, alone))).notes)
-
-
-async def test_the_screen_folds_the_workers_and_deletes_them_with_the_chief(cluster_runs: list[Run]) -> None:
-    chief, _, alone = cluster_runs
-    async with Tiny(RunsScreen).run_test(size=(100, 24), notifications=True) as pilot:
-        shown = await wait_for(pilot, "2 of 2 runs")
-        assert "2 workers" in shown
-        await pilot.press("down", "d")
-        shown = await wait_for(pilot, "Delete 2 runs")
-        assert chief.id in shown
-        assert "worker 1 of 2 (its worker)" in shown
-        await pilot.press("d")
-        await wait_for(pilot, "1 of 1 run")
-    assert runs.all_runs() == [alone]
-
-
-def test_a_worker_that_dies_knows_the_checkpoint_of_its_chief(cluster_runs: list[Run]) -> None:
-    chief = cluster_runs[0]
-    assert [run_cluster.is_saved(run) for run in cluster_runs] == [False, False, True], (
-        "nobody can look at the last one's"
-    )
-    chief.file("checkpoints/step-0000000050").mkdir(parents=True)
-    assert [run_cluster.is_saved(run) for run in cluster_runs] == [True, True, True]
-    preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
-    assert not run_cluster.is_saved(launch.create(preset, joins=Cluster(ADDRESSES, 1, "--cluster")))
-
-
 def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
     chief, worker = cluster_runs[:2]
     assert [run.id for run in run_cluster.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
@@ -145,43 +115,6 @@ def test_a_damaged_file_of_a_cluster_is_none(content: dict[str, Any], index: int
     run.file(run_cluster.FILE).write_text(json.dumps(content))
     cluster = run_cluster.of_run(run)
     assert (cluster.index if cluster else None) == index
-
-
-def test_a_members_run_is_that_of_its_folder_name_and_index(
-    cluster_runs: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    member = run_cluster.members(cluster_runs[0])[1]
-    other = cluster_runs[1]
-    assert run_cluster.run_of(member) == other
-    assert run_cluster.run_of({**member, "run": "another"}) is None
-    assert run_cluster.run_of({**member, "index": 0}) is None
-    monkeypatch.chdir(other.path.parent)
-    assert run_cluster.run_of({**member, "folder": other.id}) is None, "of a relative folder nobody knows where it lies"
-    assert run_cluster.run_of({**member, "folder": "/gone/" + other.id}) is None
-
-
-def test_the_chief_has_the_checkpoint_of_all_workers(cluster_runs: list[Run]) -> None:
-    chief, other, alone = cluster_runs
-    assert [run_cluster.is_saved(run) for run in (chief, other)] == [False, False]
-    assert run_cluster.is_saved(alone) is alone.file("options.json").exists(), "its chief's folder cannot be read"
-    alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "epoch"}}))
-    assert run_cluster.is_saved(alone)
-    alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "off"}}))
-    assert not run_cluster.is_saved(alone)
-    step = chief.file("checkpoints/step-0000000100")
-    step.mkdir(parents=True)
-    for name in ("state.index", "state.data-00000-of-00001"):
-        (step / name).write_text("x")
-    assert [run_cluster.is_saved(run) for run in (chief, other, alone)] == [True, True, False]
-
-
-def test_two_workers_without_their_chief_are_told_as_of_one_training(home: Path) -> None:
-    preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
-    addresses = (*ADDRESSES, "h2:1")
-    made = [launch.create(preset, joins=Cluster(addresses, index, "--cluster")) for index in range(3)]
-    assert not any("workers of one" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
-    begun(*made)
-    assert any("workers of one training" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
 
 
 def test_each_worker_resumes_its_own_run_from_the_checkpoint_of_the_chief(
@@ -220,3 +153,135 @@ def test_each_worker_resumes_its_own_run_from_the_checkpoint_of_the_chief(
     environment(1)
     with pytest.raises(RunError, match=f"^there is no run to resume: {chief.name} has no intact checkpoint to resume"):
         resuming.latest()
+
+
+# ---- A run as it is followed while it goes on, without a process ---------------------------------
+
+
+class Followed:
+    """A run whose processes a test decides, with what a follower sees of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run = runs.create("one", "schema: 1\n")
+        self.folder = self.run.path  # where it is now
+        self.now = Liveness(engine=True, trainer=True)
+        self.t = 1_800_000_000.0
+        monkeypatch.setattr(Run, "liveness", property(lambda _run: self.now))
+        monkeypatch.setattr("gputui.engine.runs.run.STARTING_SECONDS", 0.0)
+        self.follower = Follower(self.run)
+
+    def wrote(self, name: str, kind: str, t: float, **fields: object) -> None:
+        line = json.dumps({"t": self.t + t, "type": kind, "run": self.run.id} | fields)
+        with (self.folder / name).open("a") as stream:
+            stream.write(line + "\n")
+
+    def phase(self, name: str, t: float, phase: str) -> None:
+        self.wrote(name, "phase", t, phase=phase, detail="")
+
+    def finished(self, t: float, outcome: str) -> None:
+        self.wrote(EVENTS_FILE, "finished", t, outcome=outcome, summary={"outcome": outcome})
+
+    def started(self, t: float) -> None:
+        figures = dict.fromkeys(
+            ("pid", "replicas", "global_batch_size", "steps_per_epoch", "epochs", "steps", "train_samples",
+             "validation_samples"), 1,
+        )  # fmt: skip
+        self.wrote(EVENTS_FILE, "started", t, versions={}, devices=[], options={}, actual={}, **figures)
+
+    def poll(self) -> list[str]:
+        return [getattr(event, "phase", "") or event.type for event in self.follower.poll()]
+
+
+@pytest.fixture
+def followed(home: Path, monkeypatch: pytest.MonkeyPatch) -> Followed:
+    return Followed(monkeypatch)
+
+
+def test_events_of_both_files_come_in_the_order_of_time_and_the_end_last(followed: Followed) -> None:
+    followed.phase(EVENTS_FILE, 3.0, "training")
+    followed.phase(TELEMETRY_FILE, 2.0, "compiling")
+    followed.finished(4.0, "ok")
+    assert followed.poll() == ["compiling", "training"], "the engine is alive"
+    assert (followed.follower.ended, followed.follower.outcome) == (False, "")
+    followed.now = Liveness(trainer=True)
+    assert (followed.poll(), followed.follower.ended) == ([], False)
+    followed.now = Liveness()
+    followed.phase(TELEMETRY_FILE, 5.0, "ended")
+    assert (followed.poll(), followed.follower.ended) == (["ended"], False), "there may be more"
+    assert (followed.poll(), followed.follower.ended, followed.follower.outcome) == (["finished"], True, "ok")
+
+
+def test_a_run_that_is_gone_without_a_result_has_crashed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed.run.file("engine.log").write_text("x\n last words \n\n")
+    followed.now = Liveness()
+    for full, message in (("", "the run ended without a result: its engine is gone"), ("no room", "no room")):
+        monkeypatch.setattr(writing, "try_writing", lambda _folder, full=full: full)
+        monkeypatch.setattr(event_reading, "SILENT_SECONDS", 0.0)
+        follower = Follower(followed.run)
+        (last,) = follower.poll()
+        assert (follower.outcome, vars(last)["summary"]) == ("crashed", {
+            "outcome": "crashed",
+            "error": {"kind": "crash", "message": message, "hint": "the last line of engine.log: last words"},
+        })  # fmt: skip
+
+
+# ---- runs that go on -----------------------------------------------------------------------------
+
+
+def test_a_run_that_may_be_alive_elsewhere_is_watched_until_its_heartbeat_stops_or_goes_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = presets.resolve("quickstart", ["epochs=3"])
+    run = launch.create(launch.settle(preset, Path.cwd()))
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    looks, told, slept = [0], list[str](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        looks[0] += 1
+
+    monkeypatch.setattr(resuming, "time", SimpleNamespace(sleep=sleep))
+
+    alive, goes_on = True, False
+    monkeypatch.setattr(Run, "liveness", property(lambda _: Liveness(engine=alive and looks[0] < 3, host="box")))
+    monkeypatch.setattr(Run, "status", property(lambda _: {"heartbeat": looks[0] if goes_on else 7}))
+    assert resuming.of_preset(preset, told.append) == run
+    assert told == [f"{run.name} was running on box: waiting until its heartbeat goes on, for at most a minute"]
+    assert slept == [0.2] * 3
+    looks[0], goes_on = 0, True
+    assert resuming.of_preset(preset, told.append) is None
+    assert (len(told), slept) == (2, [0.2] * 4)
+
+
+def test_a_sweep_that_a_restart_of_this_machine_has_ended_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Place.here()
+    listed = []
+    for number, (state, place) in enumerate(
+        [
+            ("running", replace(here, boot_id="before")), ("running", here), ("done", replace(here, boot_id="before")),
+            ("running", replace(here, boot_id="before", host="other")), ("running", replace(here, boot_id="before")),
+        ]
+    ):  # fmt: skip
+        run = runs.create(f"t{number}", "schema: 1\n", more={
+            part_of_sweep.FILE: part_of_sweep.content(f"sweep-{number}", 3, {"train.epochs": 2}, 5)
+        })  # fmt: skip
+        folder = proofs_folder() / f"sweep-{number}"
+        folder.mkdir(parents=True)
+        (folder / "proof.json").write_text(json.dumps({"state": state} | place.as_fields()))
+        listed.append(Entry(run.id, float(number)))
+    other = runs.create("t4b", "schema: 1\n", more={part_of_sweep.FILE: part_of_sweep.content("sweep-4", None, {}, 0)})
+    alone = runs.create("alone", "schema: 1\n")
+    listed += [Entry(other.id, 9.0), Entry(alone.id, 10.0)]
+    assert interrupted_sweeps.interrupted(listed) == {
+        proofs_folder() / "sweep-0": listed[0].run, proofs_folder() / "sweep-4": listed[4].run
+    }  # fmt: skip
+    trial = Run(runs.runs_folder() / listed[0].run)
+    assert (part_of_sweep.sweep_of(trial), part_of_sweep.pause_after(trial), part_of_sweep.changes(trial)) == (
+        "sweep-0", 3, {"train.epochs": 2}
+    )  # fmt: skip
+    part_of_sweep.set_pause(trial, None)
+    assert (part_of_sweep.sweep_of(trial), part_of_sweep.pause_after(trial)) == ("sweep-0", None)
+    assert (part_of_sweep.sweep_of(alone), part_of_sweep.pause_after(alone), part_of_sweep.changes(alone)) == (
+        "", None, {}
+    )  # fmt: skip
+    assert (entries.all_entries(), run_cluster.members(alone)) == ((), ())

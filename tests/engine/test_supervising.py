@@ -1,4 +1,4 @@
-"""What the engine decides about a trainer, without one: when to ask, kill, wait and warn, and what it leaves behind."""
+"""What an engine decides about its trainer, what it does when memory runs out, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -15,37 +15,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from gputui.engine import presets, runs
-from gputui.engine.job import worker_readings
-from gputui.engine.job.worker_readings import Workers
-from gputui.engine.process import engine_failure, live_diagnosis, spawn, supervisor
-from gputui.engine.process.ending import Evidence, classify, kernel_oom_kills
-from gputui.engine.process.live_diagnosis import LiveDiagnosis
+from gputui.engine.leases import start_devices
+from gputui.engine.process import ending, engine_failure, launch, recovery, resuming, spawn, supervisor
+from gputui.engine.process.recovery import MOST_ANSWERS, Answer, oom_answer, record
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, RunError, checkpoint_files, results
 from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import (
-    TELEMETRY_FILE,
-    Diagnosis,
-    Event,
-    GpuReadings,
-    Progress,
-    Started,
-    Warn,
-    WorkerReadings,
-)
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.run_cluster import Cluster
+from gputui.engine.runs.events import TELEMETRY_FILE, Fault, Finished, Warn
+from gputui.engine.runs.results import Report
+from gputui.engine.runs.titles import title
 from gputui.engine.system import locks, stop_signals
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry.sampler import Sampler
 
-STARTED = Started(
-    pid=1, versions={}, devices=[], options={}, actual={"device_batches": 3}, replicas=2, global_batch_size=1,
-    steps_per_epoch=1, epochs=1, steps=1, train_samples=1, validation_samples=0, gpus=["GPU-a", "GPU-b"],
-)  # fmt: skip
+from tests.support.cases import all_hold
+from tests.support.small_disk import no_writing
 
 
 class Process:
@@ -152,18 +141,6 @@ def test_a_person_who_asks_again_means_at_once(watched: Any) -> None:
     assert item.process.killed == 1
 
 
-def test_a_signal_of_the_scheduler_that_the_options_name_is_told(watched: Any) -> None:
-    item = watched("stop_signal=SIGUSR2")
-    item.engine._on_stop_signal(signal.SIGUSR2, None)
-    item.engine._on_stop_signal(signal.SIGUSR2, None)
-    assert (item.look(), item.engine.stop_requests, item.engine.ended_by) == ("stop\n", 1, "SIGUSR2")
-    assert item.told() == ["SIGUSR2 has arrived, which run.stop_signal names: the run ends"]
-    other = watched("stop_signal=SIGUSR2")
-    other.engine._on_signal(signal.SIGTERM, None)
-    other.engine._on_stop_signal(signal.SIGUSR2, None)
-    assert other.engine.ended_by == "", "it had been asked before"
-
-
 def test_a_time_limit_asks_once_and_a_stop_comes_first(watched: Any) -> None:
     item = watched()
     item.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=False, option="run.max_minutes=2")
@@ -195,95 +172,6 @@ def test_a_hung_trainer_writes_its_stacks_and_is_killed_once(watched: Any) -> No
     asked.tail.hangs = "no step was completed"
     asked.look()
     assert (asked.process.killed, asked.engine.asked_because, asked.engine.limit_reached) == (1, "stop", "")
-
-
-def test_a_suspended_training_is_told_once(watched: Any) -> None:
-    item = watched()
-    item.tail.suspended_seconds = 5.0
-    item.look()
-    assert item.told() == []
-    item.tail.suspended_seconds = 5.1
-    item.look()
-    item.look()
-    assert item.told() == ["the training is suspended: its process was stopped by SIGSTOP or by a debugger"]
-    killed = watched()
-    killed.engine.killed_at, killed.tail.suspended_seconds = killed.now, 9.0
-    killed.look()
-    assert killed.told() == []
-
-
-def test_lost_gpus_of_a_crashed_trainer_are_its_own_in_a_reading_after_the_crash(
-    watched: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readings = [
-        [GpuReadings(gpus=[{"index": 0, "uuid": "GPU-a", "lost_since": 5.0}])],
-        [],
-        [GpuReadings(gpus=[{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b", "lost_since": 6.0},
-                           {"index": 2, "uuid": "GPU-c", "lost_since": 6.0}])],
-    ]  # fmt: skip
-    answer, asked = iter([*readings, readings[0]]), list[dict[str, Any]]()
-
-    def tail(*_: Any, **how: Any) -> SimpleNamespace:
-        asked.append(how)
-        return SimpleNamespace(read=lambda: next(answer, []))
-
-    monkeypatch.setattr(supervisor, "Tail", tail)
-    item = watched()
-    item.engine.__dict__["_started"] = STARTED
-    item.process.returncode = 0
-    assert item.engine._find_lost_gpus() == [], "it has ended by itself"
-    item.process.returncode = -signal.SIGABRT
-    item.engine.asked_because = "stop"
-    assert item.engine._find_lost_gpus() == [], "it was ended"
-    item.engine.asked_because = ""
-    assert (asked, item.now) == ([], 1000.0)
-    assert item.engine._find_lost_gpus() == ["GPU 1"], "in the second reading, as the first may be from before"
-    assert asked == [{"from_now": True}]
-    assert item.now == pytest.approx(1000.3), "no longer than that"
-    assert item.engine._device_batches == 3
-    item.engine._take(item.engine.started_trainer, RunClock.launched())
-    assert "_started" not in item.engine.__dict__, "another trainer tells of itself"
-    item.engine.__dict__["_started"] = None
-    assert (item.engine._find_lost_gpus(), item.engine._device_batches) == ([], 0)
-    assert item.now == pytest.approx(1000.3), "nothing is waited for on a CPU"
-
-
-def test_memory_that_has_run_out_is_answered_as_the_options_say(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def noted(kind: str, answer: str) -> str:
-        asked.append(kind)
-        return answer
-
-    monkeypatch.setattr(
-        "gputui.engine.process.recovery.oom_answer", lambda run, preset, number: noted("memory", f"no ({number})")
-    )
-    monkeypatch.setattr("gputui.engine.process.recovery.xla_answer", lambda *_: noted("xla", "never"))
-    item, stays = watched("on_oom=halve"), watched()
-    for engine in (item.engine, stays.engine):
-        assert engine._answer() is None
-        engine.run.file("result.json").write_text('{"outcome": "oom"}')
-        engine.memory_answers = 2
-        assert engine._answer() is None
-    assert (asked, item.told(), stays.told()) == (["memory"], ["run.on_oom=halve ends here: no (2)"], [])
-    item.engine.run.file("result.json").write_text('{"outcome": "error"}')
-    item.engine._answer()
-    assert asked == ["memory", "xla"]
-    assert item.told()[-1] == "compile.xla=auto ends here: never"
-    for name, value in (("held", True), ("stop_requests", 1), ("asked_because", "stop")):
-        setattr(item.engine, name, value)
-        assert item.engine._answer() is None
-        setattr(item.engine, name, type(value)())
-    assert asked == ["memory", "xla"]
-
-
-def test_the_patience_with_a_disk_ends(watched: Any) -> None:
-    item = watched()
-    item.engine.gives_up_at = item.now + 3
-    assert item.engine._patience == 3.0
-    item.now += 5
-    assert item.engine._patience == 0.0
-    assert [supervisor._is_over(since, 2.0) for since in (None, item.now, item.now - 3)] == [False, False, True]
 
 
 # ---- an engine that fails -----------------------------------------------------------------------
@@ -350,110 +238,284 @@ def test_a_result_is_put_aside_beside_the_earlier_ones(tmp_path: Path) -> None:
     assert [(tmp_path / f"result-{number}.json").read_text() for number in (2, 3)] == ["2", "3"], "none is replaced"
 
 
-def test_the_python_of_a_run_is_that_of_its_options(tmp_path: Path) -> None:
-    for text, python in (('{"run": {"python": "/p"}}', "/p"), ('{"run": {"python": null}}', sys.executable)):
-        (tmp_path / "options.json").write_text(text)
-        assert spawn.python_of(str(tmp_path)) == python
-    for text in ("{", '{"run": {}}', "[]"):
-        (tmp_path / "options.json").write_text(text)
-        with pytest.raises(OSError, match="is damaged"):
-            spawn.python_of(str(tmp_path))
-    clock = RunClock.launched()
-    read, folder = spawn.read_address(spawn.addressed(clock, "/a folder/b"))
-    assert (folder, read.as_text()) == ("/a folder/b", clock.as_text())
+# ---- What an engine leaves of a run at its end, and which run a resume takes ---------------------
 
 
-def test_kills_of_the_kernel_are_counted_in_the_group_and_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {
-        "/sys/fs/cgroup/memory.events": "low 9\noom 7\noom_kill 2\noom_group_kill 5\n",
-        "/proc/vmstat": "x 1\noom_kill 3\n",
-    }
-    monkeypatch.setattr(Path, "read_text", lambda path: texts[str(path)])
-    assert kernel_oom_kills() == 5
+SAMPLER: Any = SimpleNamespace(trainer_memory_share=0.1, driver_errors=lambda _seconds, _gpus: [])
 
 
-def test_a_return_code_of_a_shell_is_a_signal(tmp_path: Path) -> None:
-    for code, words in ((-11, "signal SIGSEGV"), (139, "signal SIGSEGV"), (128, "return code 128"),
-                        (160, "return code 160"), (1, "return code 1"), (-99, "return code -99")):  # fmt: skip
-        assert words in classify(Evidence(code, (), 8, phase="training")).message, code
-    held = Evidence(0, (), 8, held_pid=5, stopped_because="hang", limit="no step")
-    assert (classify(held).outcome, classify(held).message[:16]) == ("timeout", "no step; the tra")
-    assert classify(replace(held, stopped_because="stop", limit="")).outcome == "stopped"
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Supervisor]:
+    """An engine whose trainer has ended with the return code 1."""
+    (tmp_path / "preset.yaml").write_text(presets.defaults([]).to_yaml())
+    reader, lifeline = os.pipe()
+    process: Any = SimpleNamespace(pid=os.getpid(), returncode=1)
+    trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())
+    made = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
+    yield made
+    made.events.close()
+    os.close(reader)
+    os.close(lifeline)
 
 
-# ---- threads of the engine ----------------------------------------------------------------------
+def told(engine: Supervisor) -> list[tuple[Any, ...]]:
+    engine.events.drain(1.0)
+    words: list[tuple[Any, ...]] = []
+    for event in read_events(engine.run.path, [TELEMETRY_FILE]).events:
+        if isinstance(event, Warn):
+            words.append((event.kind, event.message, event.hint))
+        elif isinstance(event, Fault):
+            words.append(("fault", event.kind, event.message))
+        elif isinstance(event, Finished):
+            words.append(("finished", event.outcome))
+    return words
 
 
-def diagnosis(verdict: str, confidence: float) -> Diagnosis:
-    return Diagnosis(verdict=verdict, sentence="", confidence=confidence, steps=9)
+def left(engine: Supervisor, report: Report, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    monkeypatch.setattr(results, "take", lambda _pipe: report)
+    engine._leave_result(SAMPLER)
+    return told(engine)
 
 
-def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+MISSING = "the last 3 events of the training are missing: they could not be written to disk when it ended"
+
+
+def test_a_result_that_the_trainer_could_not_write_is_written_for_it(
+    engine: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, notes = [100.0], list[Event]()
-    monkeypatch.setattr("gputui.engine.process.live_diagnosis.time.monotonic", lambda: now[0])
-    run = Run(tmp_path)
-    run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
-    watching = LiveDiagnosis(run, notes.append, RunClock.launched())
-
-    def is_told(verdict: str, confidence: float, seconds: float = 0.0) -> bool:
-        now[0] += seconds
-        answer = diagnosis(verdict, confidence)
-        if is_news := watching._is_news(answer):
-            watching._last, watching._reported_at = answer, now[0]
-        return is_news
-
-    assert not is_told("undecided", 0.0)
-    assert is_told("healthy", 0.5)
-    assert not is_told("healthy", 0.6)
-    assert is_told("healthy", 0.65), "it has become surer"
-    assert not is_told("healthy", 0.5, 3.9)
-    for seconds in (4, 8, 16, 32, 60, 60):
-        assert not is_told("healthy", 0.5, seconds - 0.2 if seconds > 4 else 0.0), seconds
-        assert is_told("healthy", 0.5, 0.3), seconds
-    assert is_told("input_bound", 0.1), "another verdict"
-    assert is_told("input_bound", 0.1, 4.1), "and begins anew"
-    monkeypatch.setattr(watching, "_collector", SimpleNamespace(
-        feed=lambda _: None, newest_t=time.time() + 5, measurements=lambda: None))  # fmt: skip
-    monkeypatch.setattr(live_diagnosis, "diagnose", lambda _: diagnosis("healthy", 0.9))
-    watching._update(final=True)
-    assert notes == [], "nothing has happened since"
+    line = '{"t":1.0,"type":"phase","run":"x","phase":"ended","detail":""}'
+    words = left(engine, Report({"outcome": "ok", "steps": 7}, [line], 3), monkeypatch)
+    assert engine.run.result == {"outcome": "ok", "steps": 7}
+    assert words == [("disk", MISSING, "")]
+    assert engine.run.file("events.jsonl").read_text() == line + "\n"
 
 
-def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_the_end(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_result_of_the_trainer_is_not_changed(engine: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.run.file("result.json").write_text('{"outcome": "stopped", "steps": 5}')
+    assert left(engine, Report({"outcome": "ok", "steps": 7}), monkeypatch) == []
+    assert left(engine, Report(), monkeypatch) == []
+    assert engine.run.result == {"outcome": "stopped", "steps": 5}
+    engine.held = True
+    ((kind, message, _),) = left(engine, Report(), monkeypatch)
+    why = "the kernel cannot interrupt its call of the driver"
+    assert (kind, message) == ("held", f"the trainer (pid {os.getpid()}) was killed but does not end: {why}")
+
+
+# ---- the whole work of an engine -----------------------------------------------------------------
+
+
+def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> Any:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    preset = presets.resolve("quickstart")
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        launch.start_with(refuses, preset)
+    released: list[bool] = []
+    devices = SimpleNamespace(options=preset.options, leases=(), release=lambda: released.append(True))
+    with monkeypatch.context() as patched:
+        patched.setattr(start_devices, "lease_devices", lambda *_, **__: devices)
+        patched.setattr(launch, "spawn", refuses)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            launch.start(preset)
+    with monkeypatch.context() as patched:
+        patched.setattr("gputui.engine.runs.code_copy.make", refuses)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            launch.create(launch.settle(preset, Path.cwd()))
+    assert runs.all_runs() == []
+    assert not [path for path in runs.runs_folder().iterdir() if path.is_dir()]
+    assert released == [True]
+
+
+# ---- which run is resumed ------------------------------------------------------------------------
+
+
+def ended(outcome: str = "stopped", checkpoint: str = "epoch") -> Run:
+    preset = presets.resolve("quickstart", [f"run.checkpoint={checkpoint}"])
+    run = launch.create(launch.settle(preset, Path.cwd()))
+    run.file("result.json").write_text(json.dumps({"outcome": outcome}))
+    return run
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed_and_the_reason_counts_the_others() -> None:
+    with pytest.raises(RunError, match="there are no runs"):
+        resuming.latest()
+    first, second = ended(checkpoint="off"), ended("ok")
+    off = f"{first.name} has no checkpoint to resume from; set run.checkpoint for the next run"
+    done = f"{second.name} cannot be resumed: it has completed"
+    assert (resuming.why_not(first), resuming.why_not(second)) == (off, done)
+    with pytest.raises(RunError) as refusal:
+        resuming.latest()
+    assert str(refusal.value) == f"there is no run to resume: {done}; nor can any of the 1 before it"
+
+
+@pytest.mark.parametrize("outcome", ["stopped", "crashed", "timeout", "oom", "error", "ok"])
+def test_every_outcome_but_a_completed_one_can_be_resumed(outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended(outcome)
+    monkeypatch.setattr(checkpoint_files, "whole_step", lambda _folder: 5)
+    assert bool(resuming.why_not(run)) is (outcome == "ok")
+
+
+def test_a_run_with_the_same_name_and_options_is_taken_whatever_its_code_and_an_unset_seed(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_readings, "LOOK_SECONDS", 0.002)
-    made = [runs.create("big", "", cluster=Cluster(("h0:1", "h1:1"), index, "Slurm")) for index in (0, 1)]
-    members = [{"index": index, "address": f"h{index}:1", "run": run.id, "folder": str(run.path), "replicas": 1 + index,
-                "gpus": []} for index, run in enumerate(made)]  # fmt: skip
-    notes: list[WorkerReadings] = []
-    threads = [Workers(run, notes.append) for run in made]  # type: ignore[arg-type]
-    threads[1].run()  # it is not the chief's
-    threads[0].start()
-    clock = RunClock.launched()
-    EventWriter(made[0].file("events.jsonl"), made[0].id, clock).emit(replace(STARTED, workers=members))
-    progress = Progress(epoch=1, epochs=1, step=1, steps=9, samples_per_second=300.0, step_ms_p50=10.0,
-                        step_ms_p95=None, input_wait=0.0, loss=None, metrics={}, eta_seconds=None)  # fmt: skip
-    until = time.monotonic() + 30
-    while not notes and time.monotonic() < until:
-        time.sleep(0.002)
-    assert ["missing" in item for item in notes[0].workers] == [True, True]
-    EventWriter(made[1].file("events.jsonl"), made[1].id, clock).emit(progress)
-    while len(notes) < 2 and time.monotonic() < until:
-        time.sleep(0.002)
-    assert notes[1].workers[1]["samples_per_second"] == 200.0, "two of the three replicas are its own"
-    threads[0].stop()
-    assert len(notes) == 3, "the last figures"
+    preset = presets.resolve("quickstart", ["epochs=3"])
+    run = launch.create(launch.settle(preset, Path.cwd()))
+    run.file("result.json").write_text('{"outcome": "ok"}')
+    waits: list[str] = []
+    assert resuming.of_preset(preset, waits.append) == run, "its seed was chosen"
+    assert resuming.of_preset(presets.resolve("quickstart", ["epochs=3", "run.code=copy"]), waits.append) == run
+    for other in (["epochs=4"], ["epochs=3", "train.seed=12345678"]):
+        assert resuming.of_preset(presets.resolve("quickstart", other), waits.append) is None, other
+    newer = launch.create(launch.settle(preset, Path.cwd()))
+    newer.file("result.json").write_text('{"outcome": "ok"}')
+    assert resuming.of_preset(preset, waits.append) == newer
+    newer.file("preset.yaml").write_text("broken: [")
+    assert resuming.of_preset(preset, waits.append) == run
+    assert (waits, len(runs.all_runs())) == ([], 2)
 
 
-def test_the_slowest_worker_waits_a_tenth_longer_than_the_others_do() -> None:
-    def waiting(*waits: float | None) -> int | None:
-        return worker_readings.slowest([{"index": i, "input_wait": wait} for i, wait in enumerate(waits)])
+# ---- What run.on_oom does about a training whose memory has run out, and where it can do nothing -
 
-    assert waiting(0.3, 0.0, 0.1) == 0
-    assert waiting(0.05, 0.0, 0.16) == 2
-    assert waiting(0.1, 0.0, 0.1) is None
-    assert waiting(0.9, None, None) is None
-    assert waiting(0.0, 0.25, 0.2, 0.2) is None, "the others' median counts"
+
+STARTED: dict[str, Any] = {"type": "started", "global_batch_size": 64, "replicas": 2, "inapplicable": {}}
+RAN = ("compiling", "training")
+
+
+def made_of_answer(
+    folder: Path, *settings: str, phases: tuple[str, ...] = RAN, **started: Any
+) -> tuple[Run, dict[str, Any]]:
+    """A run that has got so far, and its preset."""
+    folder.mkdir()
+    preset = presets.defaults(["batch_size=32", "on_oom=accumulate", *settings])
+    (folder / "preset.yaml").write_text(preset.to_yaml())
+    told: list[dict[str, Any]] = [{"type": "phase", "phase": "building"}, STARTED | started]
+    told += [{"type": "phase", "phase": phase} for phase in phases]
+    told += [{"type": "progress", "step": 7, "steps": 90, "metrics": {}}] if "training" in phases else []
+    told += [{"type": "phase", "phase": "ended"}]
+    lines = [json.dumps({"t": 1.0 + i, "run": "r", **event}) for i, event in enumerate(told)]
+    (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
+    return Run(folder), yaml.safe_load((folder / "preset.yaml").read_text())
+
+
+def checkpoint(run: Run, step: int, content: str = "x") -> None:
+    path = run.file("checkpoints") / f"step-{step:010d}"
+    path.mkdir(parents=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        (path / name).write_text(content)
+
+
+def supervised(run: Run) -> Supervisor:
+    """The engine of a trainer that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        trainer = Trainer(process, -1, -1, TrainerHeartbeat())
+        return Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
+
+
+def chosen(found: Answer | str | None) -> Answer:
+    assert isinstance(found, Answer), found
+    return found
+
+
+def test_parts_are_halved_until_each_is_one_sample_of_a_replicas_batch(tmp_path: Path) -> None:
+    run, preset = made_of_answer(tmp_path / "run")
+    seen: list[tuple[int, int]] = []
+    while isinstance(found := oom_answer(run, preset, len(seen)), Answer):
+        record(run, preset, found)
+        seen.append((found.before, found.after))
+    assert seen == [(1, 2), (2, 4), (4, 8), (8, 16), (16, 32)]
+    assert found == "each sample is a part of its own already"
+    assert presets.resolve(str(run.file("preset.yaml"))).options.train.micro_batches == 32
+    uneven, preset = made_of_answer(tmp_path / "uneven", "micro_batches=5", global_batch_size=7, replicas=1)
+    assert chosen(oom_answer(uneven, preset, 0)).after == 7
+
+
+def test_half_the_batch_begins_again_and_keeps_the_checkpoints_of_the_larger_one(tmp_path: Path) -> None:
+    run, preset = made_of_answer(tmp_path / "run", "on_oom=halve", "batch_size=3")
+    (run.path / "origin.json").write_text(json.dumps({"preset": "mine", "changes": {
+        "run.on_oom": {"from": "stop", "to": "halve"}, "input.batch_size": {"from": 64, "to": 3},
+    }}))  # fmt: skip
+    checkpoint(run, 5)
+    record(run, preset, chosen(oom_answer(run, preset, 0)))
+    assert not run.file("checkpoints").exists()
+    assert run.file("checkpoints-1/step-0000000005").is_dir()
+    assert preset["input"]["batch_size"] == 1
+    assert str(title(run)) == "mine: batch_size=1 on_oom=halve"
+    assert json.loads((run.path / "origin.json").read_text())["changes"]["input.batch_size"]["from"] == 64
+    for file in ("preset.yaml", "options.json"):
+        assert yaml.safe_load(run.file(file).read_text())["input"]["batch_size"] == 1, "for the next trainer"
+    assert oom_answer(run, preset, 1) == "the batch size is 1 already"
+
+
+def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_it_has(tmp_path: Path) -> None:
+    run, _ = made_of_answer(tmp_path / "run", "on_oom=halve")
+    checkpoint(run, 5)
+    run.file("result.json").write_text(json.dumps({"outcome": "oom"}))
+    kept = run.file("preset.yaml").read_bytes()
+    supervisor = supervised(run)
+    found = chosen(supervisor._answer())
+    with no_writing():
+        assert not supervisor._is_recorded(found)
+    assert run.file("checkpoints/step-0000000005").is_dir()
+    assert run.file("preset.yaml").read_bytes() == kept
+    supervisor.events.close()
+    told, *_ = read_events(run.path, [TELEMETRY_FILE]).of(Warn)
+    assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
+    supervisor.asked_because = "timeout"
+    assert supervisor._answer() is None, "a run whose time is over does not begin again"
+
+
+@pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "oom")])
+def test_a_killed_trainer_ran_out_of_memory_only_if_the_kernel_has_killed_since_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, outcome: str
+) -> None:
+    run, _ = made_of_answer(tmp_path / "run")
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: 3)
+    supervisor = supervised(run)
+    supervisor.trainer.returncode = -signal.SIGKILL
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: kills)
+    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
+    supervisor.events.close()
+    assert (run.result or {})["outcome"] == outcome
+
+
+def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
+    own = {"input.batch_size": "your code has batched the data"}
+    damaged, preset = made_of_answer(tmp_path / "damaged")
+    checkpoint(damaged, 5, content="")
+    with all_hold() as cases:
+        for name, (run, of), before, why in (
+            ("nothing started", made_of_answer(tmp_path / "a", phases=()), 0, "the phase 'building'"),
+            ("saving", made_of_answer(tmp_path / "b", phases=("training", "saving")), 0, "the phase 'saving'"),
+            ("too often", made_of_answer(tmp_path / "c"), MOST_ANSWERS, f"{MOST_ANSWERS} times"),
+            (
+                "their batches",
+                made_of_answer(tmp_path / "d", "on_oom=halve", inapplicable=own),
+                0,
+                "your code has batched",
+            ),
+            ("damaged", (damaged, preset), 0, "no intact checkpoint"),
+        ):
+            with cases.case(name):
+                found = oom_answer(run, of, before)
+                assert isinstance(found, str)
+                assert why in found
+    assert isinstance(oom_answer(*made_of_answer(tmp_path / "e", phases=("training", "evaluating")), 0), Answer)
+
+
+FAILED: dict[str, Any] = {"outcome": "error", "error": {"kind": "xla", "message": "no way", "hint": "update it"}}
+COMPILED: dict[str, Any] = {"actual": {"jit_compile": True}}
+
+
+def test_without_xla_the_training_goes_on_where_auto_has_compiled_it(tmp_path: Path) -> None:
+    run, preset = made_of_answer(tmp_path / "run", **COMPILED)
+    found = chosen(recovery.xla_answer(run, preset, FAILED))
+    assert found.event.message == "XLA has failed: the training begins again without it"
+    assert found.hint == "compile.xla=false begins so: no way; update it"
+    checkpoint(run, 5)
+    found = chosen(recovery.xla_answer(run, preset, FAILED))
+    assert found.event.message == "XLA has failed: the training goes on from step 5 without it"
+    record(run, preset, found)
+    assert run.file("checkpoints/step-0000000005").is_dir()
+    assert presets.resolve(str(run.file("preset.yaml"))).options.compile.xla is False
+    assert recovery.xla_answer(run, preset, FAILED) is None, "once"

@@ -11,8 +11,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.export.data import DIGITS
 from gputui.engine.export.form import Form
-from gputui.engine.export.script import to_script, with_paths
-from gputui.engine.presets import Preset
+from gputui.engine.export.script import to_script
 
 # What the export itself writes, or makes of a function for the options.
 OWN = ("build", "load", "onto_devices", "cache_file", "batches_of_epoch", "decay_steps")
@@ -132,31 +131,6 @@ def test_the_devices_exchange_by_nccl_or_by_what_tensorflow_chooses() -> None:
         lines = to_script(presets.defaults(["strategy.kind=mirrored", f"communication={communication}"])).splitlines()
         keys = "strategy.kind, strategy.communication" if way else "strategy.kind"
         assert f"    strategy = EqualParts(names{way})  # {keys}" in lines
-
-
-def lines_of(code: str) -> list[str]:
-    return [line.strip() for line in code.splitlines()]
-
-
-def test_a_path_within_the_folder_of_the_script_is_relative_and_others_are_named(tmp_path: Path) -> None:
-    settings = [f"data=npz:{tmp_path}/data/a.npz", "cache=/tmp/cache"]
-    preset = Preset("mine", presets.defaults(settings).options, "what\nit is")
-    text, paths = with_paths(preset, tmp_path)
-    lines = lines_of(text)
-    assert lines[0] == '"""mine: what it is'
-    assert 'DATA = str(HERE / "data/a.npz")  # workload.data' in lines
-    assert "HERE = Path(__file__).resolve().parent" in lines
-    assert paths == ["/tmp/cache"]
-    text, paths = with_paths(preset)
-    assert f'DATA = "{tmp_path}/data/a.npz"  # workload.data' in lines_of(text)
-    assert paths == [f"{tmp_path}/data/a.npz", "/tmp/cache"]
-    records = presets.defaults([f"data=tfrecord:{tmp_path}/data/*.rec"])
-    text, paths = with_paths(records, tmp_path)
-    assert 'DATA = os.path.join(glob.escape(str(HERE)), "data/*.rec")  # workload.data' in lines_of(text)
-    assert paths == []
-    text, paths = with_paths(presets.defaults([]), tmp_path)
-    assert 'DATA = str(HERE / "data/digits.npz")  # workload.data' in lines_of(text)
-    assert paths == []
 
 
 def undefined(code: str) -> set[str]:

@@ -1,7 +1,8 @@
-"""The copy of a user's code in the run folder: which files it has, its limits, and the commit that is recorded."""
+"""The user's own code: its copy, its changes, and the function that is named."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.process import launch
+from gputui.engine.entry import EntryFault, examine
+from gputui.engine.process import ending, launch, resuming
+from gputui.engine.process.ending import Ending
 from gputui.engine.runs import Run, code_copy, code_files
 from gputui.engine.system import git_state
+from gputui.tui import cli
 
+from tests.support import recorded
 from tests.support.needs import require
 
 
@@ -81,50 +86,6 @@ def test_more_code_than_allowed_is_not_copied_and_the_reason_is_recorded(
     assert names(created(mine)) == {"train.py", "more0.py", "more1.py", "more2.py"}, "so many are allowed"
 
 
-def test_large_folders_of_data_are_linked_and_not_searched(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_copy, "MOST_NAMES_OF_DATA", 5)
-    for number in range(6):
-        write(mine, f"images/{number}.png")
-    write(mine, "parts/helper.py")
-    (mine / "empty").mkdir()
-    run = created(mine, "run.code=copy")
-    assert {"train.py", "parts/helper.py"} == names(run)
-    assert {path.name for path in run.file("code").iterdir() if path.is_symlink()} == {"images", "empty"}
-    write(mine, "parts/deep/er.py")
-    monkeypatch.setattr(code_copy, "MOST_NAMES", 4 + 6 + 2)  # of the folder itself, of images and of parts
-    run = created(mine, "run.code=copy")
-    assert names(run) == {"train.py", "parts/helper.py"}, "what lies deeper is not searched"
-    assert (run.file("code") / "parts/deep").readlink() == mine / "parts/deep"
-
-
-def test_code_that_lies_next_to_an_environment_or_in_one_is_copied(mine: Path) -> None:
-    write(mine, "pyvenv.cfg", "home = /usr/bin\n")
-    write(mine, "lib/helper.py")
-    write(mine, "conda/conda-meta/history", "")
-    write(mine, "conda/lib/other.py")
-    run = created(mine, "run.code=copy")
-    copy = run.file("code")
-    assert {name for name in names(run) if not (copy / name).is_symlink()} == {"train.py", "lib/helper.py"}
-    assert {path.name for path in copy.iterdir() if path.is_symlink()} == {"pyvenv.cfg"}, "and no environment in it"
-
-
-def test_links_lead_to_the_largest_folder_of_which_nothing_is_copied(mine: Path) -> None:
-    for name in ("a/b/c/x.csv", "a/b/y.csv", "a/z.csv", "d/e.py", "d/f/g.csv"):
-        write(mine, name)
-    copy = created(mine, "run.code=copy").file("code")
-    links = {str(path.relative_to(copy)): path.readlink() for path in copy.rglob("*") if path.is_symlink()}
-    assert links == {"a": mine / "a", "d/f": mine / "d/f"}
-
-
-def test_runs_that_lie_within_the_folder_of_the_code_are_not_copied(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUTUI_HOME", str(mine / "gputui"))
-    for _ in range(2):
-        run = created(mine, "run.code=copy")
-    assert names(run) == {"train.py"}
-
-
 def test_commit_and_changes_of_python_files_are_recorded_without_other_files(mine: Path) -> None:
     git(mine, "init", "-q", "-b", "topic")
     write(mine, "passwords.txt", "old")
@@ -176,18 +137,6 @@ def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(
     assert names(created(mine)) == {"train.py"}
 
 
-def test_a_long_diff_is_cut(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(mine, "init", "-q")
-    git(mine, "add", "-A")
-    git(mine, "commit", "-q", "-m", "first")
-    write(mine, "train.py", "y = 1\n" * 1000)
-    monkeypatch.setattr(git_state, "MOST_DIFF_BYTES", 200)
-    state = git_state.read(mine)
-    assert state is not None
-    assert state.diff.endswith(git_state.CUT)
-    assert len(state.diff) == 200 + len(git_state.CUT)
-
-
 def test_a_change_is_told_with_its_lines_and_the_copy_offered_only_if_it_is_the_code_that_was_used(mine: Path) -> None:
     run = created(mine)
     code_files.add(run, mine, [str(mine / "train.py")])
@@ -202,3 +151,141 @@ def test_a_change_is_told_with_its_lines_and_the_copy_offered_only_if_it_is_the_
         code_files.check(run)
     with pytest.raises(code_files.CodeChangedError, match="is not the code that the run has used"):
         code_files.check(run, from_copy=True)
+
+
+# ---- A run is resumed with the code that it was trained with, or with other code if its user says
+
+
+TRAIN, HELPER = "x = 1\n", "y = 1\n"
+
+
+@pytest.fixture
+def run(home: Path, tmp_path: Path) -> Run:
+    """A stopped run with a checkpoint, which was trained with two files."""
+    folder = tmp_path / "mine"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "parts" / "helper.py").write_text(HELPER)
+    run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
+    run.file("checkpoints/step-0000000100").mkdir(parents=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        run.file(f"checkpoints/step-0000000100/{name}").write_text("x")
+    code_files.add(run, folder, [str(folder / "train.py")])
+    code_files.add(run, folder, [str(folder / "train.py"), str(folder / "parts" / "helper.py")])
+    return run
+
+
+def file_of(run: Run, name: str) -> Path:
+    return Path(code_files.read(run).folder) / name
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs for which an engine would have been started."""
+    runs: list[str] = []
+
+    def spawn(run: Run, *more: object) -> None:
+        runs.append(run.id)
+        raise OSError(11, "no engine here")
+
+    monkeypatch.setattr(launch, "spawn", spawn)
+    return runs
+
+
+def test_code_that_was_edited_is_refused_until_it_is_accepted(
+    run: Run, resumed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(run, "train.py").write_text("x = 2\n")
+    file_of(run, "parts/helper.py").unlink()
+    capsys.readouterr()
+    for words in (("resume", run.id), ("resume", "--latest")):
+        assert cli.run(words) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert said == [
+            f"train.py, parts/helper.py (missing) have changed since {run.name} was trained",
+            f"undo that, or go on with the new code: gputui resume {run.name} --code=new",
+        ]
+    assert resumed == []
+    assert not resuming.why_not(run), "a job that is queued again must not begin anew without a word"
+    assert code_files.read(run).changes == []
+
+    cli.run(("resume", run.id, "--code=new"))
+    assert resumed == [run.id]
+    assert code_files.changed(run) == []
+    assert code_files.record_step(run, 100) == ["train.py", "parts/helper.py"]
+    assert code_files.record_step(run, 100) == [], "it is said once"
+    told = ending.summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
+    assert told.code_changes == [{"step": 100, "files": ["train.py", "parts/helper.py"]}]
+
+    file_of(run, "train.py").write_text("x = 3\n")
+    cli.run(("resume", run.id, "--code=new"))
+    assert code_files.record_step(run, 250) == ["train.py"]
+    assert code_files.read(run).changes == [
+        {"step": 100, "files": ["train.py", "parts/helper.py"]}, {"step": 250, "files": ["train.py"]},
+    ]  # fmt: skip
+
+
+def test_a_job_that_is_queued_again_with_edited_code_is_refused(
+    run: Run, resumed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "of_preset", lambda preset, on_wait: run)
+    file_of(run, "train.py").write_text("x = 2\n")
+    capsys.readouterr()
+    again = ("--preset", "quickstart", "--resume-if-any")
+    assert cli.run(again) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("train.py has changed since")
+    assert "is resumed" not in said
+    assert resumed == []
+    cli.run((*again, "--code=new"))
+    assert resumed == [run.id]
+
+
+def test_a_trainer_that_would_go_on_with_other_code_ends(run: Run) -> None:
+    """Files may change between the launch and the trainer, and before another trainer follows."""
+    code_files.begin(run)
+    file_of(run, "train.py").write_text("x = 2\n")
+    with pytest.raises(code_files.CodeChangedError, match=r"train\.py has changed since"):
+        code_files.begin(run)
+    run.file("checkpoints").rename(run.file("checkpoints-1"))
+    code_files.begin(run)  # it begins from its first step
+    assert code_files.changed(run) == []
+    assert [Path(path).name for path in json.loads(run.file(code_files.FILE).read_text())["files"]] == ["helper.py"]
+
+
+# ---- What is said of a user's code before anything is launched -----------------------------------
+
+
+DEFINED = {
+    "def build(context): ...": "", "def build(*all): ...": "", "def build(context, *, name=1): ...": "",
+    "class build: ...": "", "(a, build) = 1, 2": "", "build: int = 3": "", "from x import y as build": "",
+    "from x import *": "", "if x:\n    pass\nelse:\n    def build(c): ...": "", "with x:\n    def build(c): ...": "",
+    "def build(): ...": "train.py:1: build must accept one argument, the context",
+    "x = 1\ndef build(a, b): ...": "train.py:2: build must accept one argument, the context",
+    "def build(a, /, b): ...": "train.py:1: build must accept one argument, the context",
+    "def build(a, *, b): ...": "train.py:1: build must accept one argument, the context",
+    "def build(**named): ...": "train.py:1: build must accept one argument, the context",
+    "async def build(context): ...": "train.py:1: build is async", "": "train.py has no function build (it has none)",
+    "def f():\n    def build(c): ...": "train.py has no function build (it has f)",
+    "class Build: ...\nx = 1\nasync def g(): ...\ndef a(): ...\ndef b(): ...":
+        "train.py has no function build (it has a, b)",
+    "import x.build": "train.py has no function build (it has none)",
+    "def build(c:\n  pass": "train.py:1: '(' was never closed: def build(c:",
+    "x = 1\n  y = " + "2" * 200: "train.py:2: unexpected indent: y = " + "2" * 116,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", DEFINED)
+def test_a_function_that_takes_the_context_must_be_defined(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(code + "\n")
+    message = DEFINED[code]
+    if not message:
+        examine("train.py:build", tmp_path)
+        return
+    with pytest.raises(EntryFault) as fault:
+        examine("train.py:build", tmp_path)
+    assert fault.value.message == str(fault.value) == message
+    change = "correct the line" if "never closed" in message or "indent" in message else "write def build(context): ..."
+    assert fault.value.change == change

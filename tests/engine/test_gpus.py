@@ -1,0 +1,261 @@
+"""What the driver answers of the GPUs, which of them are chosen, and who uses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from gputui.engine.diagnosis.gpu_accumulators import Gpus
+from gputui.engine.job import this_machine, visible_devices
+from gputui.engine.job.machine_gpus import Answers, Gpu, Instance
+from gputui.engine.job.visible_devices import Device, Shown
+from gputui.engine.telemetry.nvml import gpm_nvlink
+from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
+from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
+from gputui.engine.telemetry.nvml.reasons import Reason
+
+from tests.support.bare_machine import built as built
+from tests.support.bare_machine import tree as tree
+
+Patch = Callable[..., None]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Patch:
+    """answers(PowerUsage=321_000): what nvmlDeviceGetPowerUsage returns; a function is called."""
+
+    def put(**given: Any) -> None:
+        for name, answer in given.items():
+            call = answer if callable(answer) else lambda *_, answer=answer, **__: answer
+            monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", call)
+
+    return put
+
+
+def asked(key: str, way: int = 0) -> dict[str, Any]:
+    question = next(question for question in (*QUESTIONS, PCIE) if key in question.keys)
+    return question.ways[way]("gpu")
+
+
+def test_each_answer_has_its_unit(answers: Patch) -> None:
+    clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}
+    kinds = {pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: 7, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: 2}
+    slowed = {pynvml.NVML_PERF_POLICY_POWER: 1_500_000_000, pynvml.NVML_PERF_POLICY_THERMAL: 250_000_000}
+    directions = {pynvml.NVML_PCIE_UTIL_RX_BYTES: 30, pynvml.NVML_PCIE_UTIL_TX_BYTES: 4}
+    answers(
+        UtilizationRates=SimpleNamespace(gpu=37, memory=12), PowerUsage=321_450, EnforcedPowerLimit=650_000,
+        PowerManagementDefaultLimit=700_000, TotalEnergyConsumption=12_345, ClockInfo=lambda _, kind: clocks[kind],
+        MaxClockInfo=lambda _, kind: clocks[kind] + 1, PerformanceState=15,
+        TotalEccErrors=lambda _, kind, __: kinds[kind],
+        ViolationStatus=lambda _, policy: SimpleNamespace(violationTime=slowed[policy]),
+        PcieThroughput=lambda _, way: directions[way], CurrentClocksEventReasons=0x4 | 0x40 | 0x2,
+    )  # fmt: skip
+    for result, figures in (
+        (asked("busy"), {"busy": 0.37, "memory_busy": 0.12}),
+        (asked("power_w"), {"power_w": 321.4}),
+        (asked("power_limit_w"), {"power_limit_w": 650.0}),
+        (asked("power_limit_default_w"), {"power_limit_default_w": 700.0}),
+        (asked("energy_j"), {"energy_j": 12.3}),
+        (asked("slowed_by_heat_seconds"), {"slowed_by_power_seconds": 1.5, "slowed_by_heat_seconds": 0.25}),
+        (asked("sm_clock_mhz"), {"sm_clock_mhz": 1980}),
+        (asked("memory_clock_mhz"), {"memory_clock_mhz": 2619}),
+        (asked("max_sm_clock_mhz"), {"max_sm_clock_mhz": 1981}),
+        (asked("pstate"), {"pstate": 15}),
+        (asked("ecc_errors"), {"ecc_errors": {"corrected": 7, "uncorrected": 2}}),
+        (asked("throttle"), {"throttle": ["power cap", "hardware thermal"], "clocks_set_by": ["application clocks"]}),
+        (asked("pcie_rx_bytes_per_second"), {"pcie_rx_bytes_per_second": 30 * 1024, "pcie_tx_bytes_per_second": 4096}),
+    ):
+        assert result == figures
+
+
+def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
+    for mark in NOT_AVAILABLE:
+        answers(
+            UtilizationRates=SimpleNamespace(gpu=mark, memory=mark), PowerUsage=mark, TotalEnergyConsumption=mark,
+            CurrentClocksEventReasons=mark, PerformanceState=32,
+            ViolationStatus=SimpleNamespace(violationTime=mark),
+        )  # fmt: skip
+        for key in ("busy", "memory_busy", "power_w", "energy_j", "throttle", "pstate", "slowed_by_power_seconds"):
+            assert asked(key)[key] is Reason.UNSUPPORTED, key
+    answers(UtilizationRates=SimpleNamespace(gpu=100, memory=0))
+    assert asked("busy") == {"busy": 1.0, "memory_busy": 0.0}
+    answers(UtilizationRates=SimpleNamespace(gpu=101, memory=7), CurrentClocksEventReasons=0x1, PerformanceState=0)
+    assert asked("busy") == {"busy": Reason.ERROR, "memory_busy": 0.07}
+    assert asked("throttle") == {"throttle": []}, "an idle GPU is not slowed down, and nobody has set its clocks"
+    assert asked("pstate") == {"pstate": 0}
+
+
+# ---- The answers about this machine as plain values ----------------------------------------------
+
+
+GIB = 1024**3
+
+
+# ---- what NVML says ------------------------------------------------------------------------------
+
+
+def test_of_several_gpus_the_one_counts_that_others_fill_most() -> None:
+    def used(index: int, *others: float, **more: Any) -> dict[str, Any]:
+        taken = [{"own": own, "memory_used_bytes": size} for own, size in ((True, 9), *((False, of) for of in others))]
+        return {"index": index, "uuid": f"GPU-{index}", "processes": taken} | more
+
+    gpus = Gpus(None)
+    gpus.take(0.0, [used(0), used(1, 3.0, 4.0), used(2, 100.0)], ("GPU-0", "GPU-1"))
+    assert [gpus.taken_by_others(name) for name in (None, "GPU-0", "GPU-1")] == [7.0, 0.0, 7.0]
+    gpus.take(1.0, [used(1, 3.0, mig=[{"uuid": "MIG-0"}])], ("GPU-1",))
+    assert gpus.taken_by_others("GPU-1") == 0.0
+
+
+def test_instances_of_a_gpu_are_read_in_turn_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    class Gpm:
+        def __init__(self, _: Any, instance: int) -> None:
+            self.instance = instance
+
+        def read(self) -> dict[str, Any]:
+            read.append(self.instance)
+            return dict.fromkeys(GPM_SHARES, self.instance / 10) | {"dram_active": Reason.UNSUPPORTED}
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(gpm_nvlink, "Gpm", Gpm)
+    monkeypatch.setattr(gpm_nvlink, "ask_for_gpm", lambda _: None)
+    result = gpm_nvlink.Instances("gpu")
+    listed: list[dict[str, Any]] = [{"uuid": "b", "gpu_instance": 2}, {"uuid": "a", "gpu_instance": 1}]
+    turns = []
+    for _ in range(6):
+        turns.append(result.turn_of_the_whole)
+        notes = result.read(listed)
+    assert (turns, read) == ([True, False, False] * 2, [1, 2, 1, 2])
+    assert notes == [
+        each | {"sm_active": share, "tensor_active": share} for each, share in zip(listed, (0.2, 0.1), strict=True)
+    ]
+
+
+class Nvml:
+    """Stands for NVML with these GPUs."""
+
+    gpus: list[dict[str, Any]] = []
+    closed = 0
+
+    def identities(self) -> list[dict[str, Any]]:
+        return self.gpus
+
+    def cuda(self) -> tuple[int, int]:
+        return 12, 4
+
+    def driver(self) -> str:
+        return "550.54"
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+PYTHON, MPS = {"pid": 7, "name": "python"}, {"pid": 8, "name": "nvidia-cuda-mps-server"}
+WHOLE = {
+    "index": 1, "uuid": "GPU-b", "name": "NVIDIA A100", "compute_capability": (8, 0), "memory_total_bytes": 40 * GIB,
+    "multiprocessors": 108, "pci_bus_id": "0000:01:00.0", "memory_used_bytes": GIB, "mig": None, "exclusive": True,
+    "prohibited": False, "holders": [PYTHON],
+}  # fmt: skip
+
+
+def test_a_gpu_has_all_that_nvml_says_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Gpu(
+        1, "GPU-b", "NVIDIA A100", (8, 0), 40 * GIB, multiprocessors=108, pci_bus_id="0000:01:00.0",
+        memory_used_bytes=GIB, holders=("python 7",), sole_holder="python 7",
+    )  # fmt: skip
+    instance = {"uuid": "MIG-a", "memory_total_bytes": 20 * GIB, "memory_used_bytes": None}
+    made = {
+        "sole": (WHOLE, whole),
+        "shared": (WHOLE | {"exclusive": False}, {"sole_holder": ""}),
+        "by MPS": (WHOLE | {"holders": [PYTHON, MPS]},
+                   {"holders": ("python 7", "nvidia-cuda-mps-server 8"), "sole_holder": ""}),
+        "prohibited": (WHOLE | {"prohibited": True}, {"prohibited": True}),
+        "lost": ({"index": 1, "missing": "it is lost", "lost": True},
+                 Gpu(1, None, None, None, None, lost="it is lost")),
+        "not opened": ({"index": 1, "missing": "no permission", "lost": False}, Gpu(1, None, None, None, None)),
+        "MIG": (WHOLE | {"mig": [instance], "holders": []},
+                {"mig": True, "instances": (Instance("MIG-a", 20 * GIB),), "holders": (), "sole_holder": ""}),
+        "MIG without an instance": (WHOLE | {"mig": []}, {"mig": True}),
+    }  # fmt: skip
+    Nvml.gpus, Nvml.closed = [identity for identity, _ in made.values()], 0
+    monkeypatch.setattr(this_machine, "Nvml", Nvml)
+    found = this_machine.answers()
+    for name, gpu, (_, expected) in zip(made, found.gpus, made.values(), strict=True):
+        assert gpu == (Gpu(**{**vars(whole), **expected}) if isinstance(expected, dict) else expected), name
+    assert (found.reason, found.missing, found.cuda, found.driver, found.fault) == ("", "", (12, 4), "550.54", None)
+    assert Nvml.closed == 1
+    assert Answers.read(json.loads(json.dumps(asdict(found)))) == found
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    Nvml.gpus = [{**WHOLE, "index": 0, "uuid": "GPU-a"}, WHOLE]
+    assert this_machine.visible_gpus() == (whole,)
+
+
+# ---- Which GPUs a training sees and tells, in CUDA's order; with the stand-in for NVML behind the
+
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+
+@pytest.mark.parametrize(
+    ("reading", "free"),
+    [
+        ({"memory_total_bytes": 80, "memory_used_bytes": 10, "memory_reserved_bytes": 1}, 69),
+        ({"memory_total_bytes": 80, "memory_used_bytes": 10}, 70),
+        ({"memory_total_bytes": 80, "memory_used_bytes": 80, "memory_reserved_bytes": 1}, 0),
+        ({"memory_total_bytes": 80, "memory_used_bytes": None}, None),
+        ({"missing": "the GPU is lost"}, None),
+    ],
+)
+def test_free_memory_is_that_which_neither_programs_nor_the_driver_have(
+    reading: dict[str, Any], free: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"index": 0, "memory_total_bytes": 5, "memory_used_bytes": 0}
+    monkeypatch.setattr(this_machine, "_readings", lambda: [other, {"index": 1} | reading])
+    assert this_machine.memory_free_bytes(1) == free
+    assert this_machine.memory_free_bytes(2) is None, "there is no such GPU"
+
+
+# ---- the choice of GPUs --------------------------------------------------------------------------
+
+
+WHOLE_CHOICE, PARTED, EMPTY = Device(0, "GPU-a1"), Device(1, "GPU-b2", ("MIG-x", "MIG-y")), Device(2, "GPU-b3", ())
+MACHINE = (WHOLE_CHOICE, PARTED, EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("0", Shown(0)), ("+0", Shown(0)), ("2", None), ("GPU-a", Shown(0)), ("GPU-b", None), ("GPU-b2", Shown(1, 0)),
+        ("MIG-y", Shown(1, 1)), ("MIG-", None), ("MIG-GPU-a1/1/0", None),
+    ],
+)  # fmt: skip
+def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: Shown | None) -> None:
+    assert visible_devices.find(name, MACHINE) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "named", "stops"),
+    [
+        (None, [Shown(1, 0)], [Shown(0), Shown(1, 0), Shown(1, 1)], None), ("0", [Shown(0)], [Shown(0)], ""),
+        ("0,-1,1", [Shown(0)], [Shown(0)], ""), ("0,0", [], [], "0"), ("0,9,1", [Shown(0)], [Shown(0)], "9"),
+        ("GPU-a1,1", [Shown(0)], [Shown(0)], "1"), ("MIG-y,MIG-x", [Shown(1, 1)], [Shown(1, 1), Shown(1, 0)], ""),
+        ("", [], [], ""),
+    ],
+)  # fmt: skip
+def test_cuda_shows_what_the_value_names_up_to_the_first_that_it_refuses(
+    value: str | None, shown: list[Shown], named: list[Shown], stops: str | None
+) -> None:
+    assert visible_devices.visible(value, MACHINE) == shown
+    assert visible_devices.named(value, MACHINE) == named
+    assert stops is None or visible_devices.stops_at(value or "", MACHINE) == stops
+    assert visible_devices.hides_all(value) is (value in ("", "NoDevFiles"))
+
+
+# ---- Who uses a GPU ------------------------------------------------------------------------------

@@ -1,0 +1,350 @@
+"""Readings of the machine during a run, and faults that come again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from gputui.engine.files import appending
+from gputui.engine.files.appending import Gap, LineFile
+from gputui.engine.runs import parsing
+from gputui.engine.runs.events import Event, HostReading, Warn
+from gputui.engine.system.background_call import BackgroundCalls
+from gputui.engine.telemetry import host, resource_limits
+from gputui.engine.telemetry.gpu_totals import GpuTotals
+from gputui.engine.telemetry.host import Host
+from gputui.engine.telemetry.nvml.xid_errors import DriverError
+from gputui.engine.telemetry.sampler import ALL_LOST_HINT, GpuReader, Sampler
+
+from tests.support.machines import put
+
+GIB = 1024**3
+GROUP = "sys/fs/cgroup"
+V1_UNLIMITED = 9223372036854771712
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_without_limits_it_is_what_the_machine_has(tree: Path) -> None:
+    assert resource_limits.memory().total == psutil.virtual_memory().total
+    assert resource_limits.cpus() is None
+    put(tree, {f"{GROUP}/memory.max": "max", f"{GROUP}/cpu.max": "max 100000"})
+    put(tree, {f"{GROUP}/memory/memory.limit_in_bytes": str(V1_UNLIMITED), f"{GROUP}/cpu/cpu.cfs_quota_us": "-1"})
+    assert resource_limits.memory().total == psutil.virtual_memory().total
+    assert resource_limits.cpus() is None
+
+
+def test_a_container_of_version_2(tree: Path) -> None:
+    put(tree, {f"{GROUP}/memory.max": str(GIB), f"{GROUP}/memory.current": str(GIB // 4)})
+    put(tree, {f"{GROUP}/cpu.max": "150000 100000"})
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB - GIB // 4)
+    assert resource_limits.cpus() == 1.5
+
+
+def test_of_the_memory_in_use_the_kernel_gives_back_what_it_keeps_of_files_unused(tree: Path) -> None:
+    put(tree, {f"{GROUP}/memory.max": str(GIB), f"{GROUP}/memory.current": str(GIB)})
+    put(tree, {f"{GROUP}/memory.stat": f"active_file 5\ninactive_file {GIB // 2}\ntotal_inactive_file 7"})
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+
+
+def test_a_container_of_version_1(tree: Path) -> None:
+    memory, cpu = f"{GROUP}/memory/memory", f"{GROUP}/cpu/cpu"
+    put(tree, {"proc/self/cgroup": "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n1:name=systemd:/docker/1\n0::/"})
+    put(tree, {f"{memory}.limit_in_bytes": str(GIB), f"{memory}.usage_in_bytes": str(GIB)})
+    put(tree, {f"{memory}.stat": f"cache 7\ninactive_file 3\ntotal_inactive_file {GIB // 2}"})
+    put(tree, {f"{cpu}.cfs_quota_us": "50000", f"{cpu}.cfs_period_us": "100000"})
+    # the kernel gives back what it keeps of files
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+    assert resource_limits.cpus() == 0.5
+
+
+def test_the_tightest_group_above_a_batch_job_counts(tree: Path) -> None:
+    put(tree, {"proc/self/cgroup": "0::/slurm/job_1/step_0"})
+    put(tree, {f"{GROUP}/slurm/job_1/step_0/memory.max": "max"})
+    put(tree, {f"{GROUP}/slurm/job_1/memory.max": str(GIB), f"{GROUP}/slurm/memory.max": str(2 * GIB)})
+    put(tree, {f"{GROUP}/slurm/job_1/cpu.max": "300000 100000", f"{GROUP}/slurm/cpu.max": "200000 100000"})
+    put(tree, {f"{GROUP}/slurm/job_1/memory.current": str(GIB // 2), f"{GROUP}/slurm/memory.current": str(GIB)})
+    assert resource_limits.memory() == resource_limits.Memory(GIB, GIB // 2)
+    assert resource_limits.cpus() == 2.0
+
+
+@pytest.mark.parametrize(("quota", "usable"), [(None, 4), ("150000", 2), ("10000", 1), ("800000", 4)])
+def test_a_limit_on_the_cpus_leaves_at_least_one_and_at_most_those_that_there_are(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, usable: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    put(tree, {f"{GROUP}/cpu.max": f"{quota or 'max'} 100000"})
+    assert (resource_limits.usable_cpus(), resource_limits.cpus_limited()) == (usable, usable < 4)
+
+
+class OfThisHost:
+    """Stands for psutil.Process: engine and trainer have figures of their own, which grow with each question."""
+
+    def __init__(self, pid: int = 0) -> None:
+        if pid == 9:
+            raise psutil.NoSuchProcess(pid)
+        self.pid, self.asked = pid, 0
+
+    def memory_info(self) -> SimpleNamespace:
+        return SimpleNamespace(rss=1000 + self.pid)
+
+    def cpu_percent(self) -> float:
+        self.asked += 1
+        return 10.0 * self.asked + self.pid
+
+    def io_counters(self) -> SimpleNamespace:
+        return SimpleNamespace(read_bytes=5000 * self.asked, read_chars=10**9 * self.asked)
+
+
+def test_a_reading_of_the_host_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    memory = SimpleNamespace(total=4000, available=1500)
+    nics = {"eth0": SimpleNamespace(bytes_recv=300, bytes_sent=100)}
+    for name, answer in (
+        ("Process", OfThisHost), ("cpu_percent", lambda: 62.5), ("cpu_count", lambda: 4),
+        ("cpu_times_percent", lambda: SimpleNamespace(iowait=12.345, idle=50.0)),
+        ("net_io_counters", lambda pernic: nics),
+    ):  # fmt: skip
+        monkeypatch.setattr(psutil, name, answer)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resource_limits, "memory", lambda: memory)
+    monkeypatch.setattr(host, "_descendants", lambda pid: [3] if pid == 5 else [])
+    read = Host(5, network=True)
+    first = read.read()
+    assert first == HostReading(
+        cpu=0.625, others_cpu=round(0.625 - (0.2 + 0.25 + 0.13) / 4, 3), io_wait=0.123, memory_used_bytes=2500,
+        memory_total_bytes=4000, engine_bytes=1000, engine_cpu=0.2, trainer_bytes=1005, trainer_cpu=0.25,
+        trainer_read_bytes_per_second=None, network_rx_bytes_per_second=None, network_tx_bytes_per_second=None,
+    )  # fmt: skip
+    now[0] += 2.0
+    nics["eth0"] = SimpleNamespace(bytes_recv=700, bytes_sent=200)
+    later = read.read()
+    assert (later.engine_cpu, later.trainer_cpu, later.trainer_read_bytes_per_second) == (0.3, 0.35, 2500)
+    assert (later.network_rx_bytes_per_second, later.network_tx_bytes_per_second) == (200, 50)
+    gone = Host(9).read()
+    assert (gone.trainer_bytes, gone.trainer_cpu, gone.trainer_read_bytes_per_second, gone.others_cpu) == (None,) * 4
+    assert (gone.engine_bytes, gone.network_rx_bytes_per_second) == (1000, None)
+
+
+def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self: 50.0)
+    monkeypatch.setattr(host, "_descendants", lambda pid: [os.getpid(), os.getpid()])
+    read = Host(os.getpid())
+    reading = read.read()
+    assert (reading.cpu, reading.engine_cpu, reading.trainer_cpu) == (0.9, 0.5, 0.5)
+    assert reading.others_cpu == pytest.approx(0.9 - (0.5 + 0.5 + 0.5) / 4)
+    assert [read._others_cpu(*known) for known in ((None, 1, 1), (0.5, None, 1), (0.5, 1, None))] == [None] * 3
+    assert read._others_cpu(0.5, 1.0, 2.0) == 0.0, "it is never below nothing"
+
+
+def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = []
+    done = threading.Event()
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if len(events) >= 5:
+            done.set()
+
+    stopped: list[bool] = []
+    monkeypatch.setattr(GpuReader, "start", lambda self: None)
+    monkeypatch.setattr(GpuReader, "stop", lambda self: stopped.append(True))
+    monkeypatch.setattr(GpuReader, "stuck_seconds", 31.0)
+    thread = Sampler(SimpleNamespace(emit=emit), os.getpid(), 0.001)  # type: ignore[arg-type]
+    thread.start()
+    assert done.wait(60)
+    thread.stop()
+    assert (thread.is_alive(), stopped) == (False, [True])
+    assert [event for event in events if isinstance(event, Warn)] == [Warn(
+        kind="telemetry_stuck", message="the NVIDIA driver has not answered for 31 s: there are no new GPU readings",
+        hint="the training goes on; nvidia-smi probably hangs, too",
+    )]  # fmt: skip
+    last = next(event for event in reversed(events) if isinstance(event, HostReading))
+    assert last.trainer_bytes is not None
+    assert thread.trainer_memory_share == pytest.approx(last.trainer_bytes / last.memory_total_bytes, rel=0.5)
+
+
+# ---- processes and totals ------------------------------------------------------------------------
+
+
+def test_energy_and_slowed_time_are_counted_between_readings_and_not_over_a_pause() -> None:
+    def reading(energy: float, heat: float, power: float = 100.0, **more: object) -> dict[str, Any]:
+        return {
+            "uuid": "GPU-a",
+            "energy_j": energy,
+            "slowed_by_heat_seconds": heat,
+            "power_w": power,
+            "busy": 1.0,
+        } | more
+
+    totals = GpuTotals()
+    assert (totals.counts_energy, totals.energy_wh, totals.power_w, totals.watts) == (False, None, None, None)
+    totals.take(10.0, reading(1000.0, 0.0))
+    totals.take(20.0, reading(4600.0, 5.0))
+    assert (totals.energy_wh, totals.power_w, totals.watts, totals.slowed_by("heat")) == (1.0, 360.0, 360.0, 0.5)
+    totals.pause()
+    totals.take(100.0, reading(9000.0, 90.0))
+    totals.take(110.0, reading(12600.0, 190.0))  # no more than the time between them
+    assert (totals.energy_wh, totals.power_w, totals.slowed_by("heat")) == (2.0, 360.0, 0.75)
+    totals.take(120.0, reading(5.0, 5.0))
+    assert totals.energy_wh == 2.0, "the driver was loaded again"
+    both = GpuTotals()
+    for t, energy in ((0.0, 0.0), (10.0, 1000.0)):
+        both.take(t, reading(energy, 0.0))
+        both.take(t, {"uuid": "GPU-b", "power_w": 50.0 + t, "busy": 0.4, "sm_clock_mhz": 300})
+    assert not both.counts_energy, "the driver counts that of one of them"
+    assert both.energy_wh == pytest.approx((100 * 10 + 55 * 10) / 3600)
+    assert (both.power_w, both.watts) == (77.5, 155.0)
+    assert both.figures()["sm_clock_mean_mhz"] is None, "an idle GPU lowers its clock"
+    both.take(20.0, {"uuid": "GPU-b", "busy": 0.5, "sm_clock_mhz": 900, "max_sm_clock_mhz": 1200})
+    assert (both.mean("sm_clock_mhz"), both.mean("clock_share")) == (900, 0.75)
+    both.take(30.0, {"uuid": "GPU-c", "mig": []})
+    assert (both.energy_wh, both.power_w, both.watts) == (None, None, None), "others may use the other parts"
+
+
+# ---- the driver ----------------------------------------------------------------------------------
+
+
+def words(notes: list[Event]) -> list[str]:
+    return [getattr(event, "message", None) or str(getattr(event, "missing", "")) for event in notes]
+
+
+def test_a_gpu_that_is_lost_again_is_told_again_and_all_at_once_in_one_warning() -> None:
+    notes: list[Event] = []
+    reader = GpuReader(notes.append, 1.0)
+    good = [{"index": index, "name": "T4"} for index in range(3)]
+
+    def lost(index: int, since: float) -> dict[str, Any]:
+        return good[index] | {"missing": "gone", "lost_since": since}
+
+    for readings in (
+        [good[0], lost(1, 5.0), good[2]], [good[0], lost(1, 5.0), good[2]], good,
+        [good[0], lost(1, 9.0), lost(2, 9.5)], [good[0], lost(1, 9.0), lost(2, 9.5)], [good[0], good[1], lost(2, 9.5)],
+        [lost(0, 20.0), lost(1, 20.0), lost(2, 9.5)], [lost(0, 20.0), lost(1, 20.0), lost(2, 9.5)], good,
+        [lost(0, 30.0), lost(1, 31.0), lost(2, 30.0)], good,
+    ):  # fmt: skip
+        reader._report_lost(readings)
+    assert words(notes) == [
+        "GPU 1 (T4): gone", "GPU 1 can be read again", "GPU 1 (T4): gone", "GPU 2 (T4): gone",
+        "GPU 1 can be read again", "none of the GPUs answers any more: gone", "all GPUs can be read again",
+        "none of the GPUs answers any more: gone", "all GPUs can be read again",
+    ]  # fmt: skip
+    warnings = [event for event in notes if isinstance(event, Warn)]
+    assert [event.kind for event in warnings].count("gpu_back") == 4
+    assert warnings[0].hint == "dmesg shows more (look for Xid); the readings of the other GPUs go on"
+    assert warnings[5].hint == ALL_LOST_HINT
+
+
+def test_an_error_is_told_once_for_each_gpu_and_kind_and_kept_each_time() -> None:
+    notes: list[Event] = []
+    reader = GpuReader(notes.append, 1.0)
+    gpus = [{"index": index, "uuid": f"GPU-{index}", "name": "T4"} for index in range(2)]
+    for _ in range(2):
+        reader._report_errors([DriverError(0, 79), DriverError(0, 48), DriverError(1, 79), DriverError(0, 13)], gpus)
+    told = "the NVIDIA driver has reported Xid"
+    assert words(notes) == [
+        f"GPU 0 (T4): {told} 79, it has fallen off the bus", f"GPU 0 (T4): {told} 48, an uncorrectable memory error",
+        f"GPU 1 (T4): {told} 79, it has fallen off the bus",
+    ]  # fmt: skip
+    assert len(reader.errors_since(0.0, ["GPU-0"])) == 6
+    assert reader.errors_since(0.0, ["GPU-1"]) == ["NVRM: Xid (GPU 1): 79, it has fallen off the bus"] * 2
+
+
+# ---- the disk ------------------------------------------------------------------------------------
+
+
+class Disk:
+    """A disk that refuses each write while `is_full`, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full, self.now, self._write = False, 100.0, os.write
+        monkeypatch.setattr(os, "write", self.write)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(appending, "time", clock)
+        monkeypatch.setattr(parsing, "time", clock)
+
+    def write(self, descriptor: int, block: Any) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._write(descriptor, block)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_each_time_in_which_a_disk_was_full_has_its_own_lines_and_seconds(tmp_path: Path, disk: Disk) -> None:
+    lines = LineFile(tmp_path / "lines", kept_bytes=12)
+    gaps: list[Gap | None] = []
+    for seconds, more in ((2.0, ["a" * 5, "b" * 5, "c" * 5]), (3.0, ["d" * 5])):
+        assert lines.append("usual") is None
+        disk.is_full = True
+        for line in more:
+            assert lines.append(line) is None
+            disk.now += seconds / len(more)
+        assert (lines.waiting, lines.missing) == (min(2, len(more)), len(more))
+        disk.is_full = False
+        gaps.append(lines.flush())
+    reason = "No space left on device"
+    assert gaps == [Gap(pytest.approx(2.0), reason, 2, 1), Gap(pytest.approx(3.0), reason, 1, 0)]  # type: ignore[arg-type]
+    assert (lines.waiting, lines.missing, lines.reason) == (0, 0, "")
+    lines.close()
+    lines.append("after")
+    lines.close()
+    written = (tmp_path / "lines").read_text().split()
+    assert written == ["usual", "b" * 5, "c" * 5, "usual", "d" * 5, "after"]
+
+
+# ---- calls and locks -----------------------------------------------------------------------------
+
+
+def test_a_call_that_hangs_keeps_the_others_away_until_it_is_answered() -> None:
+    calls, answer, threads = BackgroundCalls(), threading.Event(), set[int]()
+
+    def ask(value: Any) -> Any:
+        threads.add(threading.get_ident())
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def hangs() -> str:
+        threads.add(threading.get_ident())
+        answer.wait()
+        return "late"
+
+    assert calls.result(lambda: ask(1), 60.0) == 1
+    for _ in range(2):
+        answer.clear()
+        with pytest.raises(TimeoutError, match=r"^no answer within 0\.01 s$"):
+            calls.result(hangs, 0.01)
+        with pytest.raises(TimeoutError, match=r"^an earlier call has not been answered$"):
+            calls.result(lambda: ask("never"), 60.0)
+        answer.set()
+        while True:  # until the late answer is there
+            try:
+                assert calls.result(lambda: ask(2), 60.0) == 2
+                break
+            except TimeoutError:
+                continue
+        with pytest.raises(ValueError, match="broken"):
+            calls.result(lambda: ask(ValueError("broken")), 60.0)
+        assert calls.result(lambda: ask(3), 60.0) == 3
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
