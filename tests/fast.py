@@ -24,7 +24,7 @@ OF_OTHERS = {  # the tests of what is no module, by how its path begins or ends
     "architecture.md": "tests/test_recipes.py",
     "pyproject.toml": "tests/test_packaging.py",
     "presets/": "tests/engine/test_presets.py",
-    ".tcss": "tests/tui/test_look.py",
+    ".tcss": "tests/contract/test_screens.py",
 }
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,48 @@ from gputui.engine.job import this_machine
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
+from gputui.tui.screens.live.screen import LiveScreen
+from rich.style import Style
+from textual.color import Color
 from textual.pilot import Pilot
 
 from tests.contract.conftest import Golden
 from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
+from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
-from tests.tui.test_whole_screens import shown
 
 STILL_SECONDS, PATIENCE_SECONDS = 8.0, 40.0  # on a busy machine; one that is as expected takes none
+JUDGING = ("warning", "success", "error", "moderate", "heavy")
+KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
 LISTS = {"runs": ("f4",), "runs-sweep": ("f4", "home", "right"), "proofs": ("f4", "p"), "queue": ("f4", "Q")}
+WAYS = {  # what leads from the screen that a way begins with to each of its others, one after the other
+    "form": {
+        "form": "down down", "form-yaml": "y", "form-help": "escape ?", "form-palette": "escape ctrl+p",
+        "form-tune": "escape T", "form-search": "escape / b a t c h", "form-error": "enter enter 9 x enter",
+    },
+    "runs": {"runs-columns": "f4 C", "runs-delete": "escape down d", "runs-compare": "escape space down space c"},
+    "quickstart": {"run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter"},
+    "running": {"running": "", "running-gpus": "v"},
+}  # fmt: skip
+SIZED = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "120x40"])
+
+
+def shown(pilot: Pilot[Any]) -> str:
+    """The screen as text: a piece in a colour that judges has its name before it."""
+    variables = pilot.app.theme_variables
+    meaning = {Color.parse(variables[kind + name]).hex: name for name in JUDGING for kind in ("", "text-")
+               if kind + name in variables}  # fmt: skip
+
+    def of(style: Style | None) -> str:
+        return meaning.get(style.color.get_truecolor().hex.upper(), "") if style and style.color else ""
+
+    lines = []
+    for strip in pilot.app.screen._compositor.render_strips():
+        alike = groupby(strip, key=lambda segment: of(segment.style))
+        pieces = ((name, "".join(segment.text for segment in segments)) for name, segments in alike)
+        lines.append("".join(f"<{name}>{text}" if name and text.strip() else text for name, text in pieces).rstrip())
+    return KIB.sub("1.0", "\n".join(lines)).strip("\n") + "\n"
 
 
 async def arrived(pilot: Pilot[Any], expected: str | None) -> str:
@@ -35,7 +70,7 @@ async def arrived(pilot: Pilot[Any], expected: str | None) -> str:
     return text
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "120x40"])
+@SIZED
 @pytest.mark.parametrize("name", [*LISTS, *RUNS, *PROOFS])
 async def test_what_a_screen_shows(
     name: str, size: tuple[int, int], there: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
@@ -52,3 +87,30 @@ async def test_what_a_screen_shows(
             await pilot.press(key)
         file = f"screens/{name}-{size[0]}x{size[1]}.txt"
         golden(file, await arrived(pilot, golden.expected(file)))
+
+
+@SIZED
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_keys_lead_to(
+    way: str, size: tuple[int, int], there: Path, tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+    async with GputuiApp(presets.resolve("quickstart")).run_test(size=size) as pilot:
+        await settled(pilot)
+        if way in RUNS:
+            pilot.app.open_run(Run(there / "runs" / named(there, "runs", RUNS)[way]))  # type: ignore[attr-defined]
+        elif way in PROOFS:
+            pilot.app.open_proof(Proof(there / "proofs" / named(there, "proofs", PROOFS)[way]))  # type: ignore[attr-defined]
+        elif way == "running":
+            run = recorded.write(
+                tmp_path, gpus=8, seconds=100, outcome=None, engine_pid=os.getpid(), mfu=0.41,
+                diagnosis=recorded_proof.DIAGNOSIS, input_stages=recorded_proof.STAGES,
+                warnings=(("input", "the shuffle buffer holds 2 % of the samples"),),
+            )  # fmt: skip
+            await pilot.app.push_screen(LiveScreen(run, clock=lambda: recorded.BEGAN + 100))
+        await pilot.pause(0.5)
+        for name, keys in WAYS[way].items():
+            for key in keys.split():
+                await pilot.press({"?": "question_mark", "/": "slash"}.get(key, key))
+            file = f"screens/{name}-{size[0]}x{size[1]}.txt"
+            golden(file, await arrived(pilot, golden.expected(file)))

@@ -1,8 +1,11 @@
-"""The application without a screen: which screen is opened with what, what goes into the form, and what is offered."""
+"""The application: what it opens and puts into the form, what goes on without it, and what ends with it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import shutil
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,31 +14,28 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.files import places
+from gputui.engine.presets import PresetError, resolving
 from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run, trash
+from gputui.engine.runs import Run
 from gputui.engine.runs.liveness import Liveness
-from gputui.engine.runs.titles import with_name
 from gputui.tui import app as application
 from gputui.tui import show
 from gputui.tui.app import GputuiApp
-from gputui.tui.base.base_app import BaseApp
 from gputui.tui.base.errors import Refused
 from gputui.tui.base.themes import THEMES
 from gputui.tui.form.form_state import FormState
-from gputui.tui.reading import preset_files
-from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.reading.run_list import Ended
 from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.proof.scaling import ScalingScreen
-from gputui.tui.screens.proof.screen import ProofScreen
-from gputui.tui.screens.proof.sweep import SweepScreen
-from gputui.tui.screens.tune.screen import TuneScreen
+from gputui.tui.screens.runs import watch
+from gputui.tui.screens.runs import watch as run_watch
 from textual import constants
-from textual.events import Key
-from textual.screen import ModalScreen, Screen
+from textual.pilot import Pilot
+from textual.screen import Screen
 
 from tests.support import recorded
+from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof
+from tests.support.tiny import text_of, wait_for
 
 STREAMS = ("in", "out", "err")
 
@@ -93,136 +93,6 @@ def call(app: GputuiApp, name: str, *given: Any) -> None:
 # ---- screens --------------------------------------------------------------------------------------------
 
 
-def test_only_the_watched_run_is_replayed_and_a_screen_of_the_same_kind_is_replaced() -> None:
-    first, second = Run(Path("/runs/first")), Run(Path("/runs/second"))
-    app = Opening(None, first, 8.0)
-    app.open_run(first)
-    app.present = app.did[0][0]
-    app.open_run(second)
-    app.open_compare([first, second])
-    screens = [screen for screen, _ in app.did]
-    assert [type(screen) for screen in screens] == [LiveScreen, LiveScreen, CompareScreen]
-    assert [instead for _, instead in app.did] == [False, True, False]
-    assert [(screen.run_folder, screen.replay_speed) for screen in screens[:2]] == [(first, 8.0), (second, None)]
-    assert screens[2].runs == [first, second]
-
-
-@pytest.mark.parametrize(
-    ("kind", "screen"),
-    [("tune", TuneScreen), ("scaling", ScalingScreen), ("sweep", SweepScreen), ("ab", ProofScreen), ("", ProofScreen)],
-)
-def test_each_kind_of_proof_has_its_screen(monkeypatch: pytest.MonkeyPatch, kind: str, screen: type[Any]) -> None:
-    monkeypatch.setattr(Proof, "record", SimpleNamespace(kind=kind))
-    app, proof = Opening(), Proof(Path("/proofs/x"))
-    app.present = ProofsScreen()
-    call(app, "open_proof", proof)
-    ((opened, instead),) = app.did
-    assert (type(opened), opened.proof, instead) == (screen, proof, False)
-
-
-def test_the_live_view_shows_the_run_that_trains_or_begins_else_the_newest(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[Run] = []
-    monkeypatch.setattr(Opening, "open_run", lambda app, run: shown.append(run))
-    app = Opening()
-    app.set_keymap({"start": "left_square_bracket"})
-    call(app, "_open_latest")
-    assert app.did == [("No runs so far: [ starts one from the form.", "")]
-    made = [recorded.write(home, name=f"20260921-1{n}0000-cnn", gpus=0, seconds=20) for n in range(3)]
-    states: dict[str, str] = {}
-    monkeypatch.setattr(Run, "state", property(lambda run: states.get(run.id, "ok")))
-    for state in (None, "stopping", "starting", "running"):
-        if state is not None:
-            states[made[1].id] = state
-        app.did.clear()
-        call(app, "_open_latest")
-        call(app, "_offer_running")
-        under_way = state in ("starting", "running")
-        assert shown.pop() == made[1 if under_way else 2], state
-        assert app.did == ([("offer", with_name(made[1]))] if under_way else [])
-    assert shown == []
-    states[made[0].id] = "running"
-    app.did.clear()
-    call(app, "_offer_running")
-    assert app.did == [("offer", with_name(made[1]))], "the newest of two"
-
-
-def test_a_place_is_uncovered_if_it_is_open_and_the_live_view_is_that_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    uncovered: list[Any] = []
-    is_open = [False]
-
-    def uncover(_app: Any, kind: type[Any]) -> bool:
-        uncovered.append(kind)
-        return is_open[0]
-
-    monkeypatch.setattr(Opening, "_uncover", uncover)
-    monkeypatch.setattr(Opening, "_open_latest", lambda app: app.did.append("latest"))
-    app = Opening()
-    for name, kind in (("live", LiveScreen), ("proofs", ProofsScreen)):
-        for is_open[0] in (True, False):
-            app.did.clear()
-            GputuiApp.action_show(app, name)
-            assert uncovered.pop() is kind
-            assert len(app.did) == (not is_open[0])
-        assert app.did == ["latest"] if name == "live" else type(app.did[0][0]) is kind
-
-
-def test_gputui_introduces_itself_only_to_a_user_without_runs(home: Path) -> None:
-    app = Opening()
-    call(app, "_offer_running")
-    assert app.did == [("introduce",)]
-
-
-def test_what_the_application_says_by_itself_and_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, pushed = Opening(), list[Any]()
-    app._asking("/opt/python\x1b")
-    app.set_keymap({"quit": "left_square_bracket"})
-    app.action_help_quit()
-    assert app.did == [
-        ("asking /opt/python? what is installed for it ...", ""),
-        ("[ quits gputui; runs and proofs go on without it", ""),
-    ]  # fmt: skip
-    monkeypatch.setattr(Opening, "push_screen", lambda app, screen: pushed.append(screen))
-    app.settings.problems = ["one", "two"]
-    app.action_faults()
-    assert [str(screen._text(40)) for screen in pushed] == ["Faults in the settings\none\ntwo"]
-
-
-def test_the_key_of_a_place_leaves_all_dialogs_and_other_keys_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: list[Any] = []
-    below = Screen[None]()
-
-    class Covered(Opening):
-        """The application with two dialogs over a screen."""
-
-        dialogs = 2
-
-        @property
-        def screen_stack(self) -> list[Any]:
-            return [below]
-
-        @property
-        def screen(self) -> Any:
-            return dialog if self.dialogs else below
-
-    class Dialog(ModalScreen[None]):
-        def dismiss(self, result: Any = None) -> Any:
-            assert result is None
-            app.dialogs -= 1
-
-    async def hand_over(_app: Any, event: Any) -> None:
-        passed.append(event.key)
-
-    monkeypatch.setattr(BaseApp, "hand_over", hand_over)
-    app, dialog = Covered(), Dialog()
-    for key, dialogs, did in (("3", 2, []), ("f7", 2, []), ("f4", 0, ["runs"]), ("f5", 0, [])):
-        app.did.clear()
-        asyncio.run(app.hand_over(Key(key, None)))
-        assert (app.dialogs, app.did) == (dialogs, did), key
-    assert passed == ["3", "f7", "f5"], "a digit may be typed into a dialog; without one, keys are handed on"
-
-
 def test_runs_of_other_machines_and_runs_that_have_ended_are_not_named_as_going_on(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,15 +110,6 @@ def test_only_proofs_that_measure_now_are_named_as_going_on(home: Path) -> None:
     assert Opening().measuring() == [going_on]
 
 
-def test_what_earlier_processes_have_left_in_the_trash_of_runs_and_proofs_is_deleted(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swept: list[Path] = []
-    monkeypatch.setattr(trash, "sweep", swept.append)
-    call(Opening(), "_sweep")
-    assert swept == [runs.runs_folder(), runs.home() / "proofs"]
-
-
 # ---- the form -------------------------------------------------------------------------------------------
 
 
@@ -257,30 +118,6 @@ def own(tmp_path: Path) -> Path:
     path = tmp_path / "mine.yaml"
     path.write_text("train: {epochs: 3, seed: 5}\n")
     return path
-
-
-def test_an_opened_preset_goes_into_the_form_and_only_files_of_the_user_become_recent(
-    home: Path, own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted: list[Path] = []
-    monkeypatch.setattr(preset_files, "note", noted.append)
-    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
-    app = Opening()
-    for path in (own, presets.SHIPPED / "fast.yaml", run.file("preset.yaml")):
-        app.did.clear()
-        call(app, "open_form", path)
-        shown, cleared, (what, state) = app.did
-        assert (shown, cleared, what, state.path) == ("form", "cleared", "load", path)
-    assert noted == [own]
-    app.did.clear()
-    call(app, "open_form", own.with_name("none.yaml"))
-    ((message, severity),) = app.did
-    assert "no such file" in message
-    assert severity == "error"
-    app.did.clear()
-    app.answer = False
-    call(app, "open_form", own)
-    assert (app.did, noted) == ([], [own])
 
 
 def test_changes_are_put_into_the_preset_of_their_run_and_keep_what_the_form_has_changed_of_it(
@@ -304,24 +141,6 @@ def test_changes_are_put_into_the_preset_of_their_run_and_keep_what_the_form_has
     assert app.did == []
 
 
-def test_proved_settings_are_put_into_the_file_they_were_measured_with(own: Path) -> None:
-    app, changes = Opening(), {"input.batch_size": 16}
-    options = presets.resolve(str(own), ["seed=7", "batch_size=16"]).options
-    call(app, "apply_to_preset", own, changes, options, "batch_size=16")
-    shown, (what, state, values, said) = app.did
-    assert (shown, what, state.path, said) == ("form", "apply", own, "batch_size=16")
-    assert values == {"train.seed": 7, "input.batch_size": 16}, "all that the file does not have"
-    app.form.state = state
-    app.did.clear()
-    app.answer = False
-    call(app, "apply_to_preset", own, changes, options, "batch_size=16")
-    assert app.did == ["form", ("apply", state, changes, "batch_size=16")], "its other changes stay"
-    app.form.state = FormState.first()
-    app.did.clear()
-    call(app, "apply_to_preset", own, changes, options, "batch_size=16")
-    assert app.did == []
-
-
 def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[FormState] = []
 
@@ -339,19 +158,6 @@ def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypat
     state.keep()  # a run was started with them
     assert asyncio.run(app.form_is_safe())
     assert len(asked) == 2
-
-
-def test_the_form_opens_on_what_is_given_else_on_the_last_preset_and_behind_a_watched_run_on_the_first(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(application, "_last_opened", lambda: FormState.open(own))
-    assert GputuiApp().form_state.path == own
-    assert GputuiApp(None, Run(Path("/runs/x"))).form_state.shipped
-    state = FormState.open(presets.SHIPPED / "fast.yaml")
-    assert GputuiApp(state, Run(Path("/runs/x"))).form_state is state
-    given = GputuiApp(presets.resolve("fast", ["run.python=/usr/bin/python3"]))
-    assert (given.form_state.path, given.form_state.name) == (None, "fast")
-    assert given.training_python == "/usr/bin/python3"
 
 
 # ---- settings and pictures ------------------------------------------------------------------------------
@@ -397,36 +203,6 @@ def test_the_theme_of_the_start_suits_the_settings_or_the_colours_of_the_termina
     assert app.theme == theme
     known = ", ".join(each.name for each in THEMES)
     assert app.settings.problems == [f"{path}: there is no theme 'no-such'; known: {known}"] * faults
-
-
-def test_a_theme_is_kept_when_the_user_has_chosen_it_also_the_one_of_the_start() -> None:
-    app = GputuiApp()
-    first, other = (theme for theme in THEMES if theme.name in (app.theme, "gputui-light"))
-    if first.name != app.theme:
-        first, other = other, first
-    for theme, kept in ((first, ""), (other, other.name), (other, other.name), (first, first.name)):
-        app._keep_theme(theme)
-        assert app.settings.theme == kept
-
-
-def test_a_picture_is_saved_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    clock = SimpleNamespace(strftime=lambda form: form.replace("%Y%m%d-%H%M%S", "now"))
-    monkeypatch.setattr(application, "time", clock)
-    monkeypatch.setattr(Opening, "export_screenshot", lambda app: "<svg/>")
-    timers: list[Any] = []
-    monkeypatch.setattr(Opening, "set_timer", lambda app, *given: timers.append(given))
-    app, path = Opening(), tmp_path / "gputui-now.svg"
-    app.picture()
-    ((seconds, take),) = timers
-    assert (seconds > 0, app.did) == (True, []), "the palette closes first"
-    take()
-    assert (path.read_text(), app.did) == ("<svg/>", [(str(path), "Saved")])
-    path.unlink()
-    path.mkdir()
-    app.did.clear()
-    app._picture()
-    assert app.did == [(f"{path} cannot be written: Is a directory", "error")]
 
 
 # ---- the terminal ---------------------------------------------------------------------------------------
@@ -491,3 +267,99 @@ def test_after_the_screens_what_goes_on_is_named_with_the_command_that_shows_it(
         "the measurement x? goes on: gputui proof x? shows it",
     ]
     assert err.splitlines() == ["not deleted: disk"] * 2
+
+
+def test_the_first_preset_is_what_its_file_says() -> None:
+    assert json.loads(resolving.FIRST_AS_JSON.read_text()) == resolving.first_as_json(), "make docs writes it"
+    assert resolving.first() == presets.resolve(str(resolving.FIRST))
+
+
+def test_a_first_preset_whose_file_was_changed_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = tmp_path / "quickstart.yaml"
+    shutil.copy(resolving.FIRST, changed)
+    changed.write_text(changed.read_text().replace("batch_size: 32", "batch_size: 48"))
+    monkeypatch.setattr(resolving, "FIRST", changed)
+    assert resolving.first().options.input.batch_size == 48
+    changed.write_text("input: {batch_size: many}")
+    with pytest.raises(PresetError, match="batch_size"):
+        resolving.first()
+
+
+PLACES = ("Form", "Live ▶1", "Runs", "GPUs", "Doctor")
+
+
+def top(pilot: Pilot[Any]) -> str:
+    """The first line of the screen."""
+    return text_of(pilot.app).split("\n")[0]
+
+
+async def test_the_header_has_the_places_counts_the_running_runs_and_can_be_clicked(home: Path) -> None:
+    recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    recorded.write(home, name="second", gpus=0, seconds=20)
+    async with opened((80, 24)) as pilot:
+        first = (await wait_for(pilot, "▌F2 Form▐ F3 Live ▶1  F4 Runs  F5 GPUs  F6 Doctor   quickstart")).split("\n")[0]
+        for place in ("GPUs", "Runs", "Live", "Form"):
+            await pilot.click(offset=(first.index(place) + 1, 0))
+            marked = f"{place} ▶1▐" if place == "Live" else f"{place}▐"
+            await wait_for(pilot, marked)
+            await wait_for(pilot, lambda: all(name in top(pilot) for name in PLACES))
+            first = top(pilot)
+        pilot.app.open_compare([Run(home / "runs/first"), Run(home / "runs/second")])  # type: ignore[attr-defined]
+        await wait_for(pilot, "F2 Form  F3 Live ▶1 ▌F4 Runs▐ F5 GPUs  F6 Doctor")  # where a comparison belongs
+
+
+async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(run_watch, "SHOWN_SECONDS", 90.0)
+    going_on = recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    over = recorded.write(home / "later", name="first", gpus=0, seconds=20, outcome="oom")
+    written: list[str] = []
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "▶1")
+        app.run_watch._title = watch.TerminalTitle(written.append)
+        await wait_for(pilot, lambda: written)
+        await pilot.press("f4")
+        await wait_for(pilot, "▌F4 Runs▐")
+        for name in ("result.json", "status.json"):  # each of them whole, as it is read all the time
+            over.file(name).replace(going_on.file(name))
+        await wait_for(pilot, "first: out of memory")
+        await wait_for(pilot, lambda: "▶" not in text_of(app))
+        assert told(pilot).count("out of memory") == 1
+        app.open_run(going_on)
+        await wait_for(pilot, "✗ out of memory")
+        app.clear_notifications()
+        app.run_watch._show_end(Ended("first", going_on.id, "oom"))
+        assert not app._notifications, "the screen shows it, and nothing lies over its keys"
+    assert written == ["\x1b[22;2t\x1b]2;100 % first - gputui\x07", "\x1b]2;\x07\x1b[23;2t"]
+
+
+def test_a_terminal_gets_only_what_it_understands() -> None:
+    assert watch.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
+    assert not watch.notification("a", {"TERM": "screen", "STY": "1"})
+    assert not watch.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0", "PATH": "/nowhere"})
+    assert not watch.understands({"TERM": "linux"})
+    assert not watch.understands({"TERM": "dumb"})
+    assert watch.understands({"TERM": "xterm-kitty"})
+
+
+async def to(pilot: Pilot[Any], key: str, kind: type[Screen[Any]]) -> Any:
+    await pilot.press(key)
+    await wait_for(pilot, lambda: type(pilot.app.screen) is kind)
+    return pilot.app.screen
+
+
+async def test_a_hidden_screen_takes_the_theme_and_the_size_when_it_is_shown(home: Path) -> None:
+    recorded.write(home, gpus=1, seconds=100)
+    async with opened((120, 40)) as pilot:
+        live = await to(pilot, "f3", LiveScreen)
+        await wait_for(pilot, "throughput")
+        await to(pilot, "f2", type(pilot.app.screen_stack[0]))
+        before = live.styles.background
+        pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
+        await pilot.resize_terminal(200, 60)
+        await to(pilot, "f3", LiveScreen)
+        await wait_for(pilot, lambda: live.size == (200, 60))
+        await wait_for(pilot, lambda: max(map(len, text_of(pilot.app).rstrip().split("\n"))) == 200)
+        assert live.styles.background not in (before, None)
+        assert live.styles.background == pilot.app.screen_stack[0].styles.background

@@ -9,22 +9,15 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
-from gputui.engine.presets import saving
-from gputui.engine.trials import STAGES
 from gputui.tui.form.form_state import (
     INFO,
     FormState,
     History,
     Moment,
-    kind,
-    proposed,
     to_text,
     to_value,
-    value_of,
 )
-from gputui.tui.form.option_search import around, search, suggestion
-from gputui.tui.form.search_limits import LimitTexts, WrongLimit
-from gputui.tui.word_search import marked
+from gputui.tui.form.option_search import search
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -38,44 +31,6 @@ def test_every_default_survives_its_field() -> None:
     lost = {info.key: to_value(info, to_text(info.default)) for info in OPTIONS
             if to_value(info, to_text(info.default)) != info.default}  # fmt: skip
     assert lost == {}
-
-
-def test_kinds_come_from_the_types() -> None:
-    found = {key: kind(info) for key, info in INFO.items()}
-    assert found["precision.tf32"] == "bool"
-    assert found["workload.model"] == found["compile.xla"] == "choice"
-    for key in ("input.batch_size", "input.prefetch", "device.visible", "run.checkpoint", "workload.data"):
-        assert found[key] == "text"
-
-
-def test_a_changed_value_is_marked_and_undone(state: FormState) -> None:
-    assert not state.is_default("train.epochs")
-    assert not state.modified
-    state.set("train.epochs", "9")
-    assert state.unsaved() == ["train.epochs"]
-    assert state.preset.options.train.epochs == 9
-    state.set("train.epochs", state.text_of_file("train.epochs"))
-    assert not state.modified
-    state.reset("train.epochs")
-    assert state.is_default("train.epochs")
-    assert state.unsaved() == ["train.epochs"]
-
-
-def test_a_changed_value_no_longer_comes_from_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("train:\n  epochs: 3\n  seed: 5\n")
-    state = FormState.open(file)
-    assert {"train.epochs", "train.seed"} <= state.preset.origins.keys()
-    state.set("train.epochs", "9")
-    assert state.preset.origins.keys() & {"train.epochs", "train.seed"} == {"train.seed"}
-    state.set("train.epochs", "3")
-    assert "train.epochs" in state.preset.origins
-
-
-def test_other_spelling_of_the_same_value_is_no_change(state: FormState) -> None:
-    state.set("train.learning_rate", "2e-3")
-    state.set("input.shuffle", " 2000 ")
-    assert not state.modified
 
 
 def test_a_wrong_field_keeps_the_others(state: FormState) -> None:
@@ -156,14 +111,6 @@ def test_an_emptied_field_and_the_folder_of_own_code_stand_in_the_command(tmp_pa
     )
 
 
-def test_a_saved_form_notices_a_change_of_its_new_file(state: FormState, tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    state.set("train.epochs", "9")
-    saving.save_as(state.preset, path)
-    state.saved_as(path)
-    assert (state.path, state.opened_text, state.modified) == (path, path.read_text(), False)
-
-
 def test_the_yaml_gives_the_same_options(state: FormState, tmp_path: Path) -> None:
     state.set("workload.tfrecord_input", "yes")
     file = tmp_path / "all.yaml"
@@ -195,51 +142,6 @@ def test_search_finds_names_before_help_and_help_before_calls() -> None:
     places = [hit.elsewhere.place if hit.elsewhere else "name" for hit in search("cache")]
     assert places == sorted(places, key=("name", "also", "takes", "help", "calls").index)
     assert {"name", "help", "calls"} <= set(places)
-
-
-def test_words_that_people_type_lead_to_the_option() -> None:
-    meant = {
-        "amp": "precision.policy", "mixed": "precision.policy", "fp16": "precision.policy", "lr": "train.learning_rate",
-        "gpu": "device.visible", "gpus": "device.visible", "oom": "run.on_oom", "batch": "input.batch_size",
-        "jit": "compile.xla", "workers": "input.parallel_calls", "threads": "device.inter_op_threads",
-        "ddp": "strategy.kind", "adamw": "train.optimizer", "--batch-size": "input.batch_size",
-    }  # fmt: skip
-    assert {word: search(word)[0].item.key for word in meant} == meant
-    assert suggestion("bach_size") == "batch_size"
-    assert suggestion("zzzz") == ""
-
-
-def test_a_better_match_comes_before_that_of_a_group_of_this_name() -> None:
-    policy, tf32 = search("precision")
-    assert (policy.item.key, tf32.item.key) == ("precision.policy", "precision.tf32")
-    assert policy.rank < tf32.rank, "precision is another name of the policy"
-    assert policy.elsewhere is None, "the row shows the whole key, which has the word"
-    keys = [hit.item.key for hit in search("device")]
-    assert keys.index("device.logical_devices") < keys.index("device.visible"), "its own name has the word, too"
-
-
-def test_a_long_text_is_cut_to_what_was_searched() -> None:
-    text = "samples in one step, on each replica; the global batch is this times the replicas"
-    assert around(text, ("global",), 200) == text
-    for width in (12, 20, 30, 60):
-        for word in ("samples", "global", "replicas"):
-            part = around(text, (word,), width)
-            assert word in part, (word, width)
-            assert len(part) <= width, (word, width)
-    assert [text[begin:end] for begin, end in marked(text, ("replica",))] == ["replica"] * 2
-
-
-def test_a_hint_proposes_its_first_choice_with_all_its_settings() -> None:
-    for hint, changes in (
-        ("try input.batch_size=256, precision.policy=mixed_bfloat16 or a smaller workload.width",
-         {"input.batch_size": 256}),
-        ("set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
-         {"train.optimizer": "sgd", "train.momentum": 0.9}),
-        ("install it with pip install 'tensorflow[and-cuda]', or set compile.xla=false", {"compile.xla": False}),
-        ("lower train.learning_rate, set train.global_clip_norm=1, or look for NaN", {"train.global_clip_norm": 1}),
-        ("raise run.max_minutes", {}), ("see os.environ=x and my.key=3", {}), ("", {}),
-    ):  # fmt: skip
-        assert proposed(hint) == changes, hint
 
 
 def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
@@ -286,58 +188,6 @@ def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
     for typed in ("9", first.texts["train.epochs"]):
         act("typed and taken back", {"train.epochs": typed}, edit="three")
     assert history.done[-1].what == "back"
-
-
-def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
-    info = INFO["device.memory_growth"]
-    assert kind(info) == "choice"
-    assert info.fixed_values == ("auto", "true", "false")
-    state = FormState.open(QUICKSTART)
-    for word, value in (("auto", "auto"), ("true", True), ("false", False)):
-        state.set(info.key, word)
-        assert value_of(state.preset.options, info) == value
-
-
-def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
-    def found(words: str) -> list[tuple[str, str, str]]:
-        hits = [(hit.item.key, hit.elsewhere) for hit in search(words)]
-        return [(key, other.place if other else "", other.text[:12] if other else "") for key, other in hits]
-
-    assert found("LR")[:3] == [
-        ("train.learning_rate", "also", "lr"), ("train.learning_rate_scaling", "also", "lr_scaling"),
-        ("train.schedule", "also", "lr_schedule"),
-    ]  # fmt: skip
-    assert ("strategy.kind", "takes", "mirrored") in found("Mirrored")
-    assert ("strategy.devices", "calls", "tf.distribut") in found("mirrored"), (
-        "a word within another begins with a capital"
-    )
-    assert [key for key, *_ in found("atch")][:3] == ["input.batch_size", "input.one_batch", "train.micro_batches"]
-    assert found("input")[0][0] == "workload.tfrecord_input", "its own name has the word"
-    assert ("input.batch_size", "", "") in found("input"), "its group has it"
-    together = next(hit for hit in search("strategy mirrored") if hit.item.key == "strategy.kind")
-    assert together.rank == max(one.rank for one in together.matches) > min(one.rank for one in together.matches)
-    assert together.elsewhere == max(together.matches, key=lambda one: one.rank)
-    assert (suggestion(" Bach Size "), suggestion("learning rat")) == ("batch_size", "learning_rate")
-    assert suggestion("lr_schedul") == "lr_schedule", "another name of an option"
-    assert [list(marked(text, ("batch",))) for text in ("The Batch rebatch", "rebatch")] == [[(4, 9)], [(2, 7)]]
-    assert around("one two three four five six seven eight", ("six",), 20) == "…four five six seve…"
-    assert around("one two three four", ("one",), 12) == "one two thr…"
-    assert around("one two three four", ("four",), 10) == "…four"
-    assert around("abcdefghijklmnop qrs", ("qrs",), 8) == "…qrs"
-    assert around("one two three four", ("three",), 13) == "…two three f…", "the word is whole"
-    assert around("one two", ("zzz",), 7) == "one two"
-
-
-def test_values_are_written_as_yaml_reads_them() -> None:
-    for value, text in (
-        (None, ""), (True, "true"), (False, "false"), (3, "3"), (0.5, "0.5"), (1e-7, "1.0e-07"), ([1, 2.5], "[1, 2.5]"),
-        ([True], "[true]"), ({}, "{}"), ({"a": 1}, "{a: 1}"), (["a", None], "[a, null]"), ("x: y", "x: y"),
-    ):  # fmt: skip
-        assert to_text(value) == text
-    words = [f"name-{number}" for number in range(40)]
-    assert to_text(words) == f"[{', '.join(words)}]", "a field has one line"
-    assert to_value(INFO["workload.data"], " digits ") == "digits"
-    assert to_value(INFO["train.epochs"], " 3 ") == 3
 
 
 def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
@@ -436,14 +286,6 @@ def test_values_that_a_run_has_kept_are_at_risk_only_if_they_differ_from_the_fil
     assert (state.modified, state.at_risk) == (False, False), "the file has them"
 
 
-def test_a_preset_that_was_made_without_its_file_is_that_of_the_path() -> None:
-    made = FormState(QUICKSTART, presets.defaults([]))
-    assert (made.preset.file, made.opened.file) == (QUICKSTART, QUICKSTART), "to which its paths are relative"
-    assert FormState(None, presets.defaults([])).preset.file is None
-    made.set("train.epochs", "9")
-    assert (made.preset.file, made.preset.options.train.epochs) == (QUICKSTART, 9)
-
-
 def _written(state: FormState, path: Path) -> Path:
     path.write_text(state.preset.to_yaml())
     return path
@@ -461,39 +303,3 @@ def test_options_that_a_users_code_decides_are_named(state: FormState) -> None:
     given = shlex.split(state.command().replace("\\\n", " "))
     assert f"workload.folder={folder}" in given
     assert "workload.entry=entry.text:build" in given
-
-
-def test_the_limits_of_a_search_are_numbers_or_none() -> None:
-    texts = LimitTexts()
-    found = texts.limits()
-    assert (found.minutes, found.memory_bytes, found.largest_batch, found.warmup_steps) == (10.0, None, None, None)
-    assert (found.precisions, found.avoid_precisions, found.only) == (None, [], list(STAGES))
-    texts = LimitTexts(minutes=" 2.5 ", memory_gb="1.5", largest_batch="1", warmup_steps="0", leave="a, b c")
-    found = texts.limits()
-    assert (found.minutes, found.memory_bytes, found.largest_batch, found.warmup_steps, found.leave) == (
-        2.5, 1_500_000_000, 1, 0, ["a", "b", "c"],
-    )  # fmt: skip
-    assert LimitTexts(minutes="0.5").limits().minutes == 0.5
-    for field, text in (
-        ("minutes", ""), ("minutes", "0"), ("minutes", "1e9"), ("minutes", "nan"), ("minutes", "x"),
-        ("memory_gb", "-1"), ("largest_batch", "0"), ("largest_batch", "1.5"), ("largest_batch", "٣"),
-        ("warmup_steps", "-1"),
-    ):  # fmt: skip
-        with pytest.raises(WrongLimit) as fault:
-            LimitTexts(**{field: text}).limits()  # type: ignore[arg-type]
-        assert fault.value.name == field
-        assert not text or repr(text) in str(fault.value)
-
-
-def test_the_oldest_acts_are_forgotten(state: FormState) -> None:
-    history, before = History(), Moment.of(state)
-    for number in range(205):
-        state.texts["train.epochs"] = str(100 + number)
-        history.record(before, state, str(number))
-        before = Moment.of(state)
-    assert [history.done[0].what, len(history.done)] == ["5", 200]
-    other = FormState.open(QUICKSTART)
-    assert Moment.of(state).differs(other)
-    assert Moment.of(other).keys(state) == ["train.epochs"]
-    same = Moment.of(FormState.open(QUICKSTART))
-    assert same.differs(other), "another preset was opened, with the same texts"

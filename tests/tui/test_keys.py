@@ -1,93 +1,46 @@
-"""The grammar of the keys: one verb for a key on every screen, in the help and the palette, and other keys at will."""
+"""Keys: one verb on every screen, other ones by the settings, and such as arrive together or in pieces."""
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import inspect
-import pkgutil
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from gputui.engine.files import places
-from gputui.tui import app as application
-from gputui.tui import screens, widgets
+from gputui.engine.presets import Preset
+from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import keys
-from gputui.tui.base.keys import GRAMMAR, VERBS, remapped
+from gputui.tui.base.keys import VERBS, remapped
 from gputui.tui.screens.base import FollowingScreen
 from gputui.tui.screens.catalogue import offers_all
-from gputui.tui.screens.help import REST, HelpScreen, working
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS, Ask, ChoiceScreen
+from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.help import HelpScreen, working
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.widgets.key_footer import KeyFooter
-from textual.binding import Binding
+from gputui.tui.upstream import typeahead
+from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalInput
+from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS, IGNORE_SEQUENCE
+from textual._xterm_parser import XTermParser
 from textual.command import CommandPalette
-from textual.containers import ScrollableContainer
-from textual.dom import DOMNode
+from textual.message import Message
+from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import DataTable, Input, OptionList, TextArea
+from textual.widgets import Input
 
-from tests.support import recorded
-from tests.support.form_pilot import form, opened, seen, settled, told, write
+from tests.support import recorded, recorded_proof
+from tests.support.bursts import DOWN, ENTER, ESCAPE, PALETTE, answered, burst
+from tests.support.form_pilot import SMALL, each_anew, form, go, opened, seen, settled, told, write
 from tests.support.recorded_proof import write_proof
 from tests.support.recorded_search import write_search
 from tests.support.tiny import wait_for
-
-# Keys without a verb: of Textual's focus, which nobody can change.
-WITHOUT = {("Ask", "left"), ("Ask", "right")}
-LISTS = (OptionList, DataTable, ScrollableContainer, TextArea)
-COMMON = (keys.PLACES, keys.ALWAYS, REST)  # sections of the help that are not of one screen
-OF_THE_MACHINE = ("gpus", "processes")  # screens whose keys depend on its GPUs
-Written = Any  # the text of `__snapshots__`
-PLACED = {keys.FIELD, keys.FORM, keys.CHART, "Diagnosis"}
-
-
-def classes() -> Iterator[type[DOMNode]]:
-    """Every screen and widget of the application."""
-    names = [f"{package.__name__}.{found.name}" for package in (screens, widgets)
-             for found in pkgutil.iter_modules(package.__path__)]  # fmt: skip
-    for module in (application, *map(importlib.import_module, names)):
-        for _, found in inspect.getmembers(module, inspect.isclass):
-            if issubclass(found, DOMNode) and found.__module__ == module.__name__:
-                yield found
-
-
-def declared() -> Iterator[tuple[type, Binding]]:
-    """Every binding that a class of the application declares."""
-    for found in classes():
-        yield from ((found, binding) for binding in found.__dict__.get("BINDINGS", ()))
-
-
-def test_every_key_is_that_of_a_verb() -> None:
-    for where, binding in declared():
-        assert isinstance(binding, Binding)
-        if (where.__name__, binding.key) not in WITHOUT:
-            assert binding.id in VERBS, f"{where.__name__}: {binding.key} is bound without a verb: use keys.bind"
-            one_of_many = binding.id == "remedy"  # each number tells its action which remedy
-            assert (binding.key in VERBS[binding.id].keys) if one_of_many else binding.key == VERBS[binding.id].keys
-
-
-def test_every_list_is_walked_with_the_same_keys() -> None:
-    moves = ("down", "up", "first", "last", "page_down", "page_up")
-    wanted = {key for verb in moves for key in VERBS[verb].keys.split(",")}
-    lists = {found for found in classes() if issubclass(found, LISTS)}
-    assert len(lists) > 8
-    for found in lists:
-        merged = found._merged_bindings
-        verbs = {key: bindings[0].id for key, bindings in merged.key_to_bindings.items()} if merged else {}
-        if found._inherit_bindings and found.can_focus and not issubclass(found, Input):
-            assert {key for key in wanted if verbs.get(key) in VERBS} == wanted, found
-
-
-def test_a_key_means_one_verb_except_in_places_of_its_own() -> None:
-    meant: dict[tuple[str, str], str] = {}
-    for verb in GRAMMAR:
-        assert verb.place in PLACED | {""}
-        for key in verb.keys.split(","):
-            other = meant.setdefault((key, verb.place), verb.id)
-            assert other == verb.id, f"{key} is the key of {other} and of {verb.id}"
 
 
 def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
@@ -111,14 +64,11 @@ def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
         assert said in problem
 
 
-async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_palette(
-    home: Path, snapshot: Written
-) -> None:
+async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_palette(home: Path) -> None:
     run = recorded.write(home, name="20260921-100000-cnn", gpus=2, seconds=40)
     other = recorded.write(home, name="20260921-110000-cnn", gpus=2, seconds=40, settings=("batch_size=256",))
     proof, search = write_proof(home), write_search(home)
     meant: dict[str, str] = {}
-    written: list[str] = []
     async with opened((120, 40)) as pilot:
         app = pilot.app
         assert isinstance(app, GputuiApp)
@@ -143,8 +93,6 @@ async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_pa
             await settled(pilot)
             screen = app.screen
             keeps_to_the_grammar(screen, meant)
-            if name not in OF_THE_MACHINE:
-                written += [f"==== {name}", *offered(app)]
             said = [line for lines in working(screen).values() for _, line in lines]
             assert len(said) == len(set(said)), f"{name}: {said}"
             titles = [command.title for command in app.get_system_commands(screen)]
@@ -153,24 +101,6 @@ async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_pa
             assert isinstance(app.screen, HelpScreen)
             await pilot.press("q")
             assert app.screen is screen
-    assert "\n".join(written) == snapshot
-
-
-def offered(app: GputuiApp) -> Iterator[str]:
-    """Yield what a screen offers: its footer, the sections of its help, and the commands of the palette."""
-    screen = app.screen
-    footer = screen.query_one(KeyFooter).chosen_keys()
-    yield f"footer: {', '.join(f'{keys.shown(key.binding.key)} {key.binding.description}' for key in footer)}"
-    for title, lines in (*working(screen).items(), *getattr(screen, "HELP_SECTIONS", ())):
-        if title not in COMMON:
-            yield f"-- {title}"
-            yield from (f"{names}: {about}" for names, about in lines)
-    yield "-- palette"
-    listed = [each for each in app.get_system_commands(screen) if each.discover]  # without the themes of Textual
-    if screen is app.form:
-        yield from (f"{each.title}: {each.help}" for each in listed)
-    else:
-        yield ", ".join(each.title for each in listed if not each.title.startswith("Theme "))
 
 
 def opens(app: GputuiApp, name: str) -> bool:
@@ -236,3 +166,322 @@ async def test_a_remapped_key_works_and_stands_in_the_footer_the_help_and_the_pa
         await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
         await pilot.press("q")
         await wait_for(pilot, lambda: pilot.app._exit)
+
+
+BY_PATH = ("o", "full_stop", "slash", "s", "enter", "enter")  # ./sub/mine.yaml
+OVER_IT = ("comma", "f4", "f5", "f6", "question_mark", "ctrl+p", "o", "y", "c", "S", "T")  # screens over the form
+
+
+@pytest.fixture
+def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
+    """The presets that were started. In place of each run, a recorded one is shown."""
+    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded_proof.DIAGNOSIS)
+    recorded.write(home, name="20260921-090000-other", gpus=0, seconds=20)
+    presets_started: list[Preset] = []
+
+    def start(preset: Preset, *_: Any) -> tuple[Run, str]:
+        presets_started.append(preset)
+        return shown, "engine"
+
+    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    return presets_started
+
+
+async def train(pilot: Pilot[Any], count: int, started: list[Preset], *keys: str) -> None:
+    """Press the keys, each after what the one before it has opened, and wait for the live view of a new run."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+    await wait_for(pilot, lambda: len(started) == count and isinstance(pilot.app.screen, LiveScreen))
+
+
+async def test_open_a_preset_by_its_path(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/mine.yaml").write_text("schema_version: 1\ntrain:\n  epochs: 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert len(BY_PATH) <= 6
+    async with opened((80, 24)) as pilot:
+        await pilot.press(*BY_PATH[:-2])
+        await wait_for(pilot, "sub/")
+        await pilot.press("enter")
+        await wait_for(pilot, "mine.yaml")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: form(pilot).state.preset.options.train.epochs == 3)
+
+
+async def test_one_key_leads_back_from_every_screen(home: Path, started: list[Preset]) -> None:
+    proof = recorded_proof.write_proof(home)
+    runs = [Run(home / "runs" / name) for name in ("20260921-090000-other", "20260921-110000-shown")]
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        opens = (lambda: app.open_run(runs[1]), lambda: app.open_compare(runs), lambda: app.open_proof(proof))
+        for key, way in [*((key, None) for key in OVER_IT), *(("", way) for way in opens)]:
+            if way is None:
+                await pilot.press(key)
+            else:
+                way()
+            await wait_for(pilot, lambda: not isinstance(app.screen, FormScreen))
+            await pilot.press("escape")
+            await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        app.open_run(runs[1])
+        await wait_for(pilot, "Input-bound")
+        for key in ("w", "enter"):  # the diagnosis, and a chart alone
+            await pilot.press(key)
+            await wait_for(pilot, lambda: not isinstance(app.screen, LiveScreen))
+            await pilot.press("escape")
+            await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+
+
+SEEDS = (None, 1)  # at once, and cut at random places
+
+
+@pytest.fixture
+def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What would have been done to trainings, instead of doing it."""
+    from gputui.engine import runs
+    from gputui.engine.process import launch
+
+    done: list[str] = []
+
+    def refuse(what: str) -> Any:
+        def act(*given: Any, **named: Any) -> None:
+            done.append(what)
+            raise OSError(what)
+
+        return act
+
+    monkeypatch.setattr("gputui.tui.screens.starting.start", refuse("start"))
+    monkeypatch.setattr(launch, "start", refuse("start"))
+    monkeypatch.setattr(runs, "request_stop", refuse("stop"))
+    return done
+
+
+async def a_search_in_the_form(pilot: Pilot[None], started_of_tui_bursts: list[str]) -> None:
+    for seed in SEEDS:
+        await burst(pilot, "/train", seed=seed)
+        await answered(pilot)
+        assert form(pilot).query_one("#search", Input).value == "train"
+        await burst(pilot, ENTER, *"reso", seed=seed)
+        await answered(pilot)
+        assert pilot.app.screen is form(pilot)
+        assert not started_of_tui_bursts
+        await pilot.press("escape")
+        await answered(pilot)
+
+
+async def numbers_on_rows(pilot: Pilot[None]) -> None:
+    for seed in SEEDS:
+        await go(pilot, "input.batch_size")
+        await burst(pilot, "256", seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "256"
+        await pilot.press("escape")
+        await go(pilot, "train.learning_rate")
+        await burst(pilot, "1e-3", ENTER, "d", seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["train.learning_rate"] == "1e-3"
+        assert form(pilot).state.texts["input.batch_size"] != "256"
+        await burst(pilot, "/batch_size", ENTER, ENTER, "512", DOWN, "4", ESCAPE, seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "512"
+        await pilot.press("escape", "escape")
+        await go(pilot, "input.batch_size")
+        await pilot.press("u")
+        await answered(pilot)
+
+
+async def a_choice(pilot: Pilot[None]) -> None:
+    row = await go(pilot, "workload.model")
+    words = row.info.choices
+    for seed in SEEDS:
+        at = words.index(form(pilot).state.texts[row.key])
+        await burst(pilot, ENTER, *"rs", seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, ChoiceScreen)
+        await burst(pilot, ESCAPE, ENTER, DOWN, ENTER, seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts[row.key] == words[at + 1]
+        await pilot.press("left", "enter")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ChoiceScreen))
+        await answered(pilot)
+        await burst(pilot, "t", ENTER, seed=seed)  # a letter goes to the word that begins with it
+        await answered(pilot)
+        assert form(pilot).state.texts[row.key] == "transformer"
+        await pilot.press("u")
+        await answered(pilot)
+
+
+async def wrong_values_are_told_and_started_by_no_key(pilot: Pilot[None], started_of_tui_bursts: list[str]) -> None:
+    """What is written in one packet with the key that starts: the value is taken, refused, and corrected."""
+    start_key = "\x12"
+    state = form(pilot).state
+    for seed, key, wrong, said, right in (
+        (None, "input.batch_size", "0", "a whole number from 1", "256"),
+        (1, "train.learning_rate", "1e", "a number", "1e-3"),
+        (2, "device.logical_devices", "-3", "a whole number from 1 to 16", "2"),
+    ):
+        await go(pilot, key)
+        await burst(pilot, wrong, ENTER, start_key, seed=seed)
+        await answered(pilot)
+        assert said in state.errors[key], key
+        assert not started_of_tui_bursts, key
+        await go(pilot, key)
+        await burst(pilot, right, ENTER, seed=seed)
+        await answered(pilot)
+        assert not state.errors, key
+        assert state.texts[key] == right
+        await burst(pilot, wrong, ESCAPE, seed=seed)  # what was there before comes back
+        await answered(pilot)
+        assert (state.errors, state.texts[key]) == ({}, right), key
+    await burst(pilot, start_key)
+    await wait_for(pilot, lambda: started_of_tui_bursts == ["start"])
+
+
+@pytest.mark.nightly
+async def test_what_is_written_in_the_form(started_of_tui_bursts: list[str]) -> None:
+    async with opened() as pilot:
+        await each_anew(
+            pilot,
+            (SMALL, partial(a_search_in_the_form, started_of_tui_bursts=started_of_tui_bursts)),
+            (SMALL, numbers_on_rows),
+            (SMALL, a_choice),
+            (SMALL, partial(wrong_values_are_told_and_started_by_no_key, started_of_tui_bursts=started_of_tui_bursts)),
+        )
+
+
+async def test_a_question_is_answered_by_the_first_key_after_it_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no key has opened it, but work in the background."""
+    monkeypatch.setattr(Ask, "seen_after_seconds", SEEN_AFTER_SECONDS)
+    answers: list[str | None] = []
+    async with opened() as pilot:
+        pilot.app.push_screen(Ask("Wait?", ("Wait for it", "Measure anyway", "Cancel")), answers.append)
+        await wait_for(pilot, "Measure anyway")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await burst(pilot, "m")
+        await answered(pilot)
+        assert answers == ["Measure anyway"]
+
+
+async def test_keys_that_could_not_be_used_are_named_and_let_nothing_else_act(
+    started_of_tui_bursts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The key of the palette is dropped, as what went on before it took too long: the word for it saves nothing."""
+    async with opened() as pilot:
+        with monkeypatch.context() as short:
+            short.setattr(typeahead, "LIMIT_SECONDS", 0.3)
+            short.setattr(typeahead, "PAUSE_SECONDS", 60.0)  # as the burst may come late
+            form(pilot).call_later(asyncio.sleep, 1.0)
+            await burst(pilot, DOWN, PALETTE)
+            await wait_for(pilot, lambda: "was not used" in told(pilot))
+            await burst(pilot, *"scaling", ENTER)
+            await wait_for(pilot, lambda: "were not used" in told(pilot))
+        await answered(pilot)
+        assert pilot.app.screen is form(pilot)
+        assert told(pilot) == '8 keys were not used ("scaling enter") - press again'
+        assert not started_of_tui_bursts
+        assert not (tmp_path / "config/gputui/presets").exists()
+        await pilot.press("ctrl+p")  # again
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+
+
+async def test_a_key_that_is_held_down_acts_again_soon_after_it_had_no_effect() -> None:
+    async with opened() as pilot:
+        driver, place = pilot.app._driver, form(pilot).focused
+        assert driver is not None
+        for number in range(16):
+            (event,) = XTermParser().feed(DOWN)
+            event.time += number * 0.05  # as a terminal repeats it
+            if number == 0:
+                pilot.app.typeahead.refuse(event)  # type: ignore[attr-defined]
+            else:
+                driver.process_message(event)
+        await answered(pilot)
+        assert form(pilot).focused is not place
+        assert "keys were not used" in told(pilot)
+
+
+async def test_a_value_that_was_started_is_not_taken_back(started_of_tui_bursts: list[str]) -> None:
+    async with opened() as pilot:
+        await go(pilot, "input.batch_size")
+        await burst(pilot, "128", "\x12")
+        await wait_for(pilot, lambda: started_of_tui_bursts == ["start"])
+        await pilot.press("escape")
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "128"
+
+
+KEYS = [
+    sequence
+    for sequence, keys in ANSI_SEQUENCES_KEYS.items()
+    if sequence[:2] in ("\x1b[", "\x1bO") and len(sequence) > 2 and keys is not IGNORE_SEQUENCE
+]
+MOUSE = ["\x1b[<35;120;40M", "\x1b[<0;5;7m", "\x1b[<64;33;21M"]
+SLOW = (0.0, 0.15, 0.6)  # seconds between the pieces
+
+
+class Line:
+    """A terminal at the other end of a line whose packets take their time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.parser = TerminalInput(clock=lambda: self.now)
+
+    def send(self, *pieces: str, pause: float = 0.0) -> list[Message]:
+        found: list[Message] = []
+        for piece in pieces:
+            found += self.parser.feed(piece)
+            until = self.now + pause
+            while self.now < until:
+                self.now += 0.1
+                found += self.parser.tick()
+        self.now += PIECE_SECONDS + 0.1
+        return found + list(self.parser.tick())
+
+
+def keys_of(found: list[Message]) -> list[str]:
+    return [event.key if isinstance(event, events.Key) else type(event).__name__ for event in found]
+
+
+@pytest.mark.parametrize("pause", SLOW)
+def test_a_cut_sequence_is_that_key_or_none(pause: float) -> None:
+    for sequence in KEYS + MOUSE:
+        whole = [key for key in keys_of(list(XTermParser().feed(sequence))) if key != "escape"]
+        for at in range(1, len(sequence)):
+            line = Line()
+            found = keys_of(line.send(sequence[:at], sequence[at:], pause=pause))
+            assert [key for key in found if key != "escape"] == whole, (sequence, at)
+            assert keys_of(line.send("x")) == ["x"]
+
+
+def test_escape_and_letters_by_hand() -> None:
+    line = Line()
+    assert keys_of(line.send("\x1b", "r", pause=0.3)) == ["escape", "r"]
+    assert keys_of(line.send("\x1b\x1b[B")) == ["escape", "down"]
+    assert keys_of(line.send("\x1br")) == ["alt+r"]
+    assert keys_of(line.send("\x1b", "[", pause=0.3)) == ["escape", "left_square_bracket"]
+    assert keys_of(line.send("añ中\r")) == ["a", "ñ", "中", "enter"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_paste_is_one_text_however_it_is_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    text = "train\nr s [A dd\x1b[3~ 201~ 256\n"
+    sent, pieces = f"\x1b[200~{text}\x1b[201~", []
+    while sent:
+        at = chance.randrange(1, 9)
+        pieces.append(sent[:at])
+        sent = sent[at:]
+    line = Line()
+    # The first cut is within reach of the sequence that opens the paste; longer pauses come later.
+    found = line.send(*pieces, pause=chance.choice((0.0, 0.15)))
+    pasted = [event.text for event in found if isinstance(event, events.Paste)]
+    assert pasted == [text.replace("\x1b", "")]
+    assert [key for key in keys_of(found) if key not in ("escape", "Paste")] == []
+    assert keys_of(line.send("x", "\x1b[B")) == ["x", "down"]
+
+
+def test_a_paste_without_an_end_does_not_swallow_what_is_typed() -> None:
+    line = Line()
+    assert keys_of(line.send("\x1b[200~train")) == ["Paste"]
+    assert keys_of(line.send("x")) == ["x"]

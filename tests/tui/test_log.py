@@ -1,16 +1,20 @@
-"""The log of a run: what its lines are, what is folded, and what a person can do with it."""
+"""The log of a run: its folded noise, its epochs, the search, the filter and the wrapped lines."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from gputui.engine.process.known_failures import RESUMED
-from gputui.tui.base.glyphs import RICH
+from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
-from gputui.tui.reading.run.log_tail import LogTail
-from gputui.tui.reading.run.snapshot import Epoch
+from gputui.tui.reading.run.reader import Picture
+from gputui.tui.reading.run.snapshot import Epoch, Snapshot
 from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.widgets.log_view import LogLines
+from gputui.tui.widgets.log_view import LogLines, LogPanel, LogTitle
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Input
 
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
@@ -71,18 +75,6 @@ def test_noise_is_folded_and_every_epoch_has_its_line_in_the_order_of_time() -> 
     assert [row.text for row in wrapped(rows(["abcdefg"], [0.0], [], RICH), 3)] == ["abc", "def", "g"]
 
 
-def test_a_line_that_comes_later_has_its_time(tmp_path: Path) -> None:
-    path = tmp_path / "engine.log"
-    path.write_text("one\n")
-    tail = LogTail(path)
-    tail.poll()
-    with path.open("a") as stream:
-        stream.write("two\n")
-    tail.poll()
-    assert tail.arrived[0] == 0
-    assert tail.arrived[1] > recorded.BEGAN
-
-
 async def test_the_log_is_folded_wrapped_and_filtered_and_the_settings_keep_it(home: Path) -> None:
     log = f"{NOISE}{'long ' * 40}end\n{OWN}W0000 00:00:5.1 1 a.cc:1] slow\n"
     run = recorded.write(home, gpus=1, seconds=80, log=log)
@@ -131,3 +123,96 @@ async def test_the_log_is_folded_wrapped_and_filtered_and_the_settings_keep_it(h
         assert app.settings.log.fold, "the folded row is above the first one that is shown"
     app.settings.flush()
     assert "wrap: true" in app.settings.path.read_text()
+
+
+NOISE_LOG_VIEW = ("I0000 00:00:1.5  1 a.cc:1] one", "I0000 00:00:1.6  1 a.cc:1] two")
+LINES_LOG_VIEW = ("begun", *NOISE_LOG_VIEW, *(f"sample {number}" for number in range(30)), "wide " * 20 + "end")
+FOLDED = "[+] 2 lines of TensorFlow; space shows them"
+
+
+class Alone(Screen[None]):
+    """Only a log."""
+
+    CSS = "LogPanel { height: 12; }"
+
+    def compose(self) -> ComposeResult:
+        yield LogPanel()
+
+
+async def painted(view: LogLines) -> None:
+    """Wait until the view has done what it does after it was painted, and was then painted again."""
+    for _ in range(3):
+        done = asyncio.Event()
+        view.refresh()
+        view.call_after_refresh(done.set)
+        await done.wait()
+
+
+def picture(lines: tuple[str, ...], *epochs: int, count: int = 0) -> Picture:
+    ended = tuple(Epoch(50.0, number, 9, 1.5, {}) for number in epochs)
+    return Picture(Snapshot(epochs=ended), lines, (0.0,) * len(lines), count or len(lines))
+
+
+def shown(view: LogLines) -> list[str]:
+    return [row.text for row in view.rows]
+
+
+async def test_a_search_ends_where_it_began_and_the_next_one_is_as_new() -> None:
+    async with Tiny(Alone, PLAIN).run_test(size=(80, 20)) as pilot:
+        panel, view = pilot.app.screen.query_one(LogPanel), pilot.app.screen.query_one(LogLines)
+        title, field = panel.query_one(LogTitle), panel.query_one(Input)
+
+        async def state() -> tuple[str, int, bool]:
+            await pilot.pause()
+            await painted(view)
+            return title.right, len(view.rows), view.scroll_offset.y == view.max_scroll_y
+
+        panel.show(picture(LINES_LOG_VIEW, 1, count=5000))
+        assert await state() == ("/ filters  W wraps  5,001 lines", 34, True)
+        assert shown(view)[:3] == ["begun", FOLDED, "sample 0"]
+        assert shown(view)[-1] == "epoch 1/9   1.5 s"
+        assert (view.count, view.text().splitlines()) == (35, [*LINES_LOG_VIEW, "epoch 1/9   1.5 s"]), (
+            "none is folded in a copy"
+        )
+        view.focus()
+        view.scroll_home(animate=False, immediate=True)
+        panel.show(picture((*LINES_LOG_VIEW, "later"), 1, count=5001))
+        assert await state() == ("/ filters  W wraps  5,002 lines", 35, False), "the user has scrolled up"
+        assert view.scroll_offset.y == 0
+        panel.open_search()
+        await pilot.press(*"ple 2")
+        assert await state() == ("'ple 2': 11 of 11  f F  5,002 lines", 11, True)
+        assert shown(view) == [f"sample {number}" for number in (2, *range(20, 30))]
+        panel.step(1)
+        assert title.right == "'ple 2': 1 of 11  f F  5,002 lines"
+        panel.step(-1)
+        panel.step(-1)
+        assert title.right == "'ple 2': 10 of 11  f F  5,002 lines"
+        await pilot.press("enter")
+        assert (field.display, view.has_focus, view.sought) == (False, True, "ple 2")
+        await pilot.press("enter")  # in context
+        assert await state() == ("'ple 2': 11 of 11  f F  5,002 lines", 36, True)
+        panel.step(1)
+        assert await state() == ("'ple 2': 1 of 11  f F  5,002 lines", 36, False)
+        assert shown(view)[1] == NOISE_LOG_VIEW[0], "nothing is folded during a search"
+        panel.open_search()
+        field.value = "tWo"
+        assert await state() == ("'tWo': 1 of 1  f F  5,002 lines", 1, True)
+        field.value = "nowhere"
+        assert await state() == ("'nowhere': not found  f F  5,002 lines", 0, True)
+        assert panel.close_search()
+        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True), "the newest line is followed again"
+        assert (panel.close_search(), field.display, view.has_focus) == (False, False, True)
+        field.value = "begun"
+        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True), "the field is closed"
+        panel.open_search()
+        field.value = ""
+        await pilot.press("enter")
+        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True)
+        panel.open_search()
+        await pilot.press(*"begun", "enter")
+        assert title.right == "'begun': 1 of 1  f F  5,002 lines"
+        await pilot.press("enter")  # in context, where the newest line is not followed
+        assert await state() == ("'begun': 1 of 1  f F  5,002 lines", 36, False)
+        assert panel.close_search(), "also after Enter"
+        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True)

@@ -1,4 +1,4 @@
-"""What a user is asked about proofs and starts: the whole question, its answers, and what follows from each."""
+"""What a user is asked and told before something starts, goes on or is stopped: trainings and measurements."""
 
 from __future__ import annotations
 
@@ -13,22 +13,118 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.leases.lease import NotFree
-from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.proof import duration, folder, proof_start, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import RunError
-from gputui.engine.scaling import scaling_request
-from gputui.engine.sweep import sweep_request
 from gputui.engine.tune import tune_request
-from gputui.tui.screens import starting
+from gputui.tui.form.form_state import INFO
+from gputui.tui.screens import starting, undoing
+from gputui.tui.screens.dialogs import Ask, ChoiceScreen, Copyable, CopyScreen
 from gputui.tui.screens.proof import actions
-from gputui.tui.screens.proof.actions import AskMinutes
+from textual.geometry import Region
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Button, OptionList
 
 from tests.support import recorded
 from tests.support.answering import Answering
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof
 from tests.support.recorded_search import ENDED, write_search
+from tests.support.tiny import Tiny, wait_for
 from tests.support.typed import as_read
+
+DONE = object()
+
+
+async def answers(pilot: Pilot[None], dialog: Any, *pressed: str) -> Any:
+    """The dialog's result after these keys; DONE if it is still open, which is then closed."""
+    results: list[Any] = []
+    pilot.app.push_screen(dialog, results.append)
+    await wait_for(pilot, lambda: pilot.app.screen is dialog and dialog.is_mounted, 30)
+    await pilot.pause()
+    await pilot.press(*pressed)
+    await pilot.pause()
+    if results:
+        return results[0]
+    dialog.dismiss(None)
+    await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
+    return DONE
+
+
+async def test_a_question_is_answered_by_letters_the_arrows_and_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
+    words = ("Save", "Save as", "Cancel")
+    async with Tiny(Screen).run_test(size=(80, 24)) as pilot:
+        for pressed, result in (
+            (["s"], "Save"), (["S"], "Save"), (["c"], "Cancel"), (["enter"], "Cancel"), (["escape"], None),
+            (["left", "enter"], "Save as"), (["left", "left", "enter"], "Save"), (["right", "enter"], "Save"),
+            (["x"], DONE), (["5"], DONE), (["v"], DONE),
+        ):  # fmt: skip
+            assert await answers(pilot, Ask("Go [on]?", words), *pressed) == result, pressed
+        dialog = Ask("Go [on]?\x1b", words)
+        pilot.app.push_screen(dialog)
+        shown = await wait_for(pilot, "Go [on]??", 30)
+        assert "Save Save as Cancel" in " ".join(shown.split())
+        assert [button.name for button in dialog.query(Button)] == list(words)
+        assert dialog.focused is dialog.query(Button).last()
+
+
+async def test_texts_to_copy_are_chosen_by_digits_and_the_first_by_the_key_of_the_list() -> None:
+    offered = [Copyable(f"name {at}", f"preview {at}\x1b", lambda: "") for at in range(11)]
+    async with Tiny(Screen).run_test(size=(80, 30)) as pilot:
+        for pressed, at in (
+            (["1"], 0), (["9"], 8), (["0"], 9), (["y"], 0), (["down", "enter"], 1), (["end", "enter"], 10),
+        ):  # fmt: skip
+            assert await answers(pilot, CopyScreen(offered), *pressed) is offered[at], pressed
+        assert await answers(pilot, CopyScreen(offered[:3]), "4") is DONE, "there is no fourth"
+        assert await answers(pilot, CopyScreen(offered[:3]), "3") is offered[2]
+        assert await answers(pilot, CopyScreen(offered), "escape") is None
+        assert await answers(pilot, undoing.UndoScreen(offered), "U") is offered[0]
+        pilot.app.push_screen(CopyScreen(offered))
+        shown = [" ".join(line.split()) for line in (await wait_for(pilot, "name 10", 30)).split("\n")]
+        assert any("1 name 0 preview 0?" in line for line in shown)
+        assert any("0 name 9 preview 9?" in line for line in shown)
+        assert any("│ name 10 preview 10?" in line for line in shown), "no key has a second meaning"
+        await pilot.click(offset=(0, 0))
+        await wait_for(pilot, lambda: not isinstance(pilot.app.screen, CopyScreen), 30)
+
+
+@pytest.mark.parametrize(
+    ("row", "offset"),
+    [
+        (Region(4, 5, 60, 1), (22, 6)),  # below the row
+        (Region(4, 18, 60, 1), (22, 19)),  # the last row with room below it: 5 values, and the edges, in 24 rows
+        (Region(4, 19, 60, 1), (22, 14)),  # above it
+        (Region(50, 5, 30, 1), (44, 6)),  # not over the right edge
+    ],
+)
+async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, offset: tuple[int, int]) -> None:
+    info = INFO["compile.xla"]
+    assert info.fixed_values == ("auto", "true", "false")
+    async with Tiny(Screen).run_test(size=(80, 24)) as pilot:
+        dialog = ChoiceScreen(info, "true", lambda: (row, 20))
+        pilot.app.push_screen(dialog)
+        await wait_for(pilot, "false", 30)
+        at = dialog.query_one(OptionList)
+        assert (at.offset, at.highlighted) == (offset, 1)
+        for key, number in (("f", 2), ("a", 0), ("x", 0), ("a", 0)):
+            await pilot.press(key)
+            assert at.highlighted == number
+        assert [" ".join(str(option.prompt).split()) for option in at.options] == ["auto default", "true", "false"]
+        dialog.dismiss(None)
+        info = INFO["precision.policy"]
+        assert info.fixed_values == ("float32", "mixed_float16", "mixed_bfloat16")
+        pilot.app.push_screen(dialog := ChoiceScreen(info, "no such value", lambda: (row, 20)))
+        await wait_for(pilot, "mixed_float16", 30)
+        at = dialog.query_one(OptionList)
+        assert at.highlighted == 0, "the first, if the present value is none of them"
+        for key, number in (("m", 1), ("m", 2), ("m", 1), ("F", 0), ("k", 2), ("j", 0)):
+            await pilot.press(key)
+            assert at.highlighted == number, key
+        await pilot.click(at)
+        await pilot.click(offset=(79, 23))
+        await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
+
 
 BUSY = "the run 20260921-100000-cnn is running"
 SLOWER = (
@@ -101,22 +197,6 @@ def test_gpus_that_are_not_free_are_waited_for_only_if_the_user_says_so(
     assert (app.asked, app.told) == ([(question, ("Queue it", "Cancel"))], told)
 
 
-@pytest.mark.parametrize("fault", [NotMeasuredError("needs its memory measured"), RunError("no"), OSError("no")])
-def test_other_faults_of_a_launch_ask_nothing(fault: Exception) -> None:
-    app = Answering()
-    with pytest.raises(type(fault)):
-        asyncio.run(starting.ask_and_launch(app, start(launched=fault)))
-    assert app.asked == []
-
-
-def test_a_measurement_that_was_launched_is_opened_and_its_process_kept() -> None:
-    app = Answering("Cancel")
-    assert asyncio.run(starting.launch_and_open(app, start(launched=("proof", "process"))))
-    assert (app.opened, app.engines) == ([("proof", "proof")], ["process"])
-    assert not asyncio.run(starting.launch_and_open(app, start(BUSY)))
-    assert (app.opened, app.engines) == ([("proof", "proof")], ["process"])
-
-
 def test_a_run_that_conflicts_leaves_the_warm_engine_to_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
     app, warm = Answering(), SimpleNamespace(start=lambda preset: ("run", preset.name))
     app.warm = warm  # type: ignore[assignment]
@@ -134,32 +214,6 @@ def test_a_run_that_conflicts_leaves_the_warm_engine_to_the_next_start(monkeypat
     with pytest.raises(starting.ConflictError):
         new.launch()
     assert app.warm is warm
-
-
-def test_a_resumed_measurement_is_not_in_its_own_way_and_ends_the_warm_engine_first(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proof, order = write_proof(home), list[str]()
-    asked = request.of_change("quickstart", ["steps_per_execution=4"])
-    monkeypatch.setattr(Proof, "request", asked)
-    monkeypatch.setattr(proof_start, "blocks", lambda *given: ", ".join(map(str, given[2:])) or "nobody")
-    monkeypatch.setattr("gputui.tui.base.warm_engine.close", lambda app: order.append("warm"))
-
-    def launch(given: Any) -> Any:
-        order.append("launched")
-        return given, "process"
-
-    def resume() -> Any:
-        order.append("resumed")
-        return "process"
-
-    monkeypatch.setattr(folder, "launch", launch)
-    new = starting.new_measurement(Answering(), "the proof", asked)
-    again = starting.resumed_measurement(Answering(), "again", proof, resume, lambda: asked)
-    assert (new.title, new.measures, again.title, again.measures) == ("the proof", True, "again", True)
-    assert (new.in_the_way(), again.in_the_way()) == ("nobody", str(proof.path))
-    assert (again.launch(), new.launch()) == ((proof, "process"), (asked, "process"))
-    assert order == ["warm", "resumed", "warm", "launched"]
 
 
 # ---- proofs ---------------------------------------------------------------------------------------------
@@ -230,30 +284,6 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
         assert (resumed, app.told) == ([], ["the search goes on"])
 
 
-def test_what_keeps_a_measurement_from_going_on_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
-    monkeypatch.setattr(Proof, "request", None)
-    proof, app = write_proof(home), Answering()
-
-    def refuse() -> Any:
-        raise RunError("its preset was changed")
-
-    asyncio.run(actions.resume(app, proof, "sweep", refuse, lambda: pytest.fail("it was queued")))
-    assert (app.told, app.engines) == (["its preset was changed (error)"], [])
-
-
-@pytest.mark.parametrize(
-    ("text", "refusal"),
-    [
-        ("0.1", ""), ("100000", ""), ("1e5", ""), (" 20 ", ""),
-        ("0.09", "give minutes from 0.1 to 100,000"), ("100001", "give minutes from 0.1 to 100,000"),
-        ("nan", "give minutes from 0.1 to 100,000"), ("ten", "'ten' is no number of minutes"),
-    ],
-)  # fmt: skip
-def test_minutes_have_limits(text: str, refusal: str) -> None:
-    assert AskMinutes("").refuse(text) == refusal
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A request whose trials take a known time: 30 s with 5 s of measuring, by other trials."""
@@ -304,43 +334,6 @@ def _refused(*_: Any) -> None:
     raise RunError("there is no GPU")
 
 
-@pytest.mark.parametrize(("answer", "keep"), [("Weak", "per-replica"), ("Strong", "global"), ("Cancel", "")])
-def test_the_kind_of_scaling_is_asked_for_and_then_its_time(
-    monkeypatch: pytest.MonkeyPatch, answer: str, keep: str
-) -> None:
-    started: list[Any] = []
-    monkeypatch.setattr(request, "refuse", lambda *_: None)
-    monkeypatch.setattr(folder, "launch", noting(started, ("proof", "process")))
-    monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
-    monkeypatch.setattr(duration, "times_of", lambda asked: SimpleNamespace(seconds=lambda s: 4 * s, source="guessed"))
-    settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored")
-    preset = presets.resolve("quickstart", settings)
-    app = Answering(answer, "Measure")
-    app.set_keymap({"stop": "ctrl+x"})
-    asyncio.run(actions.measure_scaling(app, preset, None))
-    which = (
-        "Measure how the speed grows with the number of replicas?\n\nWeak scaling keeps the batch of each replica, so "
-        "that the global batch grows with them; strong scaling keeps the global batch."
-    )
-    assert app.asked[0] == (which, ("Weak", "Strong", "Cancel"))
-    assert len(app.asked) == (2 if keep else 1)
-    if keep:
-        asked = scaling_request.of_opened(preset, None, keep)
-        trials = duration.sure_trials(asked)
-        assert app.asked[1] == (
-            f"quickstart is trained with 1, 2 replicas in turn, in {asked.repeats} rounds of trials of "
-            f"{asked.measure_seconds:g} s. This takes about {trials * 4 * asked.measure_seconds / 60:.0f} min "
-            "(guessed).\n\nRun nothing else on the machine meanwhile. You may leave the screen; ctrl+x stops "
-            "the measurement.",
-            ("Measure", "Cancel"),
-        )
-        assert [each.scaling.keep for each in started] == [keep]
-        monkeypatch.setattr(request, "refuse", _refused)
-        app.answers = [answer]
-        asyncio.run(actions.measure_scaling(app, preset, None))
-        assert app.told == ["cannot be measured: there is no GPU (error)"]
-
-
 @pytest.mark.parametrize(
     ("answer", "fault", "told"),
     [
@@ -370,19 +363,6 @@ def test_a_run_that_goes_on_is_stopped_before_a_proof_only_if_the_user_says_so(
     )
     assert (app.asked, app.told) == ([(question, ("Stop it", "Keep it going"))], told)
     assert stopped == ([run] if answer == "Stop it" else [])
-
-
-def test_scaling_and_sweeps_go_on_with_what_they_were(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    resumed: list[Any] = []
-    monkeypatch.setattr(scaling_request, "resume", lambda proof, anyway=False: resumed.append((proof, anyway)))
-    monkeypatch.setattr(sweep_request, "resume", lambda proof: resumed.append(proof))
-    monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
-    monkeypatch.setattr(Proof, "request", None)
-    app, proof = Answering(), write_proof(home)
-    asyncio.run(actions.go_on_with_scaling(app, proof))
-    asyncio.run(actions.go_on_with_sweep(app, proof))
-    assert resumed == [(proof, True), proof]
-    assert app.told == ["the measurement goes on", "the sweep goes on"]
 
 
 # ---- files of proofs ------------------------------------------------------------------------------------
@@ -421,20 +401,6 @@ def test_a_report_that_cannot_be_written_is_said_with_its_path_and_its_reason(ho
     proof, app = write_proof(home), Answering("no/such.md")
     asyncio.run(actions.save_report(app, proof, proof.record, tmp_path))
     assert app.told == [f"{tmp_path}/no/such.md cannot be written: No such file or directory (error)"]
-
-
-@pytest.mark.parametrize("fault", [KeyError("comparisons"), TypeError("no number"), ValueError("no trial")])
-def test_a_report_of_a_damaged_proof_is_said_to_be_unwritten(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
-) -> None:
-    def damaged(_: object) -> str:
-        raise fault
-
-    monkeypatch.setattr(actions, "as_markdown", damaged)
-    proof, app = write_proof(home), Answering("a.md")
-    asyncio.run(actions.save_report(app, proof, proof.record, tmp_path))
-    assert app.told == [f"{tmp_path}/a.md cannot be written: {fault} (error)"]
-    assert not (tmp_path / "a.md").exists()
 
 
 def test_the_improved_preset_is_written_next_to_the_proof_and_opened(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a user is asked and told if a run is stopped, noted, tagged, taken out of the queue or deleted."""
+"""What a user is asked and told if a run is stopped, resumed, taken out of the queue or deleted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import checks
+from gputui.engine.checks import Finding
+from gputui.engine.process import resuming
 from gputui.engine.queue import entries, entry_changes
-from gputui.engine.runs import Run, RunError, titles
-from gputui.engine.runs.titles import Notes, Title
+from gputui.engine.runs import Run, RunError, code_files, titles
+from gputui.engine.runs.titles import Title, with_name
 from gputui.engine.runs.trash import Trash
+from gputui.tui.app import GputuiApp
 from gputui.tui.reading.run_list import Entry
-from gputui.tui.screens.runs import queue_actions
-from gputui.tui.screens.runs.actions import AskNote, AskTags, ended
+from gputui.tui.screens import starting
 from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.screens.starting import Start
 
 from tests.support import queued, recorded
 from tests.support.answering import Answering, Shown, act
 from tests.support.deleting import deleted
+from tests.support.tiny import wait_for
 
 
 @pytest.fixture
@@ -94,99 +99,11 @@ def test_a_stop_that_is_refused_says_why_and_the_next_one_asks_nothing_more(
     assert len(app.told) == 1
 
 
-@pytest.mark.parametrize(
-    ("outcome", "words"),
-    [
-        ("ok", "done"),
-        ("stopped", "stopped"),
-        ("timeout", "ended by its time limit"),
-        ("crashed", "crashed"),
-        (None, ""),
-    ],
-)
-def test_a_question_about_a_run_that_has_ended_meanwhile_says_how(home: Path, outcome: Any, words: str) -> None:
-    run = recorded.write(home, gpus=0, seconds=20, outcome=outcome, engine_pid=None if outcome else os.getpid())
-    assert ended(run) == (f"{run.id} has ended meanwhile: {words}" if words else "")
-
-
 # ---- notes and tags -------------------------------------------------------------------------------------
-
-
-def test_a_note_is_in_one_line_and_has_at_most_a_thousand_characters() -> None:
-    dialog = AskNote("Note on x", Notes("two\n  lines", ()))
-    assert dialog.text == "two lines"
-    assert [dialog.refuse("x" * count) for count in (0, 1000, 1001)] == ["", "", "give at most 1,000 characters"]
-
-
-def test_tags_have_no_blanks_and_at_most_32_characters() -> None:
-    dialog = AskTags("Tags of x", ["a", "b"])
-    assert dialog.text == "a b"
-    rule = "use at most 32 characters, without blanks, commas or a leading -"
-    for text, refusal in (
-        ("", ""), ("#a, b,c", ""), ("x" * 32, ""), ("x" * 33, f"{'x' * 32!r} cannot be a tag: {rule}"),
-        ("-a b -c", f"'-a' and '-c' cannot be tags: {rule}"),
-    ):  # fmt: skip
-        assert dialog.refuse(text) == refusal
 
 
 def two(home: Path) -> list[Run]:
     return [recorded.write(home, name=f"20260921-1{number}0000-cnn", gpus=0, seconds=20) for number in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("count", "question", "common", "text", "tags", "did"),
-    [
-        (1, "Tags of 20260921-100000-cnn", "both one", "both, new", [("both", "new"), ("both", "two")],
-         "changed the tags of 20260921-100000-cnn"),
-        (2, "Tags of 2 runs", "both", "new", [("one", "new"), ("two", "new")], "changed the tags of 2 runs"),
-        (2, "Tags of 2 runs", "both", "both", [("both", "one"), ("both", "two")], ""),
-        (2, "Tags of 2 runs", "both", None, [("both", "one"), ("both", "two")], ""),
-    ],
-)  # fmt: skip
-def test_tags_that_all_runs_have_are_edited_and_can_be_taken_back(
-    home: Path, app: Answering, count: int, question: str, common: str, text: str | None,
-    tags: list[tuple[str, ...]], did: str,
-) -> None:  # fmt: skip
-    runs = two(home)
-    for run, own in zip(runs, ("one", "two"), strict=True):
-        titles.retag(run, ["both", own])
-    app.answers, screen = [text], Shown(*runs[:count])
-    act(screen, "tags")
-    titled = question.replace("20260921-100000-cnn", titles.with_name(runs[0]))
-    assert app.asked == [(f"{titled}, with blanks between them", common)]
-    assert [titles.read_notes(run).tags for run in runs] == tags
-    acts = app.acts["runs"].newest_first
-    assert [each.what for each in acts] == (
-        [did.replace("20260921-100000-cnn", titles.with_name(runs[0]))] if did else []
-    )
-    if did:
-        assert acts[0].key == runs[0].id
-        assert not acts[0].take_back()
-        assert [titles.read_notes(run).tags for run in runs] == [("both", "one"), ("both", "two")]
-
-
-def test_a_run_whose_note_cannot_be_written_is_said_and_nothing_is_taken_back_of_it(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (run, _), write = two(home), titles.write_note
-    app.answers, screen = ["after the fix"], Shown(run)
-    act(screen, "note")
-    assert app.asked == [(f"Note on {titles.with_name(run)}", "")]
-    assert (titles.read_notes(run).note, screen.seen) == ("after the fix", [run])
-    (noted,) = app.acts["runs"].newest_first
-    assert noted.what == f"changed the note of {titles.with_name(run)}"
-
-    def refuse(*_: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(titles, "write_note", refuse)
-    app.answers = ["another"]
-    act(screen, "note")
-    assert app.told == ["not written: [Errno 13] Permission denied (error)"]
-    assert app.acts["runs"].newest_first == [noted]
-    monkeypatch.setattr(titles, "write_note", write)
-    monkeypatch.setattr(titles, "restore", refuse)
-    assert noted.take_back() == [f"{run.name}: [Errno 13] Permission denied"]
 
 
 def test_of_a_run_that_another_gputui_has_deleted_that_is_said(home: Path, app: Answering) -> None:
@@ -216,37 +133,6 @@ def waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
 def order() -> list[str]:
     return [entry.run.split("-")[-1] for entry in entries.all_entries()]
-
-
-@pytest.mark.parametrize(
-    ("where", "places", "did"),
-    [
-        ("up", ["two", "one", "three"], True), ("down", ["one", "three", "two"], True),
-        ("top", ["two", "one", "three"], True),
-    ],
-)  # fmt: skip
-def test_a_move_in_the_queue_can_be_taken_back(
-    waiting: list[Run], app: Answering, where: str, places: list[str], did: bool
-) -> None:
-    screen = Shown(waiting[1])
-    act(screen, "move_waiting", where)
-    said = f"{titles.with_name(waiting[1])} now has place {places.index('two') + 1} in the queue"
-    assert (order(), screen.seen, [text.split(" (")[0] for text in app.told]) == (places, [waiting[1]], [said])
-    (moved,) = app.acts["runs"].newest_first
-    assert (moved.what, moved.key) == (f"moved {titles.with_name(waiting[1])} in the queue", waiting[1].id)
-    moved.take_back()
-    assert order() == ["one", "two", "three"]
-    act(Shown(waiting[0]), "move_waiting", "up")
-    assert len(app.acts["runs"].newest_first) == 1, "nothing was moved"
-
-
-def test_each_key_of_a_waiting_run_has_its_action() -> None:
-    bindings: list[Any] = queue_actions.BINDINGS
-    assert [(each.id, each.action) for each in bindings] == [
-        ("queue_up", "move_waiting('up')"), ("queue_down", "move_waiting('down')"),
-        ("queue_top", "move_waiting('top')"), ("hold", "hold_waiting"), ("hold", "release_waiting"),
-        ("stop", "take_out"),
-    ]  # fmt: skip
 
 
 def test_a_run_that_has_left_the_queue_during_a_move_is_not_put_back(
@@ -333,38 +219,6 @@ class Deleting(RunsScreen):
         self.deleted.append(([item.id for item in chosen], for_good))
 
 
-def test_the_question_before_runs_are_deleted_names_those_that_are_hidden_and_those_of_other_workers(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gputui.tui.screens.runs.actions.used_bytes", lambda path: 1024)
-    monkeypatch.setattr(Trash, "refusal", lambda trash, folder: "")
-    runs = two(home)
-    answers = ("Delete", "Keep")
-    until = "Until you quit gputui, u brings {} back.\nQuitting frees {} KiB."
-    what = "with events, checkpoints and log?"
-    for shown, hidden in (
-        ([0, 1], ""), ([0], "\n1 of them is hidden by the filter."), ([], "\n2 of them are hidden by the filter."),
-    ):  # fmt: skip
-        app.asked.clear()
-        app.answers = ["Keep"]
-        screen = Deleting(runs)
-        screen.shown = {screen.entries[at].run.id: screen.entries[at] for at in shown}
-        act(screen, "delete")
-        marks = ["" if at in shown else " (hidden)" for at in range(2)]
-        lines = "\n".join(f"  r{at + 1} cnn{marks[at]}" for at in range(2))
-        assert app.asked == [(f"Delete 2 runs {what}\n{lines}{hidden}\n{until.format('them', '2.0')}", answers)]
-        assert screen.deleted == []
-    app.asked.clear()
-    app.answers = ["Delete"]
-    screen = Deleting(runs)
-    screen.marked.pop(runs[1].id)
-    screen.listed_now[0] = replace(screen.listed_now[0], workers=(runs[1].id,))
-    screen.shown = {runs[0].id: screen.entries[0]}
-    act(screen, "delete")
-    question = f"Delete 2 runs {what}\n  r1 cnn\n  r2 cnn (its worker)\n{until.format('them', '2.0')}"
-    assert (app.asked, screen.deleted) == ([(question, answers)], [([runs[0].id, runs[1].id], False)])
-
-
 @pytest.mark.parametrize(
     ("second", "deleted"), [("Delete for good", [(["20260921-100000-cnn"], True)]), ("Keep", []), (None, [])]
 )
@@ -427,3 +281,164 @@ def test_what_was_deleted_is_said_with_what_brings_it_back(
     assert screen.readings_begun == 1
     acts = [(each.what, each.done, each.key) for each in app.acts["runs"].newest_first]
     assert acts == ([(*act_of_it, chosen[0].id)] if act_of_it else [])
+
+
+NEW, COPY = "Go on with the new code", "Use the run's copy"
+
+
+@pytest.mark.parametrize(
+    ("changed", "has_copy", "answer", "given"),
+    [
+        ("", True, None, (False, False)),
+        ("train.py has changed", True, NEW, (True, False)), ("train.py has changed", True, COPY, (False, True)),
+        ("train.py has changed", False, NEW, (True, False)), ("train.py has changed", True, "Cancel", None),
+        ("train.py has changed", True, None, None),
+    ],
+)  # fmt: skip
+def test_a_run_is_resumed_with_the_code_that_the_user_chooses(
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, changed: str, has_copy: bool, answer: str | None,
+    given: tuple[bool, bool] | None,
+) -> None:  # fmt: skip
+    run, asked_for = recorded.write(home, gpus=0, seconds=20, outcome="stopped"), list[Any]()
+
+    def resumed_run(run: Run, *code: bool) -> Start:
+        asked_for.append(code)
+        return Start("x", lambda: "", lambda: (run, "engine"), lambda: "")
+
+    monkeypatch.setattr(starting, "code_changed", lambda run: changed)
+    monkeypatch.setattr(starting, "resumed_run", resumed_run)
+    monkeypatch.setattr("gputui.engine.runs.code_files.can_use_copy", lambda run: has_copy)
+    app.answers, app.stopping_runs, screen = (
+        [answer],
+        {run.id: None, "other": None},
+        Shown(run),
+    )
+    act(screen, "resume")
+    answers = (NEW, COPY, "Cancel") if has_copy else (NEW, "Cancel")
+    assert app.asked == ([(f"{changed}.\nGo on with the new code?", answers)] if changed else [])
+    assert asked_for == ([given] if given else [])
+    assert (screen.resumed, app.engines) == (([run], ["engine"]) if given else ([], []))
+    assert app.told == ([f"{run.id} is resumed from its last checkpoint (information)"] if given else [])
+    assert list(app.stopping_runs) == (["other"] if given else [run.id, "other"]), "it no longer ends"
+
+
+def test_a_run_that_is_started_again_is_opened_and_one_that_waits_is_not(
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, again = (recorded.write(home, name=name, gpus=0, seconds=20) for name in ("one", "two"))
+    busy = [""]
+    monkeypatch.setattr(
+        starting, "new_run", lambda *_: Start("x", lambda: busy[0], lambda: (again, "engine"), lambda: "place 1")
+    )
+    act(Shown(run), "again")
+    assert (app.opened, app.engines, app.told) == (
+        [("run", again)],
+        ["engine"],
+        [],
+    )
+    app.answers, busy[0] = ["Wait for it"], "r1 is running"
+    act(Shown(run), "again")
+    assert (app.opened, app.engines, app.told) == (
+        [("run", again)],
+        ["engine"],
+        ["queued: x, place 1"],
+    )
+
+
+# ---- what a start does ----------------------------------------------------------------------------------
+
+
+def finding(level: str, message: str) -> Finding:
+    return Finding(level, ("strategy.kind",), message, "take another")
+
+
+@pytest.mark.parametrize(
+    ("by_command", "of_kind", "of_python", "refusal"),
+    [
+        ([], [], [], ""), (["warning"], ["note"], ["warning"], ""), (["warning", "error"], ["error"], [], "command 1"),
+        (["note"], ["warning", "error"], ["error"], "kind 1"), ([], [], ["error"], "python 0"),
+    ],
+)  # fmt: skip
+def test_a_resumed_run_is_checked_and_the_first_error_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, by_command: list[str], of_kind: list[str], of_python: list[str],
+    refusal: str,
+) -> None:  # fmt: skip
+    run, resumed = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=20), list[Any]()
+
+    def findings(what: str, levels: list[str]) -> Any:
+        return lambda *_: [finding(level, f"{what} {number}") for number, level in enumerate(levels)]
+
+    def resume(*given: Any, **named: Any) -> str:
+        resumed.append((given, named))
+        return "engine"
+
+    monkeypatch.setattr(checks, "by_command", findings("command", by_command))
+    monkeypatch.setattr(checks, "of_kind", findings("kind", of_kind))
+    monkeypatch.setattr(checks, "of_resumed", findings("python", of_python))
+    monkeypatch.setattr(resuming, "resume", resume)
+    for new_code, from_copy in ((False, False), (True, False), (False, True)):
+        start = starting.resumed_run(run, new_code, from_copy)
+        resumed.clear()
+        if refusal:
+            with pytest.raises(RunError) as refused:
+                start.launch()
+            assert str(refused.value) == f"{run.name} cannot be resumed: strategy.kind: {refusal}; take another"
+            assert resumed == []
+        else:
+            assert start.launch() == (run, "engine")
+            assert resumed == [((run, new_code), {"from_copy": from_copy})]
+        assert (start.title, start.measures) == (with_name(run), False)
+
+
+@pytest.mark.parametrize(("new", "copy", "code"), [(False, False, ""), (True, False, "new"), (False, True, "copy")])
+def test_a_resumed_run_waits_with_the_code_that_was_chosen(
+    home: Path, monkeypatch: pytest.MonkeyPatch, new: bool, copy: bool, code: str
+) -> None:
+    run, queued = recorded.write(home, gpus=0, seconds=20), list[Any]()
+
+    def queue_resume(run: Run, code: str) -> str:
+        queued.append((run, code))
+        return "entry"
+
+    monkeypatch.setattr("gputui.engine.queue.adding.queue_resume", queue_resume)
+    monkeypatch.setattr("gputui.tui.reading.queue.place_text", lambda entry, title: f"{entry} is first")
+    assert starting.resumed_run(run, new, copy).queue() == "entry is first"
+    assert queued == [(run, code)]
+
+
+@pytest.mark.parametrize("answer", ["", "g", "u"], ids=["as-it-was", "new-code", "copy"])
+async def test_a_stopped_run_is_resumed_in_two_keystrokes(
+    answer: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose code was edited since is resumed after a question: with the new code, or with the run's copy."""
+    edited = bool(answer)
+    run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
+    resumed: list[Run] = []
+    run.file("checkpoints/step-0000000100").mkdir(parents=True)
+    code = tmp_path / "train.py"
+    code.write_text("x = 1")
+    code_files.add(run, tmp_path, [str(code)])
+    run.file("code").mkdir()
+    run.file("code/train.py").write_text("x = 1")
+    code.write_text("x = 2" if edited else "x = 1")
+
+    def resume(run: Run, new_code: bool, from_copy: bool) -> str:
+        resumed.append(run)
+        assert (new_code, from_copy) == (answer == "g", answer == "u")
+        return "engine"
+
+    monkeypatch.setattr("gputui.engine.process.resuming.resume", resume)
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("f3")
+        await wait_for(pilot, run.id)
+        await pilot.press("R")
+        if edited:
+            await wait_for(pilot, "train.py (1 line) has changed since")
+            await pilot.press("escape", "R")
+            await wait_for(pilot, "Go on with the new code?")
+            assert resumed == []
+            await pilot.press(answer)
+        await wait_for(pilot, "mine is resumed")
+        assert resumed == [run]
+        assert app.engines == ["engine"]

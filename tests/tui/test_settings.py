@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.files import places
-from gputui.tui.app import GputuiApp
 from gputui.tui.base.settings import Settings, declared
 from gputui.tui.form.form_state import INFO
 from gputui.tui.screens.settings import SettingsRows
@@ -49,26 +48,6 @@ def test_what_the_file_says_is_used_and_a_change_leaves_everything_else_as_it_wa
         settings.change("charts.smoothing", 2.0)
 
 
-def test_both_limits_of_a_number_fit_and_what_is_chosen_again_is_not_written() -> None:
-    for value in (0, 0.99):
-        settings = Settings(given(f"charts: {{smoothing: {value}}}"))
-        assert (settings.problems, settings.charts.smoothing) == ([], value)
-    given("# mine\n")
-    settings = Settings()
-    settings.change("charts.smoothing", 0.0)
-    settings.change("log.wrap", settings.log.wrap)
-    settings.flush()
-    assert settings.path.read_text() == "# mine\n"
-
-
-def test_a_change_after_the_former_ones_were_written_is_written_too() -> None:
-    settings = Settings()
-    for value in (True, False, True):
-        settings.change("log.wrap", value)
-        settings.flush()
-        assert Settings().log.wrap is value
-
-
 def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
     file = given("# of all my machines\n", tmp_path / "elsewhere" / "settings.yaml")
     places.settings_file().parent.mkdir(parents=True)
@@ -78,27 +57,6 @@ def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
     settings.flush()
     assert settings.path.is_symlink()
     assert file.read_text() == "# of all my machines\nlog:\n  wrap: true\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "head"),
-    [
-        ("", "# Settings of gputui"), ("# only mine\n", "# only mine\nlog:"), ("# only mine", "# only mine\nlog:"),
-        ("{}\n", "# Settings of gputui"), ("# mine\n\n{}\n# end", "# mine\n\n# end\nlog:"), ("---\n", "---\nlog:"),
-    ],
-)  # fmt: skip
-def test_the_first_change_makes_the_file(text: str, head: str) -> None:
-    path = given(text) if text else places.settings_file()
-    settings = Settings()
-    settings.change("log.wrap", True)
-    settings.flush()
-    assert path.read_text().startswith(head)
-    settings.change("keys", {"stop": "ctrl+x"})
-    settings.flush()
-    assert path.read_text().endswith("log:\n  wrap: true\nkeys: {stop: ctrl+x}\n")
-    again = Settings()
-    assert (again.problems, again.log.wrap, dict(again.keys)) == ([], True, {"stop": "ctrl+x"})
-    assert path.stat().st_mode & 0o077 == 0, "an address for notices may hold a token"
 
 
 def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_used(
@@ -145,20 +103,6 @@ def test_a_file_that_cannot_be_understood_is_not_overwritten(tmp_path: Path) -> 
     assert settings.log.wrap
     assert ": log.wrap lasts until gputui ends: not " in settings.problems[-1]
     assert settings.problems[-1].endswith("found '<stream end>'")
-
-
-async def test_the_application_starts_with_the_theme_of_the_settings_and_keeps_another_one() -> None:
-    path = given("theme: high-contrast\nruns: {sort: 5}\n")
-    app = GputuiApp()
-    async with opened(app=app) as pilot:
-        assert app.theme == "high-contrast"
-        app.settings.flush()
-        assert path.read_text() == "theme: high-contrast\nruns: {sort: 5}\n"
-        assert "settings.yaml:2: runs.sort must be text" in told(pilot)
-        app.theme = "gputui"
-        await pilot.pause()
-        app.settings.flush()
-        assert path.read_text() == "theme: gputui\nruns: {sort: 5}\n"
 
 
 async def test_the_settings_are_changed_in_a_list_and_a_token_is_not_shown() -> None:

@@ -116,29 +116,3 @@ async def test_each_kind_of_row_is_shown_whole(later: list[Callable[[], None]], 
                     parts += [f"{panel.id}: {line.rstrip()}" for line in lines]
     assert "\n".join(parts) == snapshot
     assert Reader.made == ["100000", "110000", "120000"], "nothing of a waiting run and of a sweep"
-
-
-async def test_the_last_eight_runs_are_kept_and_shown_at_once_when_the_cursor_returns(
-    later: list[Callable[[], None]],
-) -> None:
-    rows = [entry(f"2{number:02}000") for number in range(9)]
-    async with Tiny(Alone).run_test(size=(60, 40)) as pilot:
-        view = await the_view(pilot)
-        for row in (*rows[:8], rows[0], rows[8]):
-            view.show(row)
-            later.pop()()
-            assert view.now.phase == row.run.id.split("-")[1]
-        assert Reader.made == [row.run.id.split("-")[1] for row in rows]
-        for row, phase in ((rows[0], "200000"), (rows[8], "208000"), (rows[2], "202000"), (rows[1], "reading")):
-            view.show(row)
-            assert view.now.phase == phase
-        later.pop()()  # of the first of them, which the cursor has left meanwhile
-        assert view.now.phase == "reading"
-        later.pop()()
-        assert (view.now.phase, later) == ("201000", [])
-        view.place(0)
-        view.show(rows[3])
-        assert later == [], "nothing is read for a view that is hidden"
-        view.place(60)
-        view.show(rows[3])
-        assert len(later) == 1

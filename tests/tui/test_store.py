@@ -1,4 +1,4 @@
-"""From event files to a snapshot: nothing is invented, nothing grows without bound, nothing stops a reader."""
+"""What is read of a run: the events of all its sittings as figures and lines, whatever a file holds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,21 +22,26 @@ from gputui.engine.files.reading import open_regular
 from gputui.engine.runs import Run, Tail
 from gputui.engine.runs.events import Progress, fields_of
 from gputui.engine.runs.parsing import EventWriter, recalled
+from gputui.tui import cli
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing.live import head
 from gputui.tui.drawing.rows import plain
+from gputui.tui.reading.earlier_starts import start_of
 from gputui.tui.reading.run import reader as feeding
 from gputui.tui.reading.run.gpu_reading import by_physical_gpu
-from gputui.tui.reading.run.log_tail import LogTail
 from gputui.tui.reading.run.reader import MergedTail, RunReader
-from gputui.tui.reading.run.series import Series
+from gputui.tui.reading.run.series import CAPACITY, Series
 from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.reading.run.store import Store
 from gputui.tui.reading.run_list import entry_of
+from gputui.tui.screens.compare.screen import CompareScreen
 from gputui.tui.screens.live.screen import LiveScreen
 from gputui.tui.screens.live.view import NOTHING_READ
+from textual.pilot import Pilot
+from textual.screen import Screen
 
 from tests.support import recorded
+from tests.support.tiny import Tiny, text_of, wait_for
 
 
 def opened(run: Run) -> Snapshot:
@@ -49,47 +55,6 @@ def fed(*events: Mapping[str, object]) -> Snapshot:
     store = Store()
     store.feed(recalled({"t": 100.0 + number, **event}) for number, event in enumerate(events))
     return store.snapshot()
-
-
-def test_series_keeps_its_bound_and_the_mean() -> None:
-    series = Series(capacity=64)
-    for x in range(10_000):
-        series.add(x, 5.0 + (x % 2))
-    line = series.line()
-    assert len(line) <= 64
-    assert line.each >= 10_000 // 64
-    assert list(line.x) == sorted(line.x)
-    assert all(5.4 < y < 5.6 for y in line.y[:-1])
-    assert line.last == 6.0
-
-
-def test_series_of_peaks_keeps_the_peak() -> None:
-    series = Series(peaks=True, capacity=64)
-    for x in range(5000):
-        series.add(x, 900.0 if x == 1234 else 10.0)
-    assert max(series.line().y) == 900.0
-
-
-def test_series_is_broken_where_there_was_no_reading() -> None:
-    series = Series(capacity=16)
-    for x in range(6):
-        series.add(x, None if x == 3 else 1.0)
-    assert series.line().breaks == {3}
-    for x in range(6, 40):
-        series.add(x, 1.0)
-    line = series.line()
-    assert len(line.breaks) == 1
-    at = next(iter(line.breaks))
-    assert line.x[at - 1] < 3 < line.x[at]
-
-
-def test_series_line_is_the_same_object_until_it_grows() -> None:
-    series = Series()
-    series.add(1, 1.0)
-    first = series.line()
-    assert series.line() is first
-    series.add(2, 2.0)
-    assert series.line() is not first
 
 
 def test_a_recorded_run_is_read_whole(home: Path) -> None:
@@ -120,34 +85,6 @@ def test_unknown_types_and_absent_fields_are_no_obstacle() -> None:
     assert not len(now.line("loss"))
 
 
-def test_unknown_is_never_zero() -> None:
-    now = fed({"type": "gpu", "gpus": [{"index": 0, "busy": None, "memory_used_bytes": None, "power_w": None}]})
-    gpu = now.gpus[0]
-    assert (gpu.busy, gpu.memory_used_bytes, gpu.power_w, gpu.throttle) == (None, None, None, None)
-    assert not len(gpu.history)
-
-
-def test_all_that_is_told_of_a_gpu_is_read(home: Path) -> None:
-    gpus = opened(recorded.write(home, gpus=4, seconds=40)).gpus
-    assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig_off) == (2619, 0, 18, True)
-    assert gpus[1].sm_active
-    assert gpus[3].ecc_uncorrected == 2
-    assert gpus[0].why("memory_reserved_bytes") == "not offered"
-    assert gpus[0].why("fan") == "not asked"
-    own, other = gpus[1].processes or ()
-    assert (own.pid, own.own, other.name, other.own) == (5303, True, "Xorg", False)
-    assert gpus[1].ours
-
-
-def test_odd_readings_are_no_obstacle() -> None:
-    odd = {"index": 0, "processes": [None, {"pid": "x", "own": "yes"}], "mig": [3], "ecc_errors": 7, "nvlink": [1]}
-    gpu = fed({"type": "gpu", "gpus": [odd | {"reasons": "no", "throttle": "hot"}]}).gpus[0]
-    assert [(process.pid, process.own) for process in gpu.processes or ()] == [(0, None), (0, None)]
-    assert (gpu.ecc_corrected, gpu.nvlink_links, gpu.throttle) == (None, None, None)
-    assert gpu.mig is not None
-    assert gpu.mig[0].memory_total_bytes is None
-
-
 def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
     told: list[Mapping[str, object]] = [
         {"type": "diagnosis", "verdict": "undecided"},
@@ -169,22 +106,6 @@ def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
         *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
     )
     assert later.diagnosis["verdict"] == "undecided"
-
-
-def test_a_lost_gpu_keeps_its_name_and_says_why(home: Path) -> None:
-    now = opened(recorded.write(home, gpus=3, seconds=60, lost_gpu=1))
-    lost = now.gpus[1]
-    assert lost.missing == recorded.LOST
-    assert lost.name == "NVIDIA H100 80GB HBM3"
-    assert lost.busy is None
-    assert len(lost.history) < len(now.gpus[0].history)
-
-
-def test_no_gpu_says_why(home: Path) -> None:
-    now = opened(recorded.write(home, gpus=0, seconds=30))
-    assert now.no_gpu_reason == recorded.NO_DRIVER
-    assert now.gpus == ()
-    assert now.tf_host["peak_bytes"] == 3 * recorded.GIB
 
 
 def test_a_resumed_run_goes_on_without_the_pause() -> None:
@@ -242,29 +163,6 @@ def test_allocator_figures_find_their_gpu() -> None:
     assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
 
 
-def test_devices_that_are_no_gpus_keep_their_names() -> None:
-    devices = {"CPU:0": {"current_bytes": 1}, "GPU:3": {"current_bytes": 2}, "GPU:x": {}, "GPU:2": {"current_bytes": 4}}
-    halves = {"options": {"device": {"visible": [5, 1], "logical_devices": 2}}}
-    cards: dict[int, Mapping[str, object]] = {1: {"uuid": "GPU-b"}, 5: {"uuid": "GPU-a"}}
-    assert by_physical_gpu(devices, halves, cards) == {
-        "CPU:0": {"current_bytes": 1}, "GPU:1": {"current_bytes": 6}, "GPU:x": {}}  # fmt: skip
-
-
-@pytest.mark.usefixtures("not_at_utc")
-def test_processes_of_the_run_come_first_then_those_with_the_most_memory() -> None:
-    processes = [{"pid": pid, "own": own, "memory_used_bytes": used} for pid, own, used in (
-        (9, False, 5), (7, False, None), (8, None, 30), (5, True, 1), (3, True, 2), (2, False, 5))]  # fmt: skip
-    now = fed({"type": "started", "gpus": ["PCI-7"]}, {"type": "gpu", "gpus": [
-        {"index": 0, "uuid": "GPU-a", "pci_bus_id": "PCI-7", "processes": processes, "missing": "lost",
-         "lost_since": 1_700_000_000.0},
-        {"index": 1, "pci_bus_id": "PCI-8", "uuid": None, "processes": [{}], "missing": "lost"}]})  # fmt: skip
-    first, second = now.gpus
-    assert [process.pid for process in first.processes or ()] == [3, 5, 8, 2, 9, 7]
-    assert [(process.pid, process.own) for process in second.processes or ()] == [(0, None)]
-    assert (first.training, second.training) == (True, False)
-    assert (first.missing, second.missing) == ("lost since 03:43:20", "lost")
-
-
 def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     readings = [{"index": index, "uuid": f"GPU-{index}", "busy": 0.5} for index in range(4)]
     now = fed(
@@ -274,29 +172,6 @@ def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     )
     assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
     assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
-
-
-def test_of_several_gpus_the_mean_and_the_extremes_are_kept() -> None:
-    busy = [{"index": index, "uuid": f"GPU-{index}", "busy": share} for index, share in enumerate((0.5, 0.9, 0.1))]
-    now = fed({"type": "gpu", "gpus": busy})
-    found = [now.line(f"gpus {which}").last for which in ("mean", "lowest", "highest")]
-    assert found == pytest.approx([0.5, 0.1, 0.9])
-
-
-def test_gpus_beside_those_that_train_are_not_in_the_mean() -> None:
-    readings = [{"index": index, "pci_bus_id": f"0{index}", "busy": 0.9 if index < 2 else 0.0} for index in range(4)]
-    before, now = fed({"type": "gpu", "gpus": readings}), fed(
-        {"type": "started", "gpus": ["00", "01"]}, {"type": "gpu", "gpus": readings}
-    )  # fmt: skip
-    assert before.line("gpus mean").last == pytest.approx(0.45)
-    assert now.line("gpus mean").last == now.line("gpus lowest").last == pytest.approx(0.9)
-    assert [gpu.training for gpu in now.gpus] == [True, True, False, False]
-
-
-def test_mig_is_off_or_without_instances_or_not_known() -> None:
-    readings = [{"mig": None}, {"mig": []}, {"reasons": {"mig": "unsupported"}}]
-    gpus = fed({"type": "gpu", "gpus": readings}).gpus
-    assert [(gpu.mig, gpu.mig_off) for gpu in gpus] == [(None, True), ((), False), (None, False)]
 
 
 def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) -> None:
@@ -403,24 +278,6 @@ def test_replay_keeps_the_recorded_pace(home: Path) -> None:
     assert feed.picture.snapshot.outcome == "ok"
 
 
-def test_log_is_shown_as_it_is_and_steers_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "engine.log"
-    path.write_bytes(b"\x1b[31mred\x1b[0m [red]not markup[/red]\nstep 1\rstep 2\r\n\tend\xff\nhalf")
-    tail = LogTail(path)
-    tail.poll()
-    assert tail.lines[0] == "?[31mred?[0m [red]not markup[/red]"
-    assert tail.lines[1] == "step 2"
-    assert tail.lines[2].startswith("        end")
-    assert tail.count == 3
-    before = tail.lines
-    tail.poll()
-    assert tail.lines is before
-    with path.open("ab") as stream:
-        stream.write(b" line\n")
-    tail.poll()
-    assert tail.lines[-1] == "half line"
-
-
 def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     import os
 
@@ -441,23 +298,6 @@ def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     run.file("result.json").rename(run.file("result-1.json"))  # by the engine that goes on with the run
     feed.poll()
     assert feed.picture.snapshot.phase == "starting"
-
-
-def test_a_run_that_was_resumed_and_ended_again_between_two_looks_is_read_on(home: Path) -> None:
-    run = recorded.write(home, gpus=0, seconds=30, outcome="stopped")
-    feed = RunReader(run)
-    while not feed.ended:
-        feed.poll()
-    assert feed.picture.snapshot.outcome == "stopped"
-    with run.file("events.jsonl").open("a") as stream:
-        for event in ({"type": "progress", "step": 999}, {"type": "finished", "outcome": "ok", "summary": {}}):
-            stream.write(json.dumps({"t": recorded.BEGAN + 100} | event) + "\n")
-    run.file("result.json").write_text('{"outcome": "ok"}')
-    for _ in range(3):
-        feed.poll()
-    assert feed.ended
-    assert feed.picture.snapshot.progress["step"] == 999
-    assert feed.picture.snapshot.outcome == "ok"
 
 
 def test_time_and_goodput_of_a_resumed_run_are_those_of_all_its_sittings_in_every_view(home: Path) -> None:
@@ -489,3 +329,185 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
     assert first.snapshot.progress["step"] == reports[-1]["step"]
     drawn = head.rows(head.RunName("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
     assert "catching up" in plain(drawn[0])
+
+
+STOPPED = {"type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}
+
+
+def phase(t: float, name: str, detail: str = "") -> dict[str, Any]:
+    return {"t": t, "type": "phase", "phase": name, "detail": detail}
+
+
+def progress(t: float, step: int | None, **more: Any) -> dict[str, Any]:
+    return {"t": t, "type": "progress", "step": step, **more}
+
+
+def fed_of_snapshot(*events: dict[str, Any]) -> Store:
+    store = Store()
+    store.feed(map(recalled, events))
+    return store
+
+
+def test_time_goes_on_while_a_run_does_and_never_back() -> None:
+    assert fed_of_snapshot().snapshot(50.0).elapsed == 0.0
+    going = fed_of_snapshot(phase(10.0, "importing"), phase(20.0, "training"), progress(30.0, 1), progress(29.0, 1))
+    assert going.snapshot().elapsed == 20.0
+    assert going.snapshot(35.0).elapsed == 25.0
+    assert going.snapshot(12.0).elapsed == 20.0, "a clock that is behind the events"
+    assert (going.snapshot(35.0).phase, going.snapshot(35.0).phase_seconds) == ("training", 15.0)
+    over = fed_of_snapshot(phase(10.0, "importing"), phase(20.0, "training"), progress(30.0, 1), {"t": 32.0, **STOPPED})
+    assert over.snapshot(99.0).elapsed == 20.0, "it has ended"
+    ended = fed_of_snapshot(phase(10.0, "importing"), phase(25.0, "ended"), {"t": 40.0, "type": "host", "cpu": 0.5})
+    assert (ended.snapshot().elapsed, ended.snapshot(99.0).elapsed) == (15.0, 15.0), "what comes later is no time of it"
+    assert ended.snapshot(20.0).phase_seconds == 0.0
+    late = fed_of_snapshot(phase(10.0, "importing"), phase(7.0, "starting"), phase(12.0, "training"))
+    assert late.snapshot().elapsed == 5.0, "it had begun earlier than the first event tells"
+    usual = fed_of_snapshot(phase(10.0, "importing"), phase(11.0, "starting"), phase(12.0, "training"))
+    assert usual.snapshot().elapsed == 2.0
+
+
+def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
+    store = fed_of_snapshot(
+        phase(0.0, "importing"), phase(5.0, "training"), progress(8.0, 3), phase(10.0, "ended"), {"t": 10.1, **STOPPED},
+        phase(100.0, "importing"), phase(104.0, "training"), progress(106.0, 5), {"t": 110.0, **STOPPED},
+        {"t": 1000.0, "type": "host", "cpu": 0.5}, phase(1000.0, "importing"), phase(1002.0, "training"),
+        progress(1003.0, 8),
+    )  # fmt: skip
+    now = store.snapshot()
+    assert now.elapsed == 19.0
+    assert now.resumes == (100.0, 1000.0)
+    assert now.joins == ((16.0, 5.0), (19.0, 8.0))
+    assert now.outcome is None
+    assert now.pace.begin == 5.0, "the charts begin with the first step of the first sitting"
+
+
+def test_a_result_keeps_what_the_events_knew() -> None:
+    fault = {"t": 4.0, "type": "error", "kind": "data", "message": "no file", "hint": "look"}
+    begun = (phase(0.0, "compiling"), phase(3.0, "training"))
+    done = {"t": 5.0, "type": "finished", "outcome": "error", "summary": {}}
+    now = fed_of_snapshot(*begun, fault, done).snapshot()
+    assert now.error is not None
+    assert (now.error.message, now.error.hint, now.first_step_seconds) == ("no file", "look", 3.0)
+    notes = fed_of_snapshot(
+        *begun, fault, {**done, "summary": {"error": {"message": "other"}, "first_step_seconds": 2.0}}
+    ).snapshot()
+    assert notes.error is not None
+    assert (notes.error.message, notes.first_step_seconds) == ("other", 2.0)
+    crashed = fed_of_snapshot(*begun, {**done, "outcome": "crashed"}).snapshot()
+    assert crashed.error is not None
+    assert "its engine is gone" in crashed.error.message
+    assert fed_of_snapshot(*begun, {**done, "outcome": "stopped"}).snapshot().error is None
+    assert fed_of_snapshot(*begun, {**done, "outcome": None, "summary": {"outcome": "oom"}}).snapshot().outcome == "oom"
+    again = fed_of_snapshot(*begun, fault, done, {"t": 6.0, "type": "started"}).snapshot()
+    assert (again.outcome, again.error, dict(again.summary)) == (None, None, {})
+
+
+# ---- lines --------------------------------------------------------------------------------------
+
+
+def test_a_full_series_halves_its_points_and_keeps_means_extremes_steps_and_breaks() -> None:
+    series = Series(capacity=4)
+    for i, y in enumerate((1.0, 3.0, 5.0)):
+        series.add(float(i), y, 10.0 * i)
+    series.gap()
+    series.add(3.0, 9.0, 30.0)
+    line = series.line()
+    assert (list(line.x), list(line.y), list(line.steps), line.each) == ([0.0, 2.0], [2.0, 7.0], [0.0, 20.0], 2)
+    assert (list(line.low), list(line.high)) == ([1.0, 5.0], [3.0, 9.0])
+    assert line.breaks == {2}, "before what comes after the merged points"
+    series.add(4.0, 1.0, 40.0)
+    assert list(series.line().y) == [2.0, 7.0, 1.0]
+    series.add(5.0, 4.0, 50.0)
+    assert list(series.line().y) == [2.0, 7.0, 2.5], "a point is the mean of its readings"
+    series.add(6.0, 6.0, 60.0)
+    series.gap()
+    series.add(7.0, 8.0, 70.0)
+    assert list(series.line().y)[-2:] == [6.0, 8.0], "nothing is merged across a gap"
+    assert series.line().breaks == {2, 4}
+    assert Series()._capacity == CAPACITY
+    peaks = Series(peaks=True, capacity=2)
+    for i, y in enumerate((1.0, 3.0, 2.0, 5.0, 4.0)):
+        peaks.add(float(i), y)
+    assert max(peaks.line().y) == 5.0
+
+
+# ---- earlier starts -----------------------------------------------------------------------------
+
+
+def test_the_first_start_of_a_run_phase_by_phase(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert start_of(run) == {}
+    lines = [
+        phase(10.0, "importing"),
+        phase(14.0, "building"),
+        phase(15.0, "building", "data"),
+        phase(18.0, "compiling"),
+    ]
+    run.file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert start_of(run) == {}, "its training did not begin"
+    lines += [phase(20.0, "training"), phase(40.0, "evaluating"), phase(50.0, "training")]
+    run.file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert start_of(run) == {"starting": 0.0, "importing": 4.0, "building": 4.0, "compiling": 2.0}
+
+
+def gpu(t: float, joules: float | None, watts: float = 36.0) -> dict[str, Any]:
+    reading = {"index": 0, "uuid": "GPU-a", "busy": 0.5, "energy_j": joules, "power_w": watts}
+    return {"t": t, "type": "gpu", "gpus": [reading]}
+
+
+def test_a_run_without_a_result_says_so_only_if_it_has_crashed() -> None:
+    def error(outcome: str, **summary: Any) -> str:
+        store = Store()
+        store.feed([recalled({"t": 1.0, "type": "finished", "outcome": outcome, "summary": summary})])
+        message = store.snapshot().error
+        return message.message if message else ""
+
+    assert error("crashed") == "the run ended without a result: its engine is gone"
+    assert [error(outcome) for outcome in ("error", "oom", "stopped", "ok")] == [""] * 4
+    assert error("error", error={"message": "no data"}) == "no data"
+
+
+def test_energy_is_that_of_the_counter_or_else_an_estimate_only_if_the_driver_counts() -> None:
+    def energy(*events: dict[str, Any]) -> float | None:
+        store = Store()
+        store.feed(map(recalled, events))
+        return store.snapshot().gpus[0].energy_wh
+
+    assert energy(gpu(0.0, 0.0)) is None, "one reading makes no sum"
+    assert energy(gpu(0.0, 0.0), gpu(10.0, 3600.0)) == 1.0
+    assert energy(gpu(0.0, None), gpu(10.0, None)) is None
+
+
+def run_with(home: Path, loss: float, epochs: int, name: str, outcome: str = "stopped") -> Run:
+    """Its last progress says something else than its result, as in every run that was interrupted."""
+    run = recorded.write(home, name=name, gpus=0, seconds=50, outcome=outcome)
+    result = json.loads(run.file("result.json").read_text()) | {"metrics": {"loss": loss}, "epochs": epochs}
+    run.file("result.json").write_text(json.dumps(result))
+    lines = run.file("events.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    last["summary"] = result
+    run.file("events.jsonl").write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    return run
+
+
+def _shows(pilot: Pilot[None], text: str) -> bool:
+    """Whether the screen has the text, whatever the width of its blanks."""
+    return text in " ".join(text_of(pilot.app).split())
+
+
+async def test_every_screen_and_list_shows_the_same_loss(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_with(home, 0.123456, 1, "20260921-100000-one")
+    other = run_with(home, 0.654321, 0, "20260921-110000-two")
+    screens: list[tuple[Callable[[], Screen[None]], tuple[str, ...]]] = [
+        (partial(CompareScreen, [run, other]), ("0.123", "0.654")),
+        (partial(LiveScreen, run), ("mean 0.123", "loss 0.123")),
+        (partial(LiveScreen, other), ("mean 0.654", "loss so far 0.654")),
+    ]
+    for screen, texts in screens:
+        async with Tiny(screen).run_test(size=(120, 40)) as pilot:
+            for text in texts:
+                await wait_for(pilot, partial(_shows, pilot, text))
+    assert cli.run(["runs", "--json"]) == 0
+    listed = capsys.readouterr().out
+    assert "0.123456" in listed
+    assert "0.654321" in listed

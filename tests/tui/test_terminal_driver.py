@@ -10,13 +10,8 @@ import pytest
 from gputui.tui.upstream import terminal_input
 from gputui.tui.upstream.terminal_input import TerminalDriver, TerminalInput
 from textual import events
-from textual.app import ComposeResult
 from textual.drivers import linux_driver
-from textual.geometry import Region, Size
-from textual.screen import Screen
-from textual.widgets import Static
-
-from tests.support.tiny import Tiny, tiny
+from textual.geometry import Size
 
 
 class Mark:
@@ -70,23 +65,3 @@ async def test_the_mark_is_written_only_while_the_terminal_is_the_applications(m
     done.clear()
     driver.run_input_thread()
     assert (done, vars(linux_driver)["XTermParser"]) == (["run_input_thread"], TerminalInput)
-
-
-class Line(Screen[None]):
-    def compose(self) -> ComposeResult:
-        yield Static("text")
-
-
-async def test_the_line_is_painted_again_if_the_mark_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tiny(Line).run_test(size=(80, 20)) as pilot:
-        app, done = tiny(pilot), list[Any]()
-        mark = Mark(done)
-        painted: list[tuple[Any, ...]] = []
-        app.keys_answered()  # a driver without the mark
-        monkeypatch.setattr(app._driver, "busy_mark", mark, raising=False)
-        monkeypatch.setattr(app.screen, "refresh", lambda *regions, **_: painted.append(regions))
-        app.keys_answered()
-        assert (painted, done) == ([], ["answered"])
-        mark.shown = True
-        app.keys_answered()
-        assert painted == [(Region(0, 0, 80, 1),)]

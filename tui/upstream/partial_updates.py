@@ -16,7 +16,7 @@ It relies on private parts of Textual, all in textual/_compositor.py and textual
 
 If Textual changes one of the first two, updates are larger and still right. If it changes the others, the live
 view and the screen of GPUs show a wrong picture until the next full update, or end with an error.
-`tests/tui/test_partial_updates.py` compares with the output of Textual itself.
+`tests/tui/test_painting.py` compares with the output of Rich itself.
 """
 
 from __future__ import annotations

@@ -1,0 +1,197 @@
+"""Words on the command line, failed commands, and their exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from gputui.engine.job import this_machine
+from gputui.engine.runs import RunError
+from gputui.tui import cli
+from gputui.tui.base import errors
+from gputui.tui.base.undo import Acts
+
+from tests.support.cases import all_hold
+from tests.support.form_pilot import NO_GPU
+
+MINE = "description: of this folder\ninput: {batch_size: 48}\n"
+
+
+@pytest.fixture
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+    Path("mine.yaml").write_text(MINE)
+    Path("runs.yaml").write_text(MINE)
+    Path("broken.yaml").write_text("input: {batch_size: many}\n")
+    Path("seven.yaml").write_text("".join(f"wrong{number}: 1\n" for number in range(7)))
+
+
+@pytest.mark.usefixtures("_in_a_folder")
+def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    no_screen = "the screen needs a terminal (ssh -t gives one); gputui --preset {} trains without one\n"
+    with all_hold() as cases:
+        for words, told in (
+            ("mine.yaml", no_screen.format("mine.yaml")),
+            ("./mine.yaml", no_screen.format("./mine.yaml")),
+            ("quickstart --set xla=true", no_screen.format("quickstart")),
+            ("quickstrt", "there is no command or preset 'quickstrt'; did you mean the preset quickstart?\n"),
+            ("rusn", "there is no command or preset 'rusn'; did you mean the command runs?\n"),
+            ("train quickstart", "there is no command 'train': gputui --preset quickstart trains a preset; gputui a"),
+            ("run", "there is no command 'run': gputui --preset NAME trains a preset; gputui alone"),
+            ("mine", "there is no command or preset 'mine', but there is a file: gputui mine.yaml\n"),
+            ("no.yaml", "no.yaml: no such file"),
+            ("broken.yaml", "broken.yaml:1: input.batch_size: 'many' does not fit"),
+            ("quickstart --set xla=maybe", "--set xla=maybe: compile.xla: 'maybe' does not fit"),
+            (
+                "--preset quickstart --set strategy.kind=multi_worker",
+                "--set strategy.kind=multi_worker: nothing names the machines to train on; ",
+            ),
+            ("--preset quickstart --set kind=multi_worker", "--set kind=multi_worker: strategy.kind: nothing names"),
+            ("--json quickstart", "--json, --detach and --dry-run need no screen"),
+            ("--set xla=true runs", "--preset and what belongs to it do not go with the command 'runs'"),
+        ):
+            with cases.case(words):
+                assert cli.run(words.split()) == 2
+                assert capsys.readouterr().err.startswith(told)
+        with cases.case("several faults"):
+            assert cli.run(["seven.yaml"]) == 2
+            lines = capsys.readouterr().err.splitlines()
+            assert [line.split(":")[1] for line in lines[:5]] == ["1", "2", "3", "4", "5"]
+            assert lines[5:] == ["and 2 more; gputui presets check FILE shows all"]
+        with cases.case("a name that is both"):
+            assert cli.run(["runs"]) == 0
+            assert "No runs so far" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_in_a_folder")
+def test_tab_offers_commands_presets_and_files() -> None:
+    asked = ShellComplete(cli.cli, {}, "gputui", "_GPUTUI_COMPLETE")
+    for begun, offered in {
+        "qu": {"quickstart"}, "in": {"init", "input-heavy"}, "mi": {"mine.yaml"}, "pres": {"presets"}, "ru": {"runs"},
+    }.items():  # fmt: skip
+        found = asked.get_completions([], begun)
+        assert offered <= {item.value for item in found}, begun
+    assert [item.type for item in asked.get_completions([], "./mi")] == ["file"]
+    assert {item.value for item in asked.get_completions(["mine.yaml", "--set"], "xla=t")} == {"xla=true"}
+    assert isinstance(cli.cli, click.Group)
+
+
+Printed = pytest.CaptureFixture[str]
+
+
+# ---- errors ----------------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_of_each_outcome() -> None:
+    outcomes = ("ok", "oom", "stopped", "crashed", "error", None, "")
+    assert [errors.exit_code(outcome) for outcome in outcomes] == [0, 3, 130, 1, 1, 1, 1]
+
+
+def disk(number: int, name: str | None = None) -> OSError:
+    return OSError(number, "told by the system", name) if name else OSError(number, "told by the system")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "lines"),
+    [(errors.Refused("no\ndo that"), 2, ["no", "do that"]), (RunError("no run"), 2, ["no run"]),
+     (disk(errno.EACCES, "/a"), 2, ["told by the system: /a"]), (disk(errno.ECHILD), 2, ["told by the system"]),
+     (disk(errno.ENOSPC, "/a"), 2,
+      ["told by the system: /a", "GPUTUI_HOME=/other/folder puts the runs on another disk"]),
+     (disk(errno.ENOSPC), 2, ["told by the system: the file that was being written"]),
+     (KeyError("x"), 1, ["unexpected KeyError: 'x'", "please report it, with the command you gave"])],
+)  # fmt: skip
+def test_a_failed_command_says_in_lines_what_to_do(
+    fault: Exception, code: int, lines: list[str], capsys: Printed
+) -> None:
+    assert errors.report(fault) == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.splitlines()) == ("", lines)
+
+
+def test_a_current_folder_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert errors.guarded(lambda: errors.report(disk(errno.ENOENT))) == 2
+    assert capsys.readouterr().err == "told by the system: the current folder has been deleted; change to another one\n"
+
+
+class Unwritable:
+    """Standard output that cannot be written at the end."""
+
+    def __init__(self, fault: OSError | None) -> None:
+        self.fault = fault
+
+    def flush(self) -> None:
+        if self.fault is not None:
+            raise errors.OutputFault(self.fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "ends", "said"),
+    [(None, 0, 0, ""), (None, 3, 3, ""),
+     (disk(errno.ENOSPC), 0, 74, "standard output cannot be written (told by the system)"),
+     (disk(errno.ENOSPC), 2, 2, "standard output cannot be written (told by the system)"),
+     (BrokenPipeError(errno.EPIPE, "x"), 0, 0, ""), (BrokenPipeError(errno.EPIPE, "x"), 1, 1, "")],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written_hides_no_failed_command(
+    fault: OSError | None, code: int, ends: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    discarded: list[bool] = []
+    monkeypatch.setattr(errors, "discard_output", lambda: discarded.append(True))
+    monkeypatch.setattr(sys, "stdout", Unwritable(fault))
+    assert errors.guarded(lambda: code) == ends
+    assert (discarded, capsys.readouterr().err.strip()) == ([True] * (fault is not None), said)
+
+
+def test_messages_that_cannot_be_written_do_not_replace_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as full, open(tmp_path / "other", "w") as other:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert errors.guarded(lambda: errors.report(errors.Refused("no"))) == 2
+        assert os.path.samestat(os.fstat(full.fileno()), os.stat(os.devnull))  # what is kept goes nowhere at the end
+        monkeypatch.setattr(sys, "stderr", other)
+        assert errors.guarded(lambda: errors.report(errors.Refused("no"))) == 2
+    assert (tmp_path / "other").read_text() == "no\n"
+
+
+def test_a_command_that_is_interrupted_or_refused_has_its_exit_code(capsys: Printed) -> None:
+    def ends(fault: BaseException) -> int:
+        def command() -> int:
+            raise fault
+
+        return errors.guarded(command)
+
+    assert [ends(fault) for fault in (KeyboardInterrupt(), errors.Refused("no"), KeyError("x"))] == [130, 2, 1]
+    assert capsys.readouterr().err.splitlines()[:2] == ["no", "unexpected KeyError: 'x'"]
+
+
+# ---- taking back -------------------------------------------------------------------------------------------
+
+
+def test_an_act_leaves_the_list_if_all_of_it_could_be_taken_back() -> None:
+    acts, reasons = Acts("nothing"), ["one is in use"]
+    acts.add("deleted a", lambda: None, key="a")
+    acts.add("deleted b", lambda: reasons, "b is back")
+    second, first = acts.newest_first
+    assert (first.message, second.message, first.key) == ("taken back: deleted a", "b is back", "a")
+    assert acts.take_back(second) == ["one is in use"]
+    assert acts.newest_first == [second, first]
+    acts.postpone(second)
+    assert acts.newest_first == [first, second]
+    reasons.clear()
+    assert list(acts.take_back(second)) == []
+    assert list(acts.take_back(second)) == [], "it has gone, and can be asked again"
+    acts.postpone(second)
+    assert acts.newest_first == [first]

@@ -1,0 +1,449 @@
+"""The form by its keys: finding, changing and undoing, what is wrong, and what starts a training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.files import run_numbers
+from gputui.engine.files.places import home
+from gputui.engine.job import this_machine
+from gputui.engine.options import options_json
+from gputui.engine.presets import Preset
+from gputui.engine.process import launch
+from gputui.engine.runs import Run, titles
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.glyphs import PLAIN
+from gputui.tui.form.form_state import FormState
+from gputui.tui.widgets.findings import Findings
+from gputui.tui.widgets.option_row import OptionRow
+from textual import on
+from textual.app import ComposeResult
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+from tests.support import recorded, recorded_proof
+from tests.support.bursts import answered, burst
+from tests.support.form_pilot import (
+    NO_GPU,
+    SIZES,
+    SMALL,
+    each_anew,
+    finished,
+    form,
+    go,
+    opened,
+    seen,
+    settled,
+    told,
+    write,
+)
+from tests.support.tiny import Tiny, wait_for
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+
+
+# ---- errors, warnings and Start ------------------------------------------------------------------
+
+
+async def a_wrong_value_is_told_below_and_start_is_greyed(pilot: Pilot[None]) -> None:
+    await go(pilot, "input.batch_size")
+    await write(pilot, "0")
+    await pilot.pause()
+    assert form(pilot).options.rows["input.batch_size"].size.height == 2
+    assert "0 does not fit: give a whole number from 1" in seen(pilot)
+    assert form(pilot).query_one("#start", Button).disabled
+    assert "cannot start  input.batch_size" in seen(pilot)
+    await pilot.press("backspace", "9", "enter")
+    await pilot.pause()
+    assert form(pilot).options.rows["input.batch_size"].size.height == 1
+    assert not form(pilot).query_one("#start", Button).disabled
+
+
+async def conflicts_are_listed_and_lead_to_their_option(pilot: Pilot[None]) -> None:
+    for key in ("train.deterministic", "compile.xla"):
+        await go(pilot, key)
+        await pilot.press("right")
+    await settled(pilot)
+    levels = [remark.level for remark in form(pilot).query_one(Findings).remarks]
+    assert levels == sorted(levels, key=("error", "warning", "note").index)
+    assert levels[0] == "error"
+    assert "cannot start" in seen(pilot)
+    await go(pilot, "workload.model")
+    await pilot.press("tab")
+    assert form(pilot).query_one(Findings).has_focus
+    await pilot.press("enter")
+    await pilot.pause()
+    assert form(pilot).options.rows["compile.xla"].has_focus
+    (error,) = (remark for remark in form(pilot).remarks if remark.level == "error")
+    told = str(form(pilot).query_one("#help", Static).render())
+    assert " ".join(error.text.split()[:4]) in " ".join(told.split()), "also in its help"
+    await pilot.press("f")
+    await pilot.pause()
+    assert form(pilot).focused is not None
+
+
+async def the_form_and_presets_check_say_the_same(pilot: Pilot[None], file: Path, told: str) -> None:
+    form(pilot).load(FormState.open(file))
+    await settled(pilot)
+    assert form(pilot).remarks
+    for remark in form(pilot).remarks:
+        assert str(remark) in told
+
+
+async def start_is_refused_with_the_reason(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "start", lambda preset: pytest.fail("started"))
+    await go(pilot, "workload.data")
+    await pilot.press("enter")
+    await write(pilot, "nonsense")
+    await pilot.press("enter", "home", "r")
+    await pilot.pause()
+    assert form(pilot).options.rows["workload.data"].has_focus
+    assert pilot.app.screen is form(pilot)
+
+
+async def what_only_the_disk_knows_is_checked_again_at_start(
+    pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "start", lambda preset: pytest.fail("started"))
+    form(pilot).state.set("workload.data", "npz:/no/such/file.npz")
+    await pilot.press("r")
+    await finished(pilot, "start")
+    await pilot.pause()
+    assert "there is no file" in form(pilot).refusal
+    assert any("there is no file" in remark.text for remark in form(pilot).query_one(Findings).remarks)
+
+
+async def test_what_is_wrong_is_told_and_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gputui.tui.commands import presets as presets_command
+
+    monkeypatch.chdir(tmp_path)
+    file = Path("wrong.yaml")  # a line with a longer place is shortened
+    file.write_text("compile: {xla: true}\ntrain: {deterministic: true}\n")
+    presets_command.check_presets([str(file)])
+    checked = capsys.readouterr().err
+    async with opened() as pilot:
+        await each_anew(
+            pilot,
+            *((size, a_wrong_value_is_told_below_and_start_is_greyed) for size in SIZES),
+            (SMALL, conflicts_are_listed_and_lead_to_their_option),
+            (SMALL, partial(the_form_and_presets_check_say_the_same, file=file, told=checked)),
+            (SMALL, partial(start_is_refused_with_the_reason, monkeypatch=monkeypatch)),
+            (SMALL, partial(what_only_the_disk_knows_is_checked_again_at_start, monkeypatch=monkeypatch)),
+        )
+
+
+async def test_start_launches_the_form_and_opens_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    shown: list[Any] = []
+
+    def start(preset: Any) -> Any:
+        started.append(preset)
+        return runs.create("quickstart", presets.resolve("quickstart").to_yaml()), object()
+
+    monkeypatch.setattr(launch, "start", start)
+    monkeypatch.setattr(GputuiApp, "open_run", lambda self, run: shown.append(run))
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    async with opened() as pilot:
+        await go(pilot, "train.epochs")
+        await write(pilot, "9")
+        await pilot.press("enter", "r")
+        await finished(pilot, "start")
+        await pilot.pause()
+        assert [preset.options.train.epochs for preset in started] == [9]
+        assert "the run dies with the Slurm job step 12.0" in told(pilot)
+        assert shown == runs.all_runs()
+        assert not form(pilot).state.at_risk
+
+
+def scrolled(text: Widget, row: int) -> bool:
+    return text.scroll_y == row
+
+
+async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("compile: {xla: true}\ntrain: {seed: 3}\n")
+    async with opened() as pilot:
+        screen = form(pilot)
+        texts = screen.state.texts
+        for key in ("m", "f", "F"):
+            await pilot.press(key)
+            await wait_for(pilot, lambda: told(pilot) == "no errors or warnings")
+            pilot.app.clear_notifications()
+        screen.put({"input.batch_size": "0", "train.epochs": "0", "train.seed": "x"}, "three wrong ones")
+        at = ["input.batch_size", "train.epochs", "train.seed"]
+        assert [remark.keys[0] for remark in screen.remarks] == at
+        for begin, key, to in (
+            ("device.visible", "f", 0), (at[0], "f", 1), (at[2], "f", 0), ("device.visible", "F", 2), (at[0], "F", 2),
+            (at[2], "F", 1),
+        ):  # fmt: skip
+            await go(pilot, begin)
+            await pilot.press(key)
+            assert screen.options.last_key == at[to], (begin, key)
+        for key in ("m", "tab"):
+            await pilot.press(key)
+            assert screen.query_one(Findings).has_focus
+            await pilot.press(key)
+            assert screen.options.rows[at[1]].has_focus, "back where it was"
+        await pilot.press("u")
+        await wait_for(pilot, lambda: not screen.state.modified)
+        pilot.app.clear_notifications()
+        await go(pilot, "strategy.kind")
+        text = screen.query_one("#help-scroll")
+        await wait_for(pilot, lambda: text.max_scroll_y > 4)
+        for key, row in (("right_square_bracket", 4), ("left_square_bracket", 0), ("right_square_bracket", 4)):
+            await pilot.press(key)
+            await wait_for(pilot, partial(scrolled, text, row))
+        await go(pilot, "precision.policy")
+        await wait_for(pilot, partial(scrolled, text, 0))  # the help of another option begins at its first line
+        await pilot.press("c")
+        assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
+        pilot.app.set_keymap({"delete": "ctrl+e"})
+        await pilot.press("space")
+        assert told(pilot) == "that is how it stands in the file; ctrl+e sets it to the default"
+        pilot.app.set_keymap({})
+        pilot.app.clear_notifications()
+        await pilot.press("escape")
+        await go(pilot, "input.batch_size")
+        await write(pilot, "128")
+        await pilot.press("enter", "pagedown", "right")  # all digits of a number are one step of undo
+        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
+        await pilot.press("u", "u")
+        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("32", "single")
+        await wait_for(pilot, lambda: screen.options.rows["input.batch_size"].has_focus)
+        assert not screen.state.modified
+        await pilot.press("u")
+        await wait_for(pilot, lambda: "nothing to be undone" in told(pilot))
+        await pilot.press("ctrl+y", "ctrl+y")
+        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
+        await pilot.press("U")
+        await wait_for(pilot, "2 input.batch_size")
+        await pilot.press("2")  # with all that was changed after it
+        await wait_for(pilot, lambda: not screen.state.modified)
+        await pilot.press("ctrl+y")
+        assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
+        await pilot.press("c")
+        shown = await wait_for(pilot, "2 not saved  * 9 not the default")
+        lines = [line.split() for line in shown.split("\n") if line.startswith(" +")]
+        assert lines == [["+", "input.batch_size", "128", "32", "64"],
+                         ["+", "strategy.kind", "one_device", "single", "single"]]  # fmt: skip
+        for key, count, kind in (("u", 0, "single"), ("ctrl+y", 2, "one_device")):
+            await pilot.press(key)
+            await wait_for(pilot, f"{count} not saved")
+            assert texts["strategy.kind"] == kind
+        await pilot.press("space")
+        await wait_for(pilot, "1 not saved  * 9 not the default")
+        await pilot.press("space", "d")
+        await wait_for(pilot, "2 not saved  * 8 not the default")
+        assert texts["input.batch_size"] == "64"
+        await pilot.press("u", "down", "space")
+        shown = await wait_for(pilot, "1 not saved  * 8 not the default")
+        assert "strategy.kind " in shown, "it stays in its place, though it is the default and that of the file"
+        await pilot.press("d")
+        assert "1 not saved" in seen(pilot), "it is the default"
+        await pilot.press("space", "enter")
+        assert texts["input.batch_size"] == "128"
+        await wait_for(pilot, lambda: screen.options.rows["strategy.kind"].has_focus)
+
+        screen.load(FormState.open(file))  # also the opening of a preset is undone, with what was not saved
+        await settled(pilot)
+        await pilot.press("u")
+        await settled(pilot)
+        assert screen.state.name == "quickstart"
+        assert screen.state.texts["input.batch_size"] == "128"
+        assert "undone: opening mine; the form now holds quickstart; ctrl+y takes that back" in told(pilot)
+        await pilot.press("ctrl+y")
+        await settled(pilot)
+        assert screen.state.texts["train.seed"] == "3"
+        await pilot.press("c")
+        assert "mine" in await wait_for(pilot, "0 not saved  * 2 not the default")
+
+
+async def test_a_restart_with_another_batch_size_takes_few_keys(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the live view at most 8 with three digits, typed at once where a screen is open; a hint takes 2."""
+    run = recorded.write(home, gpus=0, seconds=20, outcome="oom")
+    launched: list[int] = []
+
+    def start(preset: Preset, warm: object) -> tuple[Run, object]:
+        launched.append(preset.options.input.batch_size)
+        return run, object()
+
+    monkeypatch.setattr("gputui.tui.screens.starting.start", start)
+    app = GputuiApp(watch=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for keys, size in (("a \r", 256), ("e /b\r128\x12", 128), ("\x1bOQ /b\r96\x12", 96)):
+            await wait_for(pilot, "a puts batch_size=256 into the form")
+            first, rest = keys.split(" ")
+            assert len(rest) <= 7
+            await burst(pilot, first)
+            await wait_for(pilot, lambda: app.screen is app.form and app.form.focused)
+            await settled(pilot)
+            await answered(pilot)
+            await burst(pilot, *rest)
+            await wait_for(pilot, partial(launched.__contains__, size))
+
+
+def ran(number: int, changes: Mapping[str, Any], speed: float, outcome: str = "ok", preset: str = "quickstart") -> None:
+    """Write a run of a shipped preset that has ended; those with a higher number are newer."""
+    settings = tuple(f"{key}={value}" for key, value in changes.items())
+    run = recorded.write(
+        home(), name=f"2026092{number}-100000-{preset}", gpus=0, seconds=72, samples_per_second=speed,
+        outcome=outcome, settings=settings,
+    )  # fmt: skip
+    options = presets.resolve(preset, settings).options
+    with run_numbers.file_of(run.path).open("a") as lines:
+        lines.write(f"{run.id}\n")
+    run.file(options_json.FILE).write_text(options_json.to_json(options))
+    run.file(titles.FILE).write_text(titles.record(preset, "", {}))
+    os.utime(run.file("preset.yaml"), (recorded.BEGAN + 86_400 * number,) * 2)
+
+
+def table(pilot: Pilot[None], name: str) -> list[list[str]]:
+    """Return the words of the lines below the heading of the last runs with the option of this name."""
+    lines = [line.rpartition("│")[2].split() for line in seen(pilot).split("\n")]
+    at = next((number for number, line in enumerate(lines) if line[:4] == [name, "in", "the", "last"]), len(lines))
+    below = lines[at + 1 :]
+    return below[: below.index([])] if [] in below else below
+
+
+async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help() -> None:
+    ran(1, {}, 4_000.0)
+    ran(2, {"input.batch_size": 128}, 8_000.0)
+    ran(3, {"input.batch_size": 512, "compile.xla": "true"}, 900.0, outcome="oom")
+    ran(4, {"input.batch_size": 128}, 9_800.0)
+    ran(5, {"input.batch_size": 256}, 1.0, preset="fast")
+    recorded_proof.write_proof(home())
+    async with opened((200, 60)) as pilot:
+        await go(pilot, "input.batch_size")
+        await wait_for(pilot, lambda: len(table(pilot, "batch_size")) == 4)
+        head, *rows = table(pilot, "batch_size")
+        assert head == ["value", "samples/s", "val_accuracy", "when", "run", "differs"]
+        assert [row[:2] for row in rows] == [["128", "9,800"], ["512", "900"], [">32", "4,000"]], "the newest of each"
+        assert (rows[1][2], rows[1][-2:]) == ("oom", ["r3", "xla"])
+        assert 0 < float(rows[0][2]) < 1
+        await go(pilot, "compile.xla")
+        await wait_for(pilot, "measured xla=true -9.8 % here on")
+        assert "input-heavy: rejected" in seen(pilot)
+        await go(pilot, "compile.steps_per_execution")
+        await wait_for(pilot, "no run here has changed it: 4 runs with 1")
+        assert "proved   steps_per_execution=16 +3.7 % here on" in seen(pilot)
+        await pilot.press("4")  # a value that no run has: the runs with the former one
+        await wait_for(pilot, lambda: [row[0] for row in table(pilot, "steps_per_execution")[1:2]] == ["1"])
+        await pilot.press("escape")
+        rate = form(pilot).state.texts["train.learning_rate"]
+        form(pilot).put({"train.learning_rate": f"{float(rate):e}"}, "the same value, written in another way")
+        await go(pilot, "train.learning_rate")
+        await wait_for(pilot, f"no run here has changed it: 4 runs with {float(rate):e}")
+        form(pilot).load(FormState.open(presets.SHIPPED / "resnet50-224.yaml"))
+        await wait_for(pilot, "none has ended here yet")
+        await pilot.resize_terminal(160, 40)
+        await wait_for(pilot, "learning_rate  in the last runs of resnet50-224")
+        await pilot.resize_terminal(120, 40)
+        await wait_for(pilot, lambda: "in the last runs" not in seen(pilot))
+
+
+async def test_forty_columns_and_ten_rows_are_usable() -> None:
+    async with opened((40, 10)) as pilot:
+        shown = seen(pilot).split("\n")
+        assert sum(row[3:].startswith(("policy ", "tf32 ")) for row in shown) == 2, "more than one option"
+        assert shown[7].startswith(" precision.policy  number format"), "the help in one line"
+        await pilot.press("question_mark")
+        await wait_for(pilot, "enter, space")
+        rows = [row.strip(" │╭╮╰╯─") for row in seen(pilot).split("\n")]
+        at = next(number for number, row in enumerate(rows) if "change: switch" in row)
+        assert rows[at + 1].startswith("choose or write"), "no line is divided anew"
+        await pilot.press("escape", "T")
+        assert "esc leaves" in await wait_for(pilot, "enter starts it")
+
+
+BATCH, XLA, POLICY = "input.batch_size", "compile.xla", "precision.policy"
+ORDER, AUGMENT, SEED = "input.deterministic_order", "input.augment", "train.seed"
+STEPS = "compile.steps_per_execution"
+PYTHON, MODEL = "run.python", "workload.model"
+KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS, PYTHON, MODEL)
+
+
+class Rows(Screen[None]):
+    """Rows of some options, which apply what they report."""
+
+    CSS = "OptionRow { height: 1; } ValueInput { height: 1; width: 20; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = FormState.open(presets.SHIPPED / "quickstart.yaml")
+        self.changes: list[tuple[str, str, object]] = []
+        self.others: list[tuple[Any, ...]] = []
+
+    def compose(self) -> ComposeResult:
+        for key in KEYS:
+            yield OptionRow(key, self.state)
+
+    def row(self, key: str) -> OptionRow:
+        return next(row for row in self.query(OptionRow) if row.key == key)
+
+    @on(OptionRow.Changed)
+    def change(self, event: OptionRow.Changed) -> None:
+        self.changes.append((event.key, event.text, event.edit))
+        self.state.set(event.key, event.text)
+        self.row(event.key).show()
+
+    @on(OptionRow.Choose)
+    def choose(self, event: OptionRow.Choose) -> None:
+        self.others.append(("choose", event.row.key))
+
+    @on(OptionRow.Step)
+    def step(self, event: OptionRow.Step) -> None:
+        self.others.append(("step", event.row.key, event.by))
+
+    def taken(self) -> list[tuple[str, str]]:
+        """The changes since the last call. A field that is opened first reports the text that it has."""
+        taken = [(key.partition(".")[2], text) for key, text, _ in self.changes]
+        self.changes.clear()
+        return [key for key, _ in groupby(taken)]
+
+
+def rows_of(pilot: Pilot[None]) -> Rows:
+    assert isinstance(pilot.app.screen, Rows)
+    return pilot.app.screen
+
+
+async def test_an_edit_that_is_left_restores_the_value_from_before_this_edit() -> None:
+    async with Tiny(Rows, PLAIN).run_test(size=(80, 20)) as pilot:
+        screen = rows_of(pilot)
+        batch = screen.row(BATCH)
+        batch.focus()
+        await pilot.press("enter", "4", "8", "enter")
+        texts = [("batch_size", text) for text in ("32", "4", "48")]
+        assert screen.taken() == texts, "the whole value is selected at first"
+        assert (batch.has_focus, screen.state.texts[BATCH]) == (True, "48")
+        await pilot.press("9")
+        (first,) = {edit for *_, edit in screen.changes}
+        await pilot.press("6", "escape")
+        edits = [edit for *_, edit in screen.changes]
+        assert edits == [first] * len(edits), "all changes of an edit belong together"
+        assert screen.taken() == [("batch_size", "9"), ("batch_size", "96"), ("batch_size", "48")]
+        await pilot.press("1", "enter", "2", "enter")
+        assert len({edit for *_, edit in screen.changes}) == 2
+        assert screen.taken() == [("batch_size", "1"), ("batch_size", "2")]
+        await pilot.press("delete")
+        assert screen.changes == [(BATCH, "64", None)], "back to the default"
+        await pilot.press("5", "up")
+        assert screen.others == [("step", BATCH, -1)]
+        screen.row(SEED).focus()
+        await pilot.pause()
+        assert screen.state.texts[BATCH] == "5", "what was written is taken if the focus moves"

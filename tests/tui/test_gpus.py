@@ -1,0 +1,312 @@
+"""The screens of the GPUs, their processes, and the doctor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+from gputui.engine.telemetry import resource_limits
+from gputui.tui.base.glyphs import RICH
+from gputui.tui.reading.machine import Line, Users
+from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
+from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.screens.gpus import screen as gpus_screen
+from gputui.tui.screens.gpus.screen import GpusScreen, ProcessesScreen
+from textual.app import ComposeResult
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests.support.fakenvml import FakeNvml
+from tests.support.forking import Forks, Program, forks_with
+from tests.support.form_pilot import told
+from tests.support.front_door import until
+from tests.support.machines import tensorflow, whole
+from tests.support.terminal import needs_tmux, terminal
+from tests.support.tiny import Tiny, lines_of, wait_for
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 4_194_304  # greater than any process id of Linux
+SIZES = [(80, 24), (120, 40)]
+LOOK = """
+import asyncio, json, os, time
+from gputui.tui.screens.gpus.screen import GpusScreen
+from textual.screen import Screen
+from tests.support.tiny import Tiny, text_of, wait_for
+
+async def main():
+    app, told = Tiny(GpusScreen), {{}}
+    async with app.run_test(size={size}) as pilot:
+        await wait_for(pilot, "GPUs")
+        {does}
+    return told
+
+print(json.dumps(asyncio.run(main())))
+"""
+Look = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def viewers(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """What has imported the screens, and finds the stand-in where the driver's library would be."""
+    environment = nvml.environment("") | {"PYTHONPATH": str(ROOT)}
+    modules = "pynvml, gputui.tui.screens.gpus.screen, tests.support.tiny, textual.command, textual.pilot"
+    with forks_with(modules, tmp_path_factory.mktemp("viewers"), environment) as made:
+        yield made
+
+
+@pytest.fixture
+def looked(viewers: Forks, home: Path, tmp_path: Path) -> Look:
+    """looked(WORDS, DOES): what a program tells that opens the screen and does something with `pilot` and `told`."""
+
+    def look(words: str, does: str, size: tuple[int, int] = (80, 24)) -> dict[str, Any]:
+        program, output = tmp_path / "look.py", tmp_path / "told"
+        program.write_text(LOOK.format(size=size, does=re.sub(r"\n\s*", "\n        ", does.strip())))
+        environment = {
+            "FAKE_NVML": words,
+            "GPUTUI_HOME": str(home),
+            "GPUTUI_LEASES": str(tmp_path / "leases"),
+            "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
+        }
+        viewers.run(Program(str(tmp_path), str(output), [str(program)], environment=environment))
+        found: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+        return found
+
+    return look
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int]) -> None:
+    does = """
+        parts = ("SM  20 %", "read every 1.0 s", "slowed power  20 % heat   5 %")  # from two readings
+        await wait_for(pilot, lambda: all(text in text_of(app) for text in parts))
+        told["shown"] = text_of(app)
+        await pilot.press("enter", "left"); told["chart"] = await wait_for(pilot, "after the first reading")
+        await pilot.press("escape"); await wait_for(pilot, "tensor")
+        await pilot.press("P"); told["users"] = await wait_for(pilot, "busy  40 %")
+        told["kept"] = sorted(app.screen.active_bindings)
+    """
+    own = os.getpid()
+    words = f"gpus=2 gpm=1 nvlinks=18 throttle=4 slowed=20,5 procs={own},{NOBODY} worked={own}"
+    told = looked(words, does, size)
+    shown = told["shown"]
+    for word in ("mem  12 %", "slowed power  20 % heat   5 %", "Wh so far, ", "kWh in all", "busy  40 %"):
+        assert word in shown, word
+    rows = [row.split() for row in told["users"].splitlines()]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert any(row[:4] == [user, "0,1", "2.0", "GiB"] for row in rows), told["users"]
+    assert re.search(rf" {own} +0,1 +2.0 GiB +\d\d:\d\d +busy  40 %", told["users"]), "with the time of its start"
+    (nobody,) = (row for row in rows if str(NOBODY) in row)
+    assert nobody[:4] == ["not", "visible", "from", "here"]
+    assert nobody[-4:-1] == ["idle", "at", "least"]
+    assert not {"d", "x", "delete"} & set(told["kept"]), "no key that ends a process"
+    for word in ("GPU busy", "1/5", "100 %", "── GPU 0", "╌╌ GPU 1", "host"):
+        assert word in told["chart"], word
+    assert re.search("▌(F5 )?GPUs▐", told["chart"])  # the place from which it was opened
+    for word in (
+        "GPU 0",
+        "GPU 1",
+        "! power cap",
+        "10.0/80.0 GiB",
+        "321/700 W",
+        "tensor  50 %",
+        "clock 2,619 MHz",
+        "P0",
+        "210 MiB/s",
+        "600 MiB/s",
+        "4 corrected",
+        "MIG    off",
+        str(os.getpid()),
+        "1.0 GiB",
+        "read every 1.0 s",
+        "host",
+        "disk wait",
+    ):
+        assert word in shown, word
+    assert "trainer" not in shown
+
+
+def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cursor(
+    looked: Look, tmp_path: Path
+) -> None:
+    does = """
+        from gputui.engine.leases import free_gpus, lease
+        await wait_for(pilot, "lease  free")
+        first, second = (use.uuid for use in free_gpus.read())
+        held = lease.take([first], "a night's work" + chr(27) + "[2J")
+        told["shown"] = await wait_for(pilot, "night")
+        lease.take([second], "gone")[0].release(stuck="its run has ended")
+        await pilot.press("P"); told["above"] = await wait_for(pilot, "GPU 1: stuck: its run has ended")
+        held[0].release()
+        await wait_for(pilot, "GPU 0: free")
+    """
+    told = looked(f"gpus=2 use={tmp_path / 'use'} mem_used=2048@1", does)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert re.search(rf"lease  {user}'s a night's work\S* since \d\d:\d\d", told["shown"]), told["shown"]
+    assert "lease  2.0 GiB of its memory are in use" in told["shown"], told["shown"]
+    assert re.search(rf"GPU 0: {user}'s a night's work\S* since \d\d:\d\d; GPU 1: stuck", told["above"]), told["above"]
+    assert chr(27) not in told["shown"] + told["above"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("mig=3", ("busy: not offered", "3 instances", "in all of the whole card")),
+        (
+            "fail=DeviceGetViolationStatus:3 fail=DeviceGetTotalEnergyConsumption:3 na=1",
+            ("slowed power   0 %", "energy not offered"),
+        ),
+        (
+            " ".join(
+                f"fail=DeviceGet{name}:3"
+                for name in ("ViolationStatus", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+            ),
+            ("slowed not offered",),
+        ),
+        ("mig=0", ("on, no instances",)),
+        ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
+        ("unified=1", ("shared with host",)),
+        ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),
+        ("gpus=0", (" time", "no GPU: the NVIDIA driver sees no GPU", "50 %", "2 s")),  # the host's chart with its axes
+    ],
+)
+def test_what_real_boxes_do_is_said_in_words(looked: Look, words: str, said: tuple[str, ...]) -> None:
+    does = f"await wait_for(pilot, {said[0]!r}); told['shown'] = text_of(app)"
+    shown = looked(words, does)["shown"]
+    for word in said:
+        assert word in shown, word
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_without_a_driver_it_says_so_calmly(
+    home: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    async with Tiny(GpusScreen).run_test(size=size, notifications=True) as pilot:
+        await wait_for(pilot, "disk wait")
+        await wait_for(pilot, "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)")
+        await wait_for(pilot, "training runs on the CPU")
+        await wait_for(pilot, "GiB")
+        assert told(pilot) == ""
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, GpusScreen)
+
+
+async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "disk wait")
+        shown = await wait_for(pilot, "no GPU readings: the NVIDIA driver")
+    assert "no GPU readings: the NVIDIA driver's libnvidia-ml.so.1 is missing" in shown
+    assert "CUDA may work without NVML" in shown
+    assert "training runs on the CPU" not in shown
+
+
+GIB = 1024**3
+OWN = GpuProcess(5303, own=True, use=0.9, idle_seconds=0.0, idle_at_least=False, started=1.0)
+IDLE = GpuProcess(911, use=0.0, idle_seconds=90.0, started=2.0)
+LINES = (
+    Line("user ann", "ann", gpus=(0, 1), memory_bytes=3.0 * GIB, count=2),
+    Line("process 1", "bash", (True,), GpuProcess(1)),
+    Line("process 5303", "python train.py\x1b", (True, False), OWN, (0, 1), 2.0 * GIB),
+    Line("process 911", "3 x jupyter", (False,), IDLE, (1,), 1.0 * GIB, alike=3),
+    Line("user not visible", "not visible", gpus=(2,), memory_bytes=None, count=1),
+    Line("process 7", "of another container", (), GpuProcess(7), (2,), None),
+)
+GPUS = tuple(Gpu(n, name="NVIDIA H100", busy=0.5, lease=lease) for n, lease in enumerate(("free", "free", "")))
+
+
+class Below(Screen[None]):
+    """The screen of the GPUs, as far as that of the processes sees it."""
+
+    now = Snapshot(gpus=GPUS)
+
+    def compose(self) -> ComposeResult:
+        yield from ()
+
+
+async def processes(pilot: Pilot[None], users: Users) -> ProcessesScreen:
+    screen = pilot.app.screen
+    assert isinstance(screen, ProcessesScreen)
+    screen.read_again()
+    await wait_for(pilot, lambda: screen.latest is users, 30)
+    await pilot.pause()
+    return screen
+
+
+async def test_the_tree_of_users_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus_screen, "READ_SECONDS", 600.0)
+    given = [Users(LINES, unknown="GPU 3: no permission\x1b")]
+    asked: list[Any] = []
+
+    def read(gpus: Any) -> Users:
+        asked.append(gpus)
+        return given[0]
+
+    monkeypatch.setattr(gpus_screen, "read", read)
+    below = Below()
+    async with Tiny(lambda: ProcessesScreen(below), RICH).run_test(size=(100, 30)) as pilot:
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProcessesScreen))
+        await processes(pilot, given[0])
+        rows = [" ".join(row.split()) for row in lines_of(pilot.app).split("\n")]
+        for words in (
+            ("ann", "0,1", "3.0"), ("bash",), ("5303", "this run python train.py?", "2.0", "busy"),
+            ("3 x jupyter",), ("not visible",), ("7", "of another container"), ("GPU 3: no permission?",),
+        ):  # fmt: skip
+            assert any(all(word in row for word in words) for row in rows), (words, rows)
+        for now, said in (
+            (Snapshot(gpus=GPUS), "no process uses a GPU"), (Snapshot(), "asking the NVIDIA driver ..."),
+            (Snapshot(no_gpu_reason="no NVIDIA driver"), "no NVIDIA driver"),
+        ):  # fmt: skip
+            below.now, given[0] = now, Users()
+            await processes(pilot, given[0])
+            assert said in lines_of(pilot.app).split("\n")[-3]
+    assert asked[0] == GPUS
+
+
+def importing(pid: int) -> list[psutil.Process]:
+    """The processes below one in which the doctor imports TensorFlow."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            found += [process] if "list_physical_devices" in " ".join(process.cmdline()) else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@needs_tmux
+def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: FakeNvml, tmp_path: Path) -> None:
+    environment = whole(nvml, tmp_path / "machine", "hang=DeviceGetPersistenceMode", 1) | tensorflow(tmp_path, "hang")
+    environment |= {"GPUTUI_WARM": "0", "TERM": os.environ.get("TERM", "xterm")}
+    with terminal(size=(120, 40), **environment) as window:
+        window.shows("Start")
+        window.type("F6")
+        window.shows("0 of 1 GPU(s) answered")
+        window.type("D")
+        window.shows("importing TensorFlow")
+        (child,) = until(lambda: importing(window.pid))
+        window.type("C-q")
+        assert "exit code 0" in window.shows("exit code")
+        assert not child.is_running()

@@ -1,0 +1,265 @@
+"""What goes to the terminal: only changed cells, figures that are never cut, and colours that can be read."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.glyphs import RICH
+from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
+from gputui.tui.drawing.live import head
+from gputui.tui.drawing.rows import Row, length, plain
+from gputui.tui.reading.run.reader import RunReader
+from gputui.tui.upstream.partial_updates import ChangedCellsUpdate, Codes, Shown
+from gputui.tui.widgets.gpu_cards import card
+from gputui.tui.widgets.row_widgets import STYLES, Painted, Panel
+from rich.cells import cell_len
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.containers import Vertical
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widgets import Static
+
+from tests.support import recorded
+from tests.support.tiny import Tiny, wait_for
+
+TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\x08)|(\n)|([^\x1b\x08\n]+)")
+PLAIN = Codes("", "", "")
+
+
+class Drawn:
+    """What a terminal shows that was sent escape sequences; what it does not know is an error."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[int, int], tuple[str, Codes]] = {}
+        self.x, self.y, self.look = 0, 0, PLAIN
+
+    def send(self, text: str) -> None:
+        at = 0
+        while at < len(text):
+            token = TOKEN.match(text, at)
+            assert token, repr(text[at : at + 20])
+            at = token.end()
+            numbers, final, back, line, written = token.groups()
+            if final:
+                self._sequence(numbers, final)
+            elif back:
+                self.x -= 1
+            elif not line:
+                self._write(written)
+
+    def _sequence(self, numbers: str, final: str) -> None:
+        first = int(numbers.partition(";")[0] or 1) if final != "m" else 0
+        if final == "H":
+            self.y, self.x = (int(number) - 1 for number in numbers.split(";"))
+        elif final == "m":
+            self._colours([int(number or 0) for number in numbers.split(";")])
+        else:
+            dx, dy = {"A": (0, -1), "B": (0, 1), "C": (1, 0), "D": (-1, 0)}[final]
+            self.x, self.y = self.x + dx * first, self.y + dy * first
+
+    def _colours(self, codes: list[int]) -> None:
+        while codes:
+            code = codes.pop(0)
+            if code == 0:
+                self.look = PLAIN
+            elif code in (38, 48):
+                taken = [codes.pop(0) for _ in range(4 if codes[0] == 2 else 2)]
+                self._colour(code == 38, str(taken))
+            elif 30 <= code <= 49 or 90 <= code <= 107:
+                self._colour(code // 10 in (3, 9), "" if code in (39, 49) else str(code))
+            else:
+                self.look = self.look._replace(attributes=f"{self.look.attributes};{code}")
+
+    def _colour(self, front: bool, colour: str) -> None:
+        self.look = self.look._replace(**{"foreground" if front else "background": colour})
+
+    def _write(self, text: str) -> None:
+        for character in text:
+            blank = character == " " and self.look.plain
+            look = Codes("", "", self.look.background) if blank else self.look
+            self.cells[self.x, self.y] = (character, look)
+            self.x += cell_len(character)
+
+
+CONSOLE = Console(color_system="truecolor", force_terminal=True)
+LOOKS = [Style.parse(text) for text in (
+    "red on blue", "green on blue", "bold red on blue", "reverse red on blue", "default on blue", "red", "underline",
+    "none", "bold green",
+)]  # fmt: skip
+TEXTS = ("a", "bcd", " ", "   ", "x y", "─┤", "界", "界 b", "")
+WIDTH = 40
+
+
+def strip(rng: random.Random, width: int) -> Strip:
+    """A line of exactly so many cells."""
+    segments: list[Segment] = []
+    left = width
+    while left:
+        text = rng.choice(TEXTS)
+        if cell_len(text) <= left:
+            segments.append(Segment(text, rng.choice(LOOKS)))
+            left -= cell_len(text)
+    return Strip(segments, width)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changed_cells_look_as_the_strips_they_are_of(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(30):
+        ours, theirs = Drawn(), Drawn()
+        shown = []
+        for y in rng.sample(range(20), rng.randint(1, 5)):
+            at = rng.randint(0, 5)
+            whole = strip(rng, WIDTH - at)
+            ends = sorted(rng.sample(range(at, WIDTH + 1), 4))
+            for begin, end in (ends[:2], ends[2:]):
+                shown.append(Shown(y, begin, end, whole, at))
+                theirs.send(f"\x1b[{y + 1};{begin + 1}H{whole.crop(begin - at, end - at).render(CONSOLE)}")
+        shown.sort(key=lambda part: part[:2])
+        ours.send(ChangedCellsUpdate([part[:3] for part in shown], shown, WIDTH).render_segments(CONSOLE))
+        assert ours.cells == theirs.cells
+
+
+FIGURE = re.compile(r"\d[\d,.]*")
+
+
+def test_a_card_of_one_line_tells_more_where_there_is_room(home: Path) -> None:
+    reader = RunReader(recorded.write(home, gpus=1, seconds=60, outcome=None))
+    reader.poll()
+    (gpu,) = reader.picture.snapshot.gpus
+    narrow, wide = (plain(card(gpu, 60, width, 1, RICH)[0]) for width in (40, 160))
+    assert len(wide.split()) > len(narrow.split()) + 2, (narrow, wide)
+
+
+@pytest.mark.nightly
+def test_no_figure_of_a_run_or_a_gpu_is_cut_however_narrow_the_terminal(home: Path) -> None:
+    run = recorded.write(home, gpus=3, seconds=60, outcome=None, mfu=0.41)
+    reader = RunReader(run, clock=lambda: recorded.BEGAN + 60)
+    reader.poll()
+    now, done = reader.picture.snapshot, replace(reader.picture.snapshot, outcome="ok")
+
+    trial = replace(now, progress={**now.progress, "step": 375, "steps": 1_000_000_000})  # it ends by its time
+    of_trial = "\n".join(plain(row) for row in head.rows(head.RunName("cnn", "01-s", ""), "", trial, 80, RICH))
+    assert "step 375" in of_trial
+    assert "/" not in of_trial.partition("step 375")[2].splitlines()[0]
+
+    long = replace(now, progress={**now.progress, "epoch": 14, "epochs": 4000, "step": 587, "steps": 180_000})
+    for width in range(60, 130):
+        times = plain(head.rows(head.RunName("cnn", "01-s", ""), "", long, width, RICH)[1]).rstrip()
+        assert times.endswith(("left", "elapsed", "%", "/180,000", "─")), (width, times)
+
+    def drawn(width: int) -> list[tuple[str, Row]]:
+        name = head.RunName("fast: batch_size=256", "20261122-102703-fast", "an MLP of 3 layers")
+        named = [("head", head.rows(name, "", of, width, RICH)) for of in (now, done)]
+        sizes = [(gpu, height) for gpu in now.gpus for height in (1, 2, 3, 6)]
+        cards = [(f"card of {height}", card(gpu, 60, width, height, RICH)) for gpu, height in sizes]
+        return [(f"{name}: row {at}", row) for name, rows in named + cards for at, row in enumerate(rows)]
+
+    shown = {figure for width in range(38, 260) for _, row in drawn(width) for figure in FIGURE.findall(plain(row))}
+    told = set(FIGURE.findall(" ".join(plain(row) for width in (259, 100, 60, 40) for _, row in drawn(width))))
+    assert shown <= told, shown - told
+    for width in range(37, 260):
+        for name, row in drawn(width):
+            assert length(row) <= width or width < 44, (width, name, plain(row))
+            assert not re.search(r"(SM|tensor|DRAM) +\d+ *$", plain(row)), (width, name, plain(row))
+
+
+TEXT, GRAPHIC = 4.5, 3.0  # success criteria 1.4.3 and 1.4.11
+GROUNDS = ("background", "surface", "panel")
+WORDS = ("foreground", "foreground-muted", "text-primary", "text-success", "text-warning", "text-error")
+PAINTED_TEXT = ("title", "label", "value", "good", "warn", "bad", "here", "badge", "light", "moderate", "heavy")
+CURVES = tuple(f"curve{number}" for number in range(1, 9))
+
+
+class Grounds(Screen[None]):
+    """A picture and a text on every ground of the themes."""
+
+    DEFAULT_CSS = "".join(f".{ground} {{ background: ${ground}; }}\n" for ground in GROUNDS) + "".join(
+        f".{word} {{ color: ${word}; }}\n" for word in WORDS
+    )
+
+    def compose(self):  # type: ignore[no-untyped-def]
+        for ground in GROUNDS:
+            with Vertical(classes=ground):
+                yield Panel(lambda width, height: [])
+                yield from (Static(word, classes=word) for word in WORDS)
+
+
+async def test_text_and_curves_stand_out_from_every_ground_in_every_theme() -> None:
+    async with Tiny(Grounds).run_test(size=(80, 60)) as pilot:
+        for theme in THEMES:
+            pilot.app.theme = theme.name
+            await pilot.pause()
+            for place in pilot.app.screen.query(Vertical):
+                (ground,) = place.classes
+                for panel in place.query(Painted):
+                    for style in (*PAINTED_TEXT, *CURVES):
+                        found = panel._style(style)
+                        ratio = contrast(Color.from_rich_color(found.color), Color.from_rich_color(found.bgcolor))
+                        assert ratio >= TEXT, f"{theme.name}: {style} on {ground}: {ratio:.2f}"
+                for text in place.query(Static):
+                    ratio = contrast(text.colors[3], text.colors[2])
+                    assert ratio >= TEXT, f"{theme.name}: {text.content} on {ground}: {ratio:.2f}"
+        for other in set(pilot.app.available_themes) - {theme.name for theme in THEMES}:
+            pilot.app.theme = other  # those of Textual, which do not name our colours
+            await pilot.pause()
+            assert pilot.app.get_css_variables()["heavy"], other
+    assert set(PAINTED_TEXT) < set(STYLES)
+    assert HIGH_CONTRAST.dark
+
+
+@pytest.mark.nightly
+async def test_the_words_of_the_screens_can_be_read_in_every_theme_also_right_after_it_was_changed(home: Path) -> None:
+    runs = [
+        recorded.write(home, name=f"20260921-1{n}0000-cnn", seconds=40, outcome=outcome)
+        for n, outcome in enumerate(("ok", "oom", "stopped"))
+    ]
+    app = GputuiApp()
+    async with app.run_test(size=(140, 40)) as pilot:
+        for keys, awaited in (
+            ("slash b a t", "input.batch_size"), ("escape comma", "charts.fill"), ("escape o", "quickstart"),
+            ("q u i", "quickstart"), ("escape escape f4 slash c n", "3 of 3 runs"), ("enter w escape", "stopped"),
+        ):  # fmt: skip
+            await pilot.press(*keys.split())
+            await wait_for(pilot, awaited)
+            await reads_well(pilot, keys)
+        app.open_compare(runs[:2])
+        await wait_for(pilot, "outcome")
+        await reads_well(pilot, "compare")
+
+
+async def reads_well(pilot: Pilot[Any], where: str) -> None:
+    """Each word of the screen has the contrast of WCAG in every theme."""
+    for theme in THEMES:
+        pilot.app.theme = theme.name
+        await pilot.pause()
+        await pilot.pause()
+        for strip in pilot.app.screen._compositor.render_strips():
+            for piece in strip:
+                if re.search(r"\w", piece.text) and piece.style and piece.style.color and piece.style.bgcolor:
+                    ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
+                    assert ratio >= TEXT, f"{theme.name}: {piece.text.strip()!r} in {where}: {ratio:.2f}"
+    pilot.app.theme = THEMES[0].name
+    await pilot.pause()
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2.1 between two opaque colours."""
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    parts = [part / 255 for part in colour.rgb]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

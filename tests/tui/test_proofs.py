@@ -1,0 +1,329 @@
+"""Proofs, sweeps and measurements of scaling in their screens."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.job import this_machine
+from gputui.engine.proof import folder, proof_start
+from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.request import Request
+from gputui.engine.runs import Run, part_of_sweep, titles
+from gputui.engine.scaling import scaling_request
+from gputui.engine.system.identity import Process
+from gputui.tui import cli
+from gputui.tui.app import GputuiApp
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
+from gputui.tui.screens.form.screen import FormScreen
+from gputui.tui.screens.proof.proofs import ProofsScreen
+from gputui.tui.screens.proof.screen import ProofScreen
+from gputui.tui.screens.proof.sweep import SweepScreen
+from gputui.tui.screens.proof.sweep_dialog import SweepDialog
+from gputui.tui.screens.runs.run_table import RunsTable
+from gputui.tui.screens.runs.screen import RunsScreen
+
+from tests.support import recorded, recorded_proof
+from tests.support.form_pilot import TWO_GPUS, form, opened
+from tests.support.recorded_proof import PROOF, running, write_proof
+from tests.support.swept import Simulated, request_of, swept
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
+
+
+def at(seconds: float) -> Any:
+    return lambda: recorded.BEGAN + seconds
+
+
+# ---- the screen -----------------------------------------------------------------------------------------
+
+
+async def test_a_proof_that_is_gone_has_failed_is_empty_or_kept_nothing_says_so(home: Path) -> None:
+    gone = write_proof(home, "20260921-140000-gone", **running(pid=2**22 + 1, start_ticks=1))
+    failed = write_proof(home, "20260921-150000-failed", state="failed", error="[red]no\x1b baseline", comparisons=[])
+    nothing = write_proof(home, "20260921-160000-x", preset_after=None, changes_kept={}, gain_total=None)
+    (home / "proofs" / "x").mkdir(parents=True)
+    async with Tiny(lambda: ProofScreen(gone)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "the proof's process has crashed")
+        await pilot.app.push_screen(ProofScreen(failed))
+        await wait_for(pilot, "the proof failed: [red]no? baseline")
+        await pilot.app.push_screen(ProofScreen(Proof(home / "proofs" / "x")))
+        await wait_for(pilot, "reading the proof")
+        await pilot.press("enter", "x", "o", "s", "y")
+        assert not tiny(pilot).opened
+        await pilot.app.push_screen(ProofScreen(nothing))
+        shown = await wait_for(pilot, "nothing was proved to make it faster")
+        assert "Improved preset" not in shown
+        await pilot.press("o")
+        assert not tiny(pilot).opened
+
+
+@pytest.fixture
+def prover(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the proof's, and ends when it is asked to."""
+    code = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint(flush=True)\n"
+    words = ["-m", "gputui.engine.proof", str(home / "proofs" / PROOF["id"])]  # by which it is known as this proof's
+    process = subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(600)", *words], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_x_stops_it_after_a_question(home: Path, prover: subprocess.Popen[bytes]) -> None:
+    proof = write_proof(home, **running(**Process.of(prover.pid).as_fields()))
+    async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "x Stop")
+        await pilot.press("x")
+        await wait_for(pilot, "Stop the proof?")
+        await pilot.press("g")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProofScreen))
+        assert prover.poll() is None
+        await pilot.press("x")
+        await wait_for(pilot, "Stop the proof?")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: prover.poll() == 7)
+        await wait_for(pilot, "✗ crashed")
+
+
+# ---- the list ---------------------------------------------------------------------------------------------
+
+
+async def test_proofs_have_a_size_and_are_deleted_and_brought_back(home: Path) -> None:
+    first, second = write_proof(home, "20260921-100000-one"), write_proof(home, "20260921-110000-two")
+    (second.path / "trials").mkdir()
+    (second.path / "trials" / "01").write_bytes(b"x" * 300_000)
+    os.utime(first.path / "request.json", (recorded.BEGAN, recorded.BEGAN))
+    async with Tiny(ProofsScreen).run_test(size=(100, 24), notifications=True) as pilot:
+        await wait_for(pilot, "KiB")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "Delete this proof")
+        assert second.id in shown
+        await pilot.press("d")
+        await wait_for(pilot, "deleted 1 proof; u brings it back; quitting frees 3")
+        assert [proof.id for proof in folder.proofs()] == [first.id]
+        await pilot.press("u")
+        await wait_for(pilot, "1 proof was restored")
+        assert [proof.id for proof in folder.proofs()] == [second.id, first.id]
+        await pilot.press("d")
+        await wait_for(pilot, "Delete this proof")
+        await pilot.press("d")
+        await wait_for(pilot, lambda: folder.proofs() == [second])  # the cursor has stayed on the first
+    assert [path.name for path in (home / "proofs").iterdir()] == [second.id], "quitting removes it"
+
+
+def point(replicas: int, speed: float, efficiency: float, first: int) -> dict[str, Any]:
+    trials = recorded_proof.trials(*[(str(replicas), speed)] * 3, first=first)
+    return {
+        "replicas": replicas, "changes": {}, "trials": trials, "global_batch_size": 64 * replicas, "why": "",
+        "samples_per_second": speed, "step_ms": 64_000 * replicas / speed, "input_wait": 0.12, "xla": False,
+        "speedup": efficiency * replicas, "efficiency": efficiency, "spread": 0.011, "decision": "measured",
+    }  # fmt: skip
+
+
+async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_the_form(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_on: list[Proof] = []
+    started: list[Request] = []
+    monkeypatch.setattr(proof_start, "start", lambda proof: gone_on.append(proof))
+    monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
+    monkeypatch.setattr(proof_start, "other_training", lambda *known: "")  # other tests on this machine
+    settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")
+    preset = presets.resolve("quickstart", settings)
+    scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}
+    proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], state="stopped", diagnosis=None)
+    (proof.path / "request.json").write_text(scaling_request.of_opened(preset, None, "global").to_json())
+    app = GputuiApp()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        app.form.state.change({"device.visible": "none", "device.logical_devices": 2, "train.learning_rate": 0.02})
+        app.open_proof(proof)
+        await wait_for(pilot, "R Go on")
+        await pilot.press("R")
+        await wait_for(pilot, lambda: gone_on)
+        await pilot.press("r")
+        await wait_for(pilot, "with 1, 2 replicas in turn")
+        await pilot.press("m")
+        await wait_for(pilot, lambda: started)
+        assert started[0] == proof.request
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        (command,) = [one for one in app.form.commands() if one.title == "Measure scaling"]
+        command.callback()
+        await wait_for(pilot, "Weak scaling keeps the batch")
+        await pilot.press("s")
+        await wait_for(pilot, "with 1, 2 replicas in turn")
+        await pilot.press("m")
+        await wait_for(pilot, lambda: len(started) == 2)
+        assert started[1].scaling is not None
+        assert started[1].scaling.keep == "global"
+        assert "learning_rate: 0.02" in started[1].preset
+
+
+def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
+    """The higher rate learns better, and the highest diverges."""
+    rate = changes["train.learning_rate"]
+    return None if rate > 0.005 else 1 - 100 * rate + 1 / epoch + random.Random(f"{rate} {seed}").gauss(0, 0.01)
+
+
+@pytest.fixture
+def proof(home: Path) -> Proof:
+    """A sweep that has ended."""
+    path = home / "proofs" / "20261126-120000-small"
+    path.mkdir(parents=True)
+    request = request_of(["learning_rate=1e-3,3e-3,1e-2"], seeds=2)
+    (path / "request.json").write_text(request.to_json())
+    swept(request, Simulated(loss), path)
+    text = (path / "proof.json").read_text()
+    (path / "proof.json").write_text(text.replace('"state": "running"', '"state": "done"'))
+    return Proof(path)
+
+
+def trained(home: Path, proof: Proof, *numbers: int) -> list[Run]:
+    """The runs of some trials of the sweep; the last one has failed."""
+    made = []
+    for number in numbers:
+        outcome: Any = "error" if number == numbers[-1] else "ok"
+        run = recorded.write(home, name=f"{proof.id}-{number:03}", gpus=0, seconds=20, outcome=outcome)
+        run.file(part_of_sweep.FILE).write_text(json.dumps({"sweep": proof.id}))
+        titles.retag(run, ["sweep-20261126-120000"])
+        made.append(run)
+    return made
+
+
+async def test_in_the_runs_a_sweep_is_one_row_that_opens(
+    proof: Proof, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = recorded.write(home, name="20260921-100000-alone", gpus=0, seconds=20)
+    trials = [run.id for run in trained(home, proof, 1, 2, 3)]
+    async with opened((80, 24)) as pilot:
+        await pilot.press("f4")
+        shown = await wait_for(pilot, "sweep 16 of 16, best 1.7")
+        screen, table = pilot.app.screen, pilot.app.screen.query_one(RunsTable)
+        assert isinstance(screen, RunsScreen)
+
+        def rows() -> list[str]:
+            return list(screen.shown)
+
+        assert set(rows()) == {proof.id, alone.id}
+        assert "4 of 4 runs" in shown
+        table.move_cursor(row=rows().index(proof.id))
+        await pilot.press("enter")
+        await wait_for(pilot, "learning_rate=0.003 seed")
+        at = rows().index(proof.id)
+        assert (set(rows()[at + 1 : at + 4]), table.current_key) == (set(trials), proof.id)
+        assert "p Sweep" in text_of(pilot.app)
+        await pilot.press("down", "left")
+        await wait_for(pilot, lambda: len(rows()) == 2)
+        assert table.current_key == proof.id, "closed from one of its trials"
+        await pilot.press("right")
+        await wait_for(pilot, lambda: len(rows()) == 5)
+        await pilot.press("right", "left", "space")
+        await wait_for(pilot, "3 marked")
+        assert set(screen.marked) == set(trials)
+        assert "hidden" not in text_of(pilot.app)
+        await pilot.press("space", "d")
+        await wait_for(pilot, "Delete 3 runs")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("d")
+        await wait_for(pilot, lambda: rows() == [alone.id])
+        await pilot.press("u")
+        await wait_for(pilot, lambda: set(rows()) == {proof.id, alone.id})
+        await pilot.press("slash", *"failed")
+        await wait_for(pilot, lambda: rows() == [proof.id, trials[-1]])
+        assert "1 of 4 runs" in text_of(pilot.app), "the filter finds trials in a closed sweep"
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: len(rows()) == 2)
+        compared: list[list[Run]] = []
+        monkeypatch.setattr(pilot.app, "open_compare", compared.append)
+        table.move_cursor(row=rows().index(proof.id))
+        await pilot.press("c")
+        await wait_for(pilot, lambda: compared)
+        assert [run.id[-3:] for run in compared[0]] == ["002", "001", "003"], "the best one first"
+        await pilot.press("p")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
+    capsys.readouterr()
+    assert cli.run(["runs"]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert ["sweep 16 of 16" in line and "#sweep-20261126-120000" in line for line in lines] == [True, False]
+    assert cli.run(["runs", "--last", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split() == lines[0].split(), "with the size of all its trials"
+    for words, count in (
+        (("--tag", "sweep-20261126-120000"), 3), (("--state", "failed"), 1), (("--state", "done"), 3)
+    ):  # fmt: skip
+        assert cli.run(["runs", *words]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1 + count, words
+    assert cli.run(["runs", "--json"]) == 0
+    sweeps = [json.loads(line)["sweep"] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(map(str, sweeps)) == [proof.id] * 3 + ["None"]
+
+
+async def test_the_view_beside_the_list_shows_all_values_of_a_sweep(proof: Proof, home: Path) -> None:
+    trained(home, proof, 1, 2)
+    async with opened((120, 15)) as pilot:
+        await pilot.press("f4")
+        await wait_for(pilot, "sweep 16 of 16")
+        table = pilot.app.screen.query_one(RunsTable)
+        rows = list(pilot.app.screen.shown)  # type: ignore[attr-defined]
+        table.move_cursor(row=rows.index(proof.id))
+        await wait_for(pilot, "0.003 ━")
+        assert "0.001 ━" in text_of(pilot.app)
+
+
+async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Proof] = []
+
+    def start(proof: Proof) -> subprocess.Popen[bytes]:
+        """Without its process, which would train."""
+        started.append(proof)
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        return ended
+
+    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(this_machine, "read", lambda: TWO_GPUS)
+    async with opened((80, 24)) as pilot:
+        form(pilot).put({"input.batch_size": "48"}, "larger")
+        await pilot.press("ctrl+p")
+        await wait_for(pilot, "Search for")
+        await pilot.press(*"sweep")
+        await wait_for(pilot, "Sweep: find the settings that learn best")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepDialog))
+        shown = await wait_for(pilot, "3 settings: 3 trainings, then 10 for the proof; 2 at once; how long is not")
+        assert "sweep           learning_rate=0.00067,0.002,0.006" in shown
+        assert "parallel        not given" in shown, "everything fits into 80 x 24"
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("down", *"lerning=1,2", "enter")
+        await wait_for(pilot, "--over lerning: ")
+        assert pilot.app.screen.focused is pilot.app.screen.query_one("#over1")
+        await pilot.press("ctrl+u", *"batch_size=16,32", "down", "down", "down")
+        await pilot.press("ctrl+u", *"0", "enter")
+        await wait_for(pilot, "seeds: 0 does not fit: give a whole number from 1 to 100")
+        await pilot.press("backspace", "2", "enter")
+        await wait_for(pilot, lambda: started)
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
+        asked = started[0].request
+        assert asked.sweep is not None
+        assert {axis.key: axis.values for axis in asked.sweep.axes} == {
+            "train.learning_rate": [0.00067, 0.002, 0.006],
+            "input.batch_size": [16, 32],
+        }
+        assert (asked.sweep.seeds, asked.sweep.parallel, asked.sweep.minutes) == (2, 2, 60)
+        assert asked.baseline().options.input.batch_size == 48
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
+        form(pilot).action_sweep()
+        await wait_for(pilot, "6 settings with 2 seeds: 12 trainings")  # what was chosen the last time

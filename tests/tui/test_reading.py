@@ -1,0 +1,232 @@
+"""What is read and worked out for the screens: the charts, forecasts, times that are left, and rows of searches."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine.queue import entries, free_devices
+from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.free_devices import Device
+from gputui.engine.runs import Run
+from gputui.engine.runs.parsing import recalled
+from gputui.engine.trials.record import Record
+from gputui.engine.tune.report import search_results
+from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.drawing import charts, tune_leaderboard, tune_memory
+from gputui.tui.drawing import tune as drawing
+from gputui.tui.drawing.live import head, phases
+from gputui.tui.drawing.plot.canvas import draw
+from gputui.tui.drawing.plot.curves import Plot
+from gputui.tui.drawing.rows import length, plain
+from gputui.tui.printing import proof
+from gputui.tui.reading import earlier_starts, queue_times
+from gputui.tui.reading.run.reader import RunReader
+from gputui.tui.reading.run.series import Line
+from gputui.tui.reading.run.snapshot import Snapshot
+from gputui.tui.reading.run.store import Store
+
+from tests.support import recorded
+from tests.support.recorded_search import ENDED, running
+from tests.support.typed import as_read, typed
+
+
+def write(run: Run, *lines: dict[str, Any], name: str = "events.jsonl") -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    run.file(name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+# ---- a run -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=20, outcome="ok")
+    run.file("result.json").unlink()
+    reader = RunReader(run)
+    for _ in range(3):
+        reader.poll()
+    assert (reader.picture.snapshot.phase, reader.picture.snapshot.outcome) == ("ended", "ok")
+
+
+# ---- presets and the queue ------------------------------------------------------------------------------------
+
+
+def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+
+    def start_times(waiting: Any, uses: Any, most: Any, opens_in: Any) -> dict[str, float | None]:
+        begun[:] = [(each.run, set(each.devices), each.seconds_left, each.is_queued) for each in uses]
+        return {each.run: 7.0 for each in waiting}
+
+    monkeypatch.setattr(queue_times, "start_times", start_times)
+    monkeypatch.setattr(queue_times, "state_if_not_ended", lambda run: "" if run == "over" else "running")
+    for name, left in (("queued", 60.0), ("mine", 30.0), ("first", 90.0)):
+        progress = {"t": 1.0, "type": "progress", "step": 1, "eta_seconds": left}
+        write(run := Run(home / "runs" / name), progress)
+        run.file("preset.yaml").write_text("schema: 1")
+    devices = [
+        Device("GPU-a", 0, "run queued", run=str(home / "runs" / "queued")),
+        Device("GPU-b", 1, "run mine", run=str(home / "runs" / "mine")), Device("GPU-c", 2, "bob's python"),
+        Device("GPU-d", 3),
+    ]  # fmt: skip
+    monkeypatch.setattr(free_devices, "from_news", lambda news: devices if news else [])
+    listed = [Entry("queued", 0.0, "running", devices=("GPU-a", "GPU-x")), Entry("w1", 1.0, after="first"),
+              Entry("w2", 2.0, "held", after="over"), Entry("w3", 3.0, after="queued"),
+              Entry("slurm", 4.0, slurm_job="7")]  # fmt: skip
+    news = {"devices": ["known"]}
+    starts = queue_times.starts_in(listed, news)
+    assert starts == {"w1": 7.0, "w2": 7.0, "w3": 7.0, "slurm": None}
+    assert begun == [
+        ("queued", {"GPU-a", "GPU-x"}, 60.0, True), ("mine", {"GPU-b"}, 30.0, False), ("GPU-c", {"GPU-c"}, None, False),
+        ("first", set(), 90.0, False),
+    ]  # fmt: skip
+    unknown = dict.fromkeys(("w1", "w2", "w3", "slurm"))
+    assert queue_times.starts_in(listed, {}) == unknown, "the devices have not been looked at"
+    monkeypatch.setattr(entries, "is_paused", lambda: True)
+    assert queue_times.starts_in(listed, news) == unknown
+
+
+# ---- bars on a terminal ------------------------------------------------------------------------------------------
+
+
+def test_the_time_that_is_left_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "elapsed_of", lambda data: 40.0)
+
+    def left(**fields: Any) -> str:
+        return proof.left(SimpleNamespace(**{"budget_most_seconds": None, "kind": "ab"} | fields))  # type: ignore[arg-type]
+
+    assert [left(budget_seconds=None), left(budget_seconds=100.0), left(budget_seconds=30.0),
+            left(budget_seconds=100.0, kind="tune"), left(budget_seconds=70.0, budget_most_seconds=130.0)] == [
+        "", ", about 1:00 left", ", about 0.0 s left", ", at most 1:00 left", ", about 30.0 s to 1:30 left",
+    ]  # fmt: skip
+
+
+def line(*values: float, breaks: frozenset[int] = frozenset()) -> Line:
+    return Line(array("d", range(len(values))), array("d", values), breaks, values[-1] if values else None)
+
+
+def drawn(plot: Plot, width: int = 60, height: int = 10) -> list[str]:
+    return [plain(row) for row in draw(plot, width, height, RICH)[0]]
+
+
+def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:
+    store = Store()
+    store.feed(recalled({"t": t, **event}) for t, event in events)
+    return store.snapshot()
+
+
+def progress(step: int, **more: object) -> dict[str, object]:
+    return {"type": "progress", "step": step, "steps": 100, "epoch": 1, "epochs": 1, "samples_per_second": 10.0} | more
+
+
+# ---- what is kept and drawn -------------------------------------------------------------------------
+
+
+# ---- what is read of a run --------------------------------------------------------------------------
+
+
+def test_a_resumed_run_has_a_join_and_the_phases_of_its_new_start() -> None:
+    now = fed(
+        (0.0, {"type": "phase", "phase": "importing"}), (5.0, {"type": "phase", "phase": "training"}),
+        (6.0, progress(5)), (10.0, {"type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}),
+        (900.0, {"type": "phase", "phase": "importing"}), (902.0, {"type": "phase", "phase": "training"}),
+        (903.0, progress(4)),
+    )  # fmt: skip
+    assert [(span.phase, span.seconds) for span in now.start] == [("importing", 2.0)]
+    plot = charts.plots(now)[0]
+    assert list(plot.joins) == pytest.approx([4.0])  # the pause is no time of the run
+    assert plot.curves[0].line.breaks == {1}
+    assert any(style == "warn" for row in draw(plot, 60, 8, RICH)[0] for _, style in row)
+    assert "start-up 2.0 s  TensorFlow 2.0 s" in plain(phases.phase_line(now, 80))
+    now = fed(
+        (0.0, {"type": "phase", "phase": "starting"}), (0.1, {"type": "phase", "phase": "starting"}),
+        (0.3, {"type": "phase", "phase": "compiling"}), (1.4, {"type": "phase", "phase": "training"}),
+        (2.0, {"type": "phase", "phase": "compiling", "detail": "evaluation"}),
+        (2.2, {"type": "phase", "phase": "training"}), (3.0, progress(5)),
+    )  # fmt: skip
+    assert [(span.phase, round(span.seconds, 3)) for span in now.start] == [("starting", 0.3), ("compiling", 1.1)]
+    said = plain(phases.phase_line(now, 80))
+    assert "first step 1.1 s" in said
+    assert "compiling the evaluation 0.2 s" in said
+    assert said.count("first step") == 1
+
+
+def test_an_estimate_rests_on_earlier_starts_of_the_same_kind_and_says_so(home: Path) -> None:
+    for number in range(2):
+        recorded.write(home, name=f"20260921-1{number}0000-cnn", gpus=1, seconds=20)
+    recorded.write(home, name="20260921-130000-cnn", gpus=1, seconds=20, settings=("compile.xla=true",))
+    recorded.write(home, name="20260921-140000-mlp", gpus=1, seconds=20)
+    run = recorded.write(home, name="20260921-150000-cnn", gpus=1, seconds=20)
+    found = earlier_starts.of(run)
+    assert found.runs == 2  # not the one that compiles differently, nor another preset
+    assert found.phases["importing"].median == pytest.approx(6.1, abs=0.01)
+    unread = Snapshot(phase=phases.READING)
+    assert phases.rows(unread, found, 120, 20, RICH) == []
+    (first, *_) = head.rows(head.RunName("cnn", run.id, ""), "", unread, 80, RICH)
+    assert plain(first).rstrip().endswith("catching up")
+    now = fed(
+        (0.0, {"type": "phase", "phase": "importing"}), (1.0, {"type": "phase", "phase": "compiling", "detail": "XLA"}),
+        (2.0, {"type": "host"}),
+    )  # fmt: skip
+    text = "\n".join(plain(row) for row in phases.rows(now, found, 120, 20, RICH))
+    assert "importing TensorFlow" in text
+    assert "compiling the first step              1.0 s" in text
+    assert "before: 4.0 s" in text
+    assert "a few seconds to the first step: an estimate from 2 earlier starts of this preset on this machine" in text
+    usual, spent = (
+        earlier_starts.usual([{"importing": 0.9}, {"importing": 11.9}, {"importing": 1.0}]),
+        {"importing": 4.9},
+    )
+    assert usual.left(spent, "importing") == pytest.approx(7.0), "it has taken longer before"
+    assert usual.left({"importing": 12.0}, "importing") == 0
+    waits = fed(
+        (0.0, {"type": "phase", "phase": "configuring", "detail": ""}),
+        (1.0, {"type": "phase", "phase": "configuring", "detail": "waiting for worker 1 (b:1)"}),
+        (90.0, {"type": "host"}),
+    )  # fmt: skip
+    lines = [plain(row) for row in phases.rows(waits, found, 120, 20, RICH)]
+    (waiting,) = (line for line in lines if "waiting for worker 1 (b:1)" in line)
+    assert "before" not in waiting, "how long others take is no matter of this run's"
+    assert "estimate" not in "".join(lines)
+    assert "waiting for other workers" in plain(head.rows(head.RunName("big", run.id, ""), "", waits, 120, RICH)[0])
+    alone = "\n".join(plain(row) for row in phases.rows(now, earlier_starts.NONE, 100, 20, RICH))
+    assert "estimate" not in alone
+    assert "before" not in alone
+
+
+ODD: list[dict[str, Any]] = [
+    {}, {"kind": "tune", "state": "running"}, {"search": {"candidates": [None, 7, {}], "limits": 3, "memory": "x"}},
+    {"search": {"candidates": [{"stage": 3, "settings": "x", "trials": [None], "gain": "much"}], "best": 7,
+                "limits": {"minutes": "x", "only": 3, "leave": [None]},
+                "before_speed": 0, "best_speed": 1, "ceiling": 0,
+                "memory": {"points": [None, {"batch_size": "x"}, {"batch_size": 4}], "largest_batch": -1}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("glyphs", [RICH, PLAIN])
+def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
+    records = [typed(Record, one) for one in (ENDED, ENDED | running())]
+    records += [as_read(one) for odd in ODD for one in (odd, ENDED | odd)]
+    for data, width, low in itertools.product(records, (60, 78, 118, 198), (True, False)):
+        rows = drawing.head(data, 30.0, width, glyphs, low)
+        rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
+        rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
+        draw(tune_memory.plot(data), width, 12, glyphs)
+        for one in search_results.ranked(data):
+            rows += tune_leaderboard.detail(one, width, 9, glyphs)
+            for whole in (52, 70, width):
+                columns = tune_leaderboard.widths(whole)
+                assert sum(columns.values()) <= whole, whole
+                for cell, room in zip(
+                    tune_leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True
+                ):
+                    assert len(cell.text) <= room, (whole, cell)
+        for row in rows:
+            assert length(row) <= width, (width, plain(row))
+            assert "\x1b" not in plain(row)
+            assert glyphs is RICH or plain(row).isascii(), plain(row)

@@ -1,0 +1,446 @@
+"""The list of runs and their comparison: what is shown, filtered, noted, deleted and brought back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.compare import baseline
+from gputui.engine.figures import LOSS
+from gputui.engine.runs import Run, all_runs, titles
+from gputui.engine.runs.run import RunState
+from gputui.engine.runs.titles import Notes, Title
+from gputui.tui.base.themes import THEMES, colour
+from gputui.tui.reading import run_list
+from gputui.tui.reading.queue_places import Waiting
+from gputui.tui.reading.run_columns import COLUMNS, ordered, usual
+from gputui.tui.reading.run_list import Entry, queue_first
+from gputui.tui.screens.compare.screen import CompareScreen
+from gputui.tui.screens.help import HelpScreen
+from gputui.tui.screens.runs import screen as runs_screen
+from gputui.tui.screens.runs.run_table import RunsTable
+from gputui.tui.screens.runs.screen import RunsScreen
+from gputui.tui.widgets.row_widgets import Panel
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from tests.support import recorded
+from tests.support.form_pilot import told
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.fixture
+def five(home: Path) -> list[Run]:
+    """The oldest first; the last goes on."""
+    kinds: list[dict[str, Any]] = [
+        {"name": "20260921-100000-cnn", "samples_per_second": 3000.0},
+        {"name": "20260921-110000-cnn-2", "samples_per_second": 3100.0, "settings": ("train.seed=9",)},
+        {"name": "20260921-120000-resnet50", "outcome": "oom", "settings": ("input.batch_size=512",)},
+        {"name": "20260921-130000-vit", "outcome": None, "description": "A [red]transformer[/red]\x1b[2J"},
+        {"name": "20260921-140000-mlp", "outcome": None, "engine_pid": os.getpid()},
+    ]
+    made = []
+    for number, kind in enumerate(kinds):
+        run = recorded.write(home, **{"gpus": 1, "seconds": 40} | kind)
+        os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * number,) * 2)
+        made.append(run)
+    return made
+
+
+def names(pilot: Pilot[None]) -> list[str]:
+    """The order of the rows."""
+    screen = pilot.app.screen
+    assert isinstance(screen, RunsScreen)
+    return [name.split("-", 2)[2] for name in screen.shown]
+
+
+async def test_no_runs_so_far(home: Path) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "r in the form (F2) starts one")
+        await pilot.press("enter", "space", "d", "c", "greater_than_sign", "x", "R", "r", "n", "t")
+        assert not tiny(pilot).opened
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        screen.latest = None  # as long as they are being read
+        screen.query_one("#status", Panel).repaint()
+        assert "0 of 0" not in await wait_for(pilot, "reading the runs ...")
+
+
+async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sorted(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "enter")
+        assert tiny(pilot).opened.pop() == ("run", five[3])
+        await pilot.press("down", "space", "down", "space")
+        await wait_for(pilot, "2 marked")
+        await pilot.press("c")
+        assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
+        await pilot.press("M", "space", "c")
+        await wait_for(pilot, "mark a run with")
+        await pilot.press("M", "up", "c")  # nothing is marked: the run before it
+        assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
+        await pilot.press("home", "slash", *"cnn done")
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("enter", "enter")
+        assert tiny(pilot).opened == [("run", five[1])]
+        await pilot.press("escape")
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("slash", *"vit", "escape")
+        await wait_for(pilot, "5 of 5")
+        await pilot.resize_terminal(120, 40)
+        await pilot.press("I")
+        assert names(pilot) == ["cnn", "cnn-2", "resnet50", "vit", "mlp"]
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        screen.sort_by("memory")
+        assert names(pilot)[-2:] in (["vit", "mlp"], ["mlp", "vit"])  # what is not known stays last
+        await pilot.click(DataTable, offset=(4, 0))
+        assert names(pilot)[0] == "cnn"
+        assert "run▲" in text_of(pilot.app)
+
+
+async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
+    run = five[-1]
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("t")
+        await wait_for(pilot, "Tags of")
+        await pilot.press(*"best, slow", "enter")
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("best", "slow"))
+        await pilot.press("t")
+        await wait_for(pilot, "best slow")
+        await pilot.press("ctrl+u", *"slow new", "enter")
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("slow", "new"))
+        await pilot.press("n")
+        await wait_for(pilot, "Note on")
+        await pilot.press(*"after the fix", "enter")
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
+        assert titles.read_notes(five[0]).tags == ()
+        await pilot.press("n")
+        await wait_for(pilot, "Note on")
+        await pilot.press("ctrl+u", "enter")
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
+        await pilot.press("U")
+        shown = await wait_for(pilot, "changed the note of")
+        order = [shown.index(act) for act in ("1 changed the note of", "2 changed the tags of", "3 changed the tags")]
+        assert order == sorted(order)
+        await pilot.press("3")
+        await wait_for(pilot, lambda: titles.read_notes(run).tags == ())
+        assert titles.read_notes(run).note == "after the fix"
+
+
+async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(116, 30), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        table = pilot.app.screen.query_one(RunsTable)
+        assert "step ms" in table.names
+        orders = []
+        for _ in table.names:
+            await pilot.press("greater_than_sign")
+            orders.append(table.order.column)
+        assert sorted(orders) == sorted(table.names), "each column that is shown, once"
+        await pilot.press("C")
+        await wait_for(pilot, "< > move")
+        await pilot.press("space", "greater_than_sign", "d")
+        await wait_for(pilot, "5 of 5")
+        assert not table.chosen
+        await pilot.press("C", "j", "space", *["j"] * 12, "enter")
+        await wait_for(pilot, lambda: table.chosen)
+        chosen = table.chosen
+        await pilot.press("u")
+        await wait_for(pilot, lambda: not table.chosen)
+        await pilot.press("C", "j", "space", *["j"] * 12, "enter")
+        await wait_for(pilot, lambda: table.chosen == chosen)
+        first = table.names[0]
+        assert first == "run"
+        assert "state" not in table.names
+        await pilot.press("C", "j", "less_than_sign", "enter")
+        await wait_for(pilot, lambda: table.names[0] != first)
+        await pilot.press("less_than_sign", "I", "slash", *"cnn", "enter")
+        await wait_for(pilot, "2 of 5 runs")
+        kept = table.names, table.order
+        pilot.app.settings.flush()  # type: ignore[attr-defined]
+    async with Tiny(RunsScreen).run_test(size=(100, 30), notifications=True) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        table = pilot.app.screen.query_one(RunsTable)
+        assert (table.names, table.order) == kept
+        await pilot.press("escape")
+        await wait_for(pilot, "5 of 5 runs")
+
+
+async def test_deleting_asks_and_spares_a_running_one(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "d")
+        await wait_for(pilot, "u brings it back")
+        await pilot.press("k")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+        assert five[3].path.exists()
+        await pilot.press("d")
+        assert five[3].id in await wait_for(pilot, "Delete 1 run")
+        await pilot.press("enter")  # Keep is the answer unless another is chosen
+        await wait_for(pilot, "5 of 5")
+        assert five[3].path.exists()
+        await pilot.press("d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "4 of 4 runs")
+        assert not five[3].path.exists()
+        await pilot.press("up", "d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, lambda: "deleting it" in told(pilot))
+        assert five[4].path.exists()
+
+
+async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: Path) -> None:
+    kept = five[0].file("result.json").read_bytes()
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "down", "down", "space", "down", "space")
+        await wait_for(pilot, "2 marked, M clears")
+        await pilot.press("slash", *"oom", "enter")
+        await wait_for(pilot, "2 marked (2 hidden)")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "Delete 2 runs")
+        for text in (
+            five[0].id,
+            five[1].id,
+            "2 of them are hidden by the filter",
+            "u brings them back",
+            "Quitting frees",
+        ):
+            assert text in shown, text
+        await pilot.press("d")
+        await wait_for(pilot, "deleted 2 runs; u brings them back; quitting frees")
+        assert [run.id for run in all_runs()] == [run.id for run in reversed(five[2:])]
+        await pilot.press("escape", "u")
+        await wait_for(pilot, "5 of 5")
+        assert five[0].file("result.json").read_bytes() == kept
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        await wait_for(pilot, lambda: screen.table.current_key in (five[0].id, five[1].id))
+        await pilot.press("u")
+        await wait_for(pilot, "nothing to take back: no run was deleted")
+        pilot.app.clear_notifications()  # the message covers the line of the marks
+        await pilot.press("space")
+        await wait_for(pilot, "1 marked, M clears")
+        await pilot.press("M")
+        shown = await wait_for(pilot, "5 of 5")
+        assert "marked," not in shown
+        await pilot.press(*["down"] * 4, "d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "4 of 4")
+        assert list((home / "runs").glob(".deleted-*"))
+    assert sorted(path.name for path in (home / "runs").iterdir()) == [run.id for run in five[1:]]
+
+
+async def test_of_thousands_of_runs_only_the_newest_are_read_until_more_are_needed(
+    five: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_screen, "FIRST", 2)
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("down")
+        await wait_for(pilot, "5 of 5 runs")
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("slash", *"oom")
+        await wait_for(pilot, "1 of 5 runs")
+
+
+async def test_comparison(five: list[Run]) -> None:
+    async with Tiny(lambda: CompareScreen(five[:3])).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            shown = await wait_for(pilot, "options that differ")
+            for word in ("input.batch_size", "train.seed", "throughput", "3,000 samples/s", "+3.3 %"):
+                assert word in shown, word
+            assert "device.visible" not in shown
+            assert "spread of repeats" in shown
+        await pilot.press("right", "enter")
+        assert tiny(pilot).opened == [("run", five[1])]
+        await pilot.press("y")
+        await wait_for(pilot, "as Markdown")
+        assert "| throughput | 3,000 samples/s |" in pilot.app.clipboard
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, CompareScreen)
+
+
+@pytest.fixture
+def three(home: Path) -> list[Run]:
+    """Two of one kind, and one with a batch twice as large."""
+    kinds = {"cnn": 3000.0, "mlp": 3100.0, "vit": 4500.0}
+    return [
+        recorded.write(
+            home, name=f"20260921-1{number}0000-{name}", gpus=0, seconds=40, samples_per_second=speed,
+            settings=("input.batch_size=128",) if name == "vit" else (),
+        )
+        for number, (name, speed) in enumerate(kinds.items())
+    ]  # fmt: skip
+
+
+def shown_runs(pilot: Pilot[None]) -> list[str]:
+    """The heads of the columns that are runs."""
+    table = pilot.app.screen.query_one(DataTable)
+    heads = [str(column.label) for column in table.ordered_columns]
+    return [head for head in heads if head and not head.startswith("spread")]
+
+
+async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(three: list[Run]) -> None:
+    async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "differences are from the first run")
+        assert shown_runs(pilot) == ["cnn", "mlp", "vit"]
+        await pilot.press("down", "right", "b")
+        await wait_for(pilot, f"differences are from the pinned baseline, {three[1].id}")
+        assert baseline.pinned().run == three[1]
+        pinned = f"{three[1].name} is the baseline of all comparisons from now on; b unpins it"
+        await wait_for(pilot, lambda: told(pilot) == pinned)
+        assert shown_runs(pilot) == ["mlp (baseline)", "cnn", "vit"]
+        assert pilot.app.screen.query_one(DataTable).cursor_coordinate == (1, 1)  # still on the run that was chosen
+        await pilot.press("b")
+        await wait_for(pilot, "differences are from the first run")
+        assert baseline.pinned().run is None
+        await wait_for(pilot, lambda: told(pilot) == f"{three[1].name} is no longer pinned")
+        await pilot.press("left", "b")
+        assert told(pilot) == "move the cursor to the column of a run first"
+        await pilot.press("right")
+        assert shown_runs(pilot) == ["mlp", "cnn", "vit"]
+        screen = pilot.app.screen
+        await pilot.press("right", "right")
+        assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
+        await pilot.app.push_screen(HelpScreen(screen))
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is screen)
+        assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
+        await pilot.press("enter")
+        assert tiny(pilot).opened == [("run", three[2])]
+        await pilot.press("b")
+        await wait_for(pilot, "vit (baseline)")
+        await pilot.press("right", "b")  # another one is pinned in its place
+        await wait_for(pilot, "mlp (baseline)")
+        assert baseline.pinned().run == three[1]
+
+
+async def test_two_runs_of_long_paths_fit_80_columns_by_what_differs_of_the_paths(home: Path) -> None:
+    pair = []
+    for name in ("one", "two"):
+        folder = home / "a-long-name-of-a-folder" / name
+        folder.mkdir(parents=True)
+        settings = (f"entry={folder}/train.py:build", f"folder={folder}")
+        pair.append(recorded.write(home, name=f"20260921-100000-{name}", gpus=0, seconds=40, settings=settings))
+    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(80, 24)) as pilot:
+        shown = await wait_for(pilot, "throughput")
+        assert shown_runs(pilot) == ["one", "two"]
+        entries = next(line for line in shown.splitlines() if "workload.entry" in line).split()
+        assert [entry[:14] for entry in entries[1:]] == ["..one/train.py", "..two/train.py"]
+        table = pilot.app.screen.query_one(DataTable)
+        assert table.virtual_size.width <= table.size.width
+
+
+def change_colours(pilot: Pilot[None]) -> dict[str, str]:
+    """The colour of the second run's difference, for each figure that has one."""
+    table = pilot.app.screen.query_one(DataTable)
+    rows = [table.get_row_at(row) for row in range(table.row_count)]
+    return {str(row[0]).strip(): str(row[2].spans[-1].style) for row in rows if "%" in str(row[2]) and row[2].spans}
+
+
+@pytest.mark.parametrize(("first", "colour_name"), [(0, "success"), (2, "error")])
+async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
+    three: list[Run], first: int, colour_name: str
+) -> None:
+    """A faster run has more samples/s and a shorter step."""
+    pair = [three[first], three[2 - first]]
+    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, "throughput")
+        colours = change_colours(pilot)
+        assert {colours["throughput"], colours["step time p50"]} == {str(colour(pilot.app, colour_name))}, colours
+        pilot.app.theme = next(theme.name for theme in THEMES if not theme.dark)
+        other = str(colour(pilot.app, colour_name))
+        await wait_for(pilot, lambda: change_colours(pilot)["throughput"] == other)
+
+
+GIB = 1024**3
+
+
+def entry(name: str, state: RunState = "ok", **more: Any) -> Entry:
+    return Entry(Run(Path("/runs") / name), state, **more)
+
+
+# ---- runs as rows ----------------------------------------------------------------------------------
+
+
+def test_running_runs_stand_first_then_waiting_ones_in_the_order_of_the_queue() -> None:
+    placed = [entry(name, "waiting", waiting=Waiting(name, place)) for name, place in (("c", 3), ("a", 1), ("s", None))]
+    rows = [entry("x"), *placed, entry("w", "waiting"), entry("y", "running"), entry("b", "waiting",
+            waiting=Waiting("b", 2))]  # fmt: skip
+    assert [row.run.id for row in queue_first(rows)] == ["y", "a", "b", "c", "s", "w", "x"]
+    assert [row.run.id for row in queue_first(rows, running_first=False)] == ["a", "b", "c", "s", "w", "x", "y"]
+
+
+def test_workers_of_a_chief_in_the_list_have_no_row() -> None:
+    rows = [entry("chief", workers=("w1", "w2")), entry("w1"), entry("w3"), entry("w2")]
+    assert [row.run.id for row in run_list.folded(rows)] == ["chief", "w3"]
+    assert [row.run.id for row in run_list.folded(rows[1:])] == ["w1", "w3", "w2"], "without their chief"
+
+
+# ---- columns -----------------------------------------------------------------------------------------
+
+
+def test_rows_without_a_value_come_last_in_both_directions() -> None:
+    rows = [entry(name, figures={"samples_per_second": speed}) for name, speed in (
+        ("a", 2.0), ("none", None), ("b", 0.0), ("c", 3.0))]  # fmt: skip
+    assert [row.run.id for row in ordered(rows, "samples/s", True)] == ["c", "a", "b", "none"]
+    assert [row.run.id for row in ordered(rows, "samples/s", False)] == ["b", "a", "c", "none"]
+    noted = [entry("a", notes=Notes("b")), entry("none"), entry("c", notes=Notes("A")),
+             entry("d", notes=Notes("C"))]  # fmt: skip
+    assert [row.run.id for row in ordered(noted, "note", False)] == ["c", "a", "d", "none"]
+    titled = [entry("b", title=Title("X")), entry("a", title=Title("x")), entry("c", title=Title("W"))]
+    assert [row.run.id for row in ordered(titled, "run", False)] == ["c", "a", "b"]
+
+
+def test_the_texts_of_the_columns() -> None:
+    full = entry("id-2", "running", title=Title("fast", ("xla",)), number=42, notes=Notes("a\n note", ("a", "b")),
+                 description="of  a\tpreset", size=3 * GIB, latest={"step": 1, "steps": 3},
+                 figures={"eta_seconds": 90.0, "metrics.loss": 0.123456, "samples_per_second": 9876.54,
+                          "step_ms.p50": 12.34, "input_wait": 0.075, "peak_memory_bytes": 2.5 * GIB},
+                 validation=("val_mean_absolute_error", 0.98765))  # fmt: skip
+    shown = {name: COLUMNS[name].show(full) for name in COLUMNS}
+    assert {name: text for name, text in shown.items() if text not in ("-", "") and name != "when"} == {
+        "name": "r42", "run": "r42 fast: xla", "id": "id-2", "state": "running", "done": "33 %", "left": "1:30",
+        "loss": "0.123", "samples/s": "9,877", "step ms": "12.3", "wait": "8 %", "memory": "2.5 GiB",
+        "validation": "mean abs 0.988", "size": "3.0 GiB", "tags": "#a #b", "note": "a note",
+        "description": "of a preset",
+    }  # fmt: skip
+    bare = entry("id-1", title=Title("fast"))
+    names = ("name", "run", "done", "left", "validation", "size", "note")
+    assert {name: COLUMNS[name].show(bare) for name in names} == {
+        "name": "", "run": "fast", "done": "", "left": "", "validation": "", "size": "", "note": ""}  # fmt: skip
+    assert COLUMNS["validation"].show(replace(bare, figures={LOSS.key: 1.0})) == "-", "none was evaluated"
+    wide = [
+        COLUMNS["samples/s"].show(replace(bare, figures={"samples_per_second": speed})) for speed in (1.234e5, 1.234e8)
+    ]
+    assert wide == ["123,400", "1.23e+08"], "no digit is cut off"
+    assert [(COLUMNS[name].head, COLUMNS[name].width) for name in ("loss", "memory", "host", "validation")] == [
+        ("train loss", 10), ("tensors", 8), ("host mem", 8), ("validation", 14),
+    ]  # fmt: skip
+
+
+def test_the_width_alone_decides_which_columns_are_shown() -> None:
+    bare = entry("a")
+    full = entry("b", "running", validation=("val_loss", 1.0), notes=Notes("x", ("t",)), description="d",
+                 figures={"samples_per_second": 1.0, "gpu_busy_mean": 0.5, "peak_process_bytes": 1.0})  # fmt: skip
+    assert usual([bare], 78) == usual([bare, bare], 78) == ["run", "state", "done", "samples/s", "validation", "when"]
+    for width in range(20, 400, 7):
+        own = {"tags", "note", "description"}
+        with_words, without = usual([full], width), usual([bare], width)
+        assert [name for name in with_words if name not in own][: len(without)] == without or width > 140
+        assert sum(COLUMNS[name].width + 1 for name in without) <= width

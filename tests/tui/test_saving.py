@@ -1,0 +1,326 @@
+"""Saving from the form, editing the file, and presets on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.job import this_machine
+from gputui.engine.presets import saving as files
+from gputui.engine.process import launch
+from gputui.tui.app import GputuiApp
+from gputui.tui.cli import preset_or_command
+from gputui.tui.form.form_state import FormState
+from gputui.tui.reading import preset_files
+from gputui.tui.screens.dialogs import Ask
+from gputui.tui.screens.presets import editor, saving
+from gputui.tui.screens.presets import saving as saving_screen
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.support.answering import Answering
+from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
+from tests.support.tiny import wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("mine.yaml").write_text("input: {batch_size: 48}\n")
+    return folder
+
+
+async def asked(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys that lead to a question, and wait until it can be answered."""
+    await pilot.press(*keys)
+    await wait_for(pilot, lambda: isinstance(pilot.app.screen, Ask))
+    await calm(pilot)
+
+
+async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) -> None:
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["batch_size=64"]))) as pilot:
+        await pilot.press("S")
+        await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
+        assert pilot.app.screen.query_one(Input).value == "./mine.yaml"
+        await write(pilot, "./new/a.yaml")
+        await wait_for(pilot, lambda: "makes the folder ./new and writes the new file" in seen(pilot))
+        await asked(pilot, "enter")
+        assert "There is no folder ./new." in seen(pilot)
+        await pilot.press("c")
+        await calm(pilot)
+        assert not (project / "new").exists()
+        await pilot.press("S")
+        await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
+        await write(pilot, "other")  # a plain name, wherever the preset lies
+        own = "".join(saving_screen.short(presets.user_folder() / "other.yaml").split())
+        await wait_for(pilot, lambda: f"writesthenewfile{own}" in re.sub(r"[\s│]", "", seen(pilot)))
+        await pilot.press("escape", "S")
+        await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
+        await write(pilot, "./other.yaml")
+        await wait_for(pilot, lambda: "writes the new file ./other.yaml" in seen(pilot))
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: form(pilot).state.path == project / "other.yaml")
+        await calm(pilot)
+        assert presets.resolve("other.yaml").options.input.batch_size == 64
+        assert preset_files.recent()[0] == project / "other.yaml"
+        assert "gputui --preset other.yaml trains it from a shell" in told(pilot)
+        form(pilot).load(form(pilot).state.first())
+        await pilot.press("S")
+        await wait_for(pilot, lambda: "writes the new file" in seen(pilot))
+        assert pilot.app.screen.query_one(Input).value == str(presets.user_folder() / "quickstart-2.yaml")
+
+
+async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> None:
+    file = project / "mine.yaml"
+    file.write_text("input: {batch_size: 48}  # as in the paper\n")
+    preset = presets.resolve("mine.yaml", ["epochs=9"])
+    run = runs.create("mine", preset.to_yaml(), launch.origin_of(preset))
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state(str(run.file("preset.yaml")), []))) as pilot:
+        await asked(pilot, "s")
+        assert "a run of ./mine.yaml" in seen(pilot)
+        await pilot.press("c")
+        await calm(pilot)
+        assert presets.resolve("mine.yaml").options.train.epochs != 9
+        assert "changed after" not in told(pilot)
+        newer = run.file("preset.yaml").stat().st_mtime + 5
+        os.utime(file, (newer, newer))
+        await asked(pilot, "s")
+        assert "changed after that run began" in " ".join(seen(pilot).split())
+        file.write_text(file.read_text() + "train: {epochs: 2}\n")  # meanwhile
+        await pilot.press("u")
+        await wait_for(pilot, lambda: "was changed since it was opened" in told(pilot))
+        await asked(pilot, "s")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: form(pilot).state.path == file)
+        assert presets.resolve("mine.yaml").options == preset.options
+        assert "as in the paper" in file.read_text()
+        assert str(file) in told(pilot), "where it was saved"
+    file.unlink()
+    state = preset_or_command.form_state(f"run:{run.id}", [])
+    assert saving_screen._origin(state) is None
+
+
+async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = project / "mine.yaml"
+    monkeypatch.setenv("EDITOR", "vi")
+    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["epochs=9"]))) as pilot:
+        file.write_text("input: {batch_size: 96}  # theirs\n")
+        await asked(pilot, "s")
+        assert "was changed since it was opened" in seen(pilot)
+        await pilot.press("c")
+        await calm(pilot)
+        assert file.read_text() == "input: {batch_size: 96}  # theirs\n"
+        await asked(pilot, "s")
+        await pilot.press("r")
+        await wait_for(pilot, lambda: form(pilot).state.texts["input.batch_size"] == "96")
+        assert form(pilot).state.texts["train.epochs"] == "2"
+        await pilot.press("u")
+        await wait_for(pilot, lambda: form(pilot).state.texts["train.epochs"] == "9")
+        await asked(pilot, "s")
+        await pilot.press("o")
+        await wait_for(pilot, lambda: "epochs: 9" in file.read_text())
+        await calm(pilot)
+        assert "batch_size: 48}  # theirs" in file.read_text()
+        assert not form(pilot).state.modified
+        file.unlink()
+        await asked(pilot, "s")
+        assert "is no longer there" in seen(pilot)
+        await pilot.press("w")
+        await wait_for(pilot, file.exists)
+        assert presets.resolve("mine.yaml").options.train.epochs == 9
+        # No terminal can be left to an editor here.
+        await pilot.press("E")
+        await wait_for(pilot, lambda: "cannot be left to an editor" in told(pilot))
+
+
+MINE = "input: {batch_size: 48}  # mine\n"
+
+
+@pytest.fixture
+def project_of_saving_and_editing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project_of_saving_and_editing"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "mine.yaml").write_text(MINE)
+    return folder
+
+
+def changed(path: Path | str = "mine.yaml", size: str = "64") -> FormState:
+    """The form with the file, and one option that is changed."""
+    state = FormState.open(Path(path).absolute())
+    state.set("input.batch_size", size)
+    return state
+
+
+def acts(app: Answering) -> list[str]:
+    return [act.what for act in app.acts["presets"].newest_first]
+
+
+# ---- saving ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_read_again_is_said(project_of_saving_and_editing: Path) -> None:
+    app, state = Answering("Read again"), changed()
+    Path("mine.yaml").write_text("input: {batch_size: many}\n")
+    assert not asyncio.run(saving.save(app, state))
+    assert app.opened == []
+    assert len(app.told) == 1
+    assert app.told[0].endswith("(error)")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"train.epochs": "9"}, "1 changed option"), ({"train.epochs": "9", "train.seed": "3"}, "2 changed options"),
+        ({}, "a changed description"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("project_of_saving_and_editing")
+def test_before_changes_are_lost_the_user_is_asked(change: dict[str, str], what: str) -> None:
+    for answer, result, epochs in (("Discard", True, 0), ("Cancel", False, 0), (None, False, 0), ("Save", True, 1)):
+        app, state = Answering(answer), FormState.open(Path("mine.yaml").absolute())
+        state.put(change, "another")
+        assert asyncio.run(saving.save_first(app, state)) is result
+        assert app.asked == [(f"mine has {what} not saved.", ("Save", "Discard", "Cancel"))]
+        assert state.modified is not bool(epochs)
+    app, state = Answering("Save"), changed(size="0")
+    assert not asyncio.run(saving.save_first(app, state)), "what cannot be saved is not lost"
+
+
+@pytest.mark.usefixtures("project_of_saving_and_editing")
+def test_what_keeps_a_preset_from_being_saved_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise files.SaveError("the disk is full")
+
+    monkeypatch.setattr(files, "save", refuse)
+    monkeypatch.setattr(files, "save_as", refuse)
+    for save, answers in ((saving.save, ()), (saving.save_as, ("./other.yaml",))):
+        app, state = Answering(*answers), changed()
+        assert not asyncio.run(save(app, state))
+        assert (app.told, state.modified, acts(app)) == (["the disk is full (error)"], True, [])
+
+
+# ---- the editor -----------------------------------------------------------------------------------------
+
+
+class Editor:
+    """An editor that writes each of the texts in its turn (None: leaves the file), and ends with a code."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *texts: str | None, code: int = 0, seconds: float = 60.0
+    ) -> None:
+        self.texts, self.code, self.seconds, self.now = list(texts), code, seconds, 0.0
+        self.calls: list[list[str]] = []
+        self.interrupted: Any = None
+        monkeypatch.setenv("VISUAL", "code --wait")
+        monkeypatch.setattr(editor, "subprocess", SimpleNamespace(run=self.run))
+        monkeypatch.setattr(editor, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def run(self, command: list[str], check: bool) -> Any:
+        assert not check
+        self.calls.append(command)
+        self.now += self.seconds
+        self.interrupted = signal.getsignal(signal.SIGINT)
+        text = self.texts.pop(0)
+        if text is not None:
+            Path(command[-1]).write_text(text)
+        return subprocess.CompletedProcess(command, self.code)
+
+
+def edited(*answers: Any, state: FormState | None = None) -> Answering:
+    app = Answering(*answers)
+    app.state = state or FormState.open(Path("mine.yaml").absolute())
+    asyncio.run(editor.edit(app))
+    return app
+
+
+AT_ONCE = (
+    "The editor is back at once: mine.yaml is not changed so far. If code has a window of its own, save there and open "
+    "the file with o; or let the command wait, such as: export EDITOR='code --wait' (warning)"
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "told"),
+    [
+        (2.0, 0, AT_ONCE), (2.1, 0, "mine.yaml was not changed"),
+        (60.0, 3, "the editor code ended with exit code 3 (error)"),
+        (1.0, -9, "the editor code was killed by signal 9 (error)"),
+    ],
+)  # fmt: skip
+def test_an_editor_that_changes_nothing_says_why(
+    project_of_saving_and_editing: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, code: int, told: str
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    given = Editor(monkeypatch, None, code=code, seconds=seconds)
+    app = edited()
+    assert (app.asked, app.told, app.opened) == ([], [told], [])
+    assert given.calls == [["code", "--wait", f"{project_of_saving_and_editing}/mine.yaml"]]
+    assert given.interrupted not in (before, signal.SIG_IGN, signal.SIG_DFL), "Ctrl-C is for the editor"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("project_of_saving_and_editing")
+def test_a_file_with_errors_is_edited_again_if_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "train: {epochs: 3}\ninput:\n  batch_size: many\n"
+    given = Editor(monkeypatch, wrong, MINE.replace("48", "12"))
+    app = edited("Edit again")
+    ((question, answers),) = app.asked
+    first, *rest = question.split("\n")
+    assert "batch_size" in first
+    assert rest == ["", "  batch_size: many", "", "The form is as it was."]
+    assert answers == ("Edit again", "Back")
+    assert len(given.calls) == 2
+    assert [state.texts["input.batch_size"] for _, state in app.opened] == ["12"]
+    for answer in ("Back", None):
+        Editor(monkeypatch, wrong)
+        Path("mine.yaml").write_text(MINE)
+        assert edited(answer).opened == []
+
+
+def test_no_editor_and_one_that_cannot_be_started_are_said(
+    project_of_saving_and_editing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Editor(monkeypatch)
+    monkeypatch.setattr(editor, "editor", list)
+    assert edited().told == ["no editor was found; name yours, such as: export EDITOR=nano (error)"]
+    monkeypatch.undo()
+    monkeypatch.chdir(project_of_saving_and_editing)
+    monkeypatch.setenv("VISUAL", "/no/such")
+    named = "name yours, such as: export EDITOR=nano"
+    assert edited().told == [f"the editor /no/such cannot be started: No such file or directory; {named} (error)"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls", "size"), [("Save", 1, "64"), ("Discard", 1, "48"), ("Cancel", 0, "48"), (None, 0, "48")]
+)
+@pytest.mark.usefixtures("project_of_saving_and_editing")
+def test_changes_of_the_form_are_saved_or_given_up_before_the_file_is_edited(
+    monkeypatch: pytest.MonkeyPatch, answer: str | None, calls: int, size: str
+) -> None:
+    given = Editor(monkeypatch, None)
+    app = edited(answer, state=changed())
+    assert app.asked == [("mine has 1 changed option not saved.", ("Save", "Discard", "Cancel"))]
+    assert (len(given.calls), Path("mine.yaml").read_text()) == (calls, MINE.replace("48", size))
+    shown = [state.texts["input.batch_size"] for _, state in app.opened]
+    assert shown == (["48"] if answer == "Discard" else []), "the form then holds the file again"
+
+
+@pytest.mark.usefixtures("project_of_saving_and_editing")
+def test_a_preset_without_a_file_of_its_own_is_saved_as_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Editor(monkeypatch, None)
+    edited(None, state=FormState.first())
+    assert given.calls == []
+    edited("faster", state=FormState.first())
+    assert [call[-1] for call in given.calls] == [str(presets.user_folder() / "faster.yaml")]

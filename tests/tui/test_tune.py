@@ -1,0 +1,226 @@
+"""The screen of a search for the fastest settings: as it goes on, as it ended, and what can be done with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.job import this_machine
+from gputui.engine.proof import folder, proof_start
+from gputui.engine.proof import request as proof_request
+from gputui.engine.proof.folder import Proof
+from gputui.engine.queue import entries, entry_changes
+from gputui.engine.runs import Run
+from gputui.engine.trials import STAGES
+from gputui.engine.trials import search_record as shapes
+from gputui.tui.form.search_limits import LimitTexts, WrongLimit
+from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
+from gputui.tui.screens.tune.limits_dialog import TuneDialog
+from gputui.tui.screens.tune.screen import TuneScreen
+from textual.widget import Widget
+
+from tests.support import queued
+from tests.support.bursts import ENTER, answered, burst
+from tests.support.form_pilot import NO_GPU, form, opened
+from tests.support.recorded_proof import rewrite
+from tests.support.recorded_search import ENDED, running, write_search, write_trial
+from tests.support.tiny import Tiny, tiny, wait_for
+
+# ---- the screen -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int]) -> None:
+    proof = write_search(home, **running())
+    trial = write_trial(proof, "07-b", seconds=40, outcome=None)
+    async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "07-b")
+        for word in (
+            "cnn",
+            "the fastest settings, within 10 min",
+            " of 10:00, ",
+            "XLA: trial 7",
+            "without input 655, now 1,490" if size[0] > 100 else "412",
+            "measuring",
+            "1,490*",
+            "(* no input)",
+            "vs. start",
+            "✗ no memory",
+            "~22.6 GiB",
+            "batch size",
+            "being tried",
+            "x Stop",
+            "Open run",
+            "samples/s",
+        ):
+            assert word in shown, word
+        assert "6:42 of 10:00" not in shown, "the time so far, not the last that was recorded"
+        assert ("predicted" in shown) == ("throughput" in shown) == (size[0] > 100)  # the charts
+        assert "should fit into 14.6 GiB" in shown or size[0] > 100
+        assert "Apply" not in shown
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        assert tiny(pilot).opened.pop() == ("run", Run(trial))  # the one that is measured
+        await burst(pilot, "G", "k", "j", "g", "j", "j")
+        await answered(pilot)
+        await wait_for(pilot, "policy=mixed_bfloat16  with batch_size=256")
+        rewrite(proof, ENDED)
+        shown = await wait_for(pilot, "✓ done")
+        for word in (
+            "3.57 times as fast with batch_size=256",
+            "validation loss after 8,085 samples (5 passes) 0.61",
+            "+257 % ±  3.7 %",
+            "a Apply",
+            "s Save preset",
+        ):
+            assert word in shown, word
+        assert "x Stop" not in shown
+        assert "policy=mixed_bfloat16  with batch_size=256" in shown  # the cursor stays on its candidate
+        await pilot.resize_terminal(50, 12)
+        await wait_for(pilot, "in pairs: the")
+        await pilot.resize_terminal(200, 60)
+        await wait_for(pilot, "what each option brought")
+
+
+class Leaving(threading.Event):
+    """Is set after two waits. `waits` has how long each would have taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        if len(self.waits) == 2:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("running", 0.5), ("done", 3.0)])
+def test_a_search_is_read_twice_a_second_and_after_its_end_every_three_seconds(
+    home: Path, state: str, seconds: float
+) -> None:
+    proof = write_search(home, **(running() if state == "running" else {}))
+    leaving = Leaving()
+    assert len(list(TuneScreen(proof).readings(leaving))) == 2
+    assert leaving.waits == [seconds] * 2
+
+
+# ---- its start from the form ------------------------------------------------------------------------------
+
+
+def test_limits_are_taken_from_texts_and_wrong_ones_are_named() -> None:
+    assert LimitTexts().limits() == shapes.Limits(leave=[], only=list(STAGES), avoid_precisions=[])
+    two = LimitTexts(precisions={"float32", "mixed_float16"}).limits()
+    assert (two.precisions, two.avoid_precisions) == (None, ["mixed_bfloat16"])
+    texts = LimitTexts(minutes=" 2.5 ", only={"xla", "batch_size"}, precisions={"float32"}, largest_batch="512",
+                       memory_gb="1.5", leave="cache, xla", learning_rate="linear", warmup_steps="0")  # fmt: skip
+    found = texts.limits()
+    assert (found.minutes, found.only, found.precisions) == (2.5, ["batch_size", "xla"], ["float32"])
+    assert (found.largest_batch, found.memory_bytes, found.leave) == (512, 1_500_000_000, ["cache", "xla"])
+    assert (found.learning_rate, found.warmup_steps) == ("linear", 0)
+    wrong = [{"minutes": text} for text in ("", "x", "0", "-1", "nan", "inf", "1e99")]
+    wrong += [{"largest_batch": text} for text in ("0", "1.5", "-3", "\u0663", "x")]
+    wrong += [{"memory_gb": "0"}, {"warmup_steps": "-1"}, {"only": set()}, {"precisions": set()}]  # type: ignore[dict-item]
+    for fields_ in wrong:
+        with pytest.raises(WrongLimit) as said:
+            replace(LimitTexts(), **fields_).limits()  # type: ignore[arg-type]
+        assert [said.value.name] == list(fields_)
+    assert replace(LimitTexts(), only={"xla"}, precisions=set()).limits().precisions is None
+
+
+async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Proof] = []
+    go_on = threading.Event()
+
+    def start(proof: Proof) -> subprocess.Popen[bytes]:
+        """Without its process, which would train."""
+        started.append(proof)
+        go_on.wait(60)
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()  # one that is dropped while it runs is a warning in a later test
+        return ended
+
+    queued.no_runner(monkeypatch)
+    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(proof_start, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    beside = write_search(home, **running())
+    (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
+    compose = TuneDialog.compose
+
+    def composed_slowly(dialog: TuneDialog) -> Iterator[Widget]:
+        """On a machine that takes longer for the dialog than it takes to read it."""
+        time.sleep(2 * SEEN_AFTER_SECONDS)
+        yield from compose(dialog)
+
+    monkeypatch.setattr(TuneDialog, "compose", composed_slowly)
+    async with opened((80, 24)) as pilot:
+        form(pilot).put({"input.batch_size": "48"}, "smaller")
+        await burst(pilot, "T", ENTER)
+        shown = await wait_for(pilot, "enter starts it")
+        assert "[x] float32" in shown
+        assert "[ ] mixed_float16" in shown, "slower on a CPU"
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, TuneDialog)
+        assert not started  # nobody can have read the dialog yet
+        monkeypatch.setattr(TuneDialog, "seen_after_seconds", 0.0)  # from here on it is read at once
+        shown = await wait_for(pilot, "10 minutes: all changes (about 15) and the proof")
+        assert "assumed: quickstart has not been trained here lately" in " ".join(shown.replace("│", " ").split())
+        await pilot.press("down", "space", "right", "right", "space", "right", "right", "space")
+        await wait_for(
+            pilot, "10 minutes: all changes (about 8) and the proof"
+        )  # without the options whose losses are compared
+        await pilot.press("space", "left", "left", "space", "left", "left", "space", "up")
+        await wait_for(pilot, "10 minutes: all changes (about 15) and the proof")
+        await burst(pilot, "x", ENTER)
+        await wait_for(pilot, "the time must be a number above 0, not 'x'")
+        await burst(pilot, "\x7f", "0.01", ENTER)
+        shown = await wait_for(pilot, "are too few")
+        assert "0.01 minutes: about 0 changes, no proof" in shown
+        await pilot.press(*["backspace"] * 4, "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
+        await wait_for(pilot, "Measure anyway")
+        await pilot.press("c")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
+        assert not started
+        await pilot.press("enter")
+        await wait_for(pilot, "Wait for it")
+        await pilot.press("w")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
+        (waits,) = entries.all_entries()
+        assert (waits.kind, waits.what, folder.find(waits.run).state) == ("proof", "tune", "waiting")
+        entry_changes.remove(waits.run)
+        assert not started
+        await pilot.press("T")
+        await wait_for(pilot, "enter starts it")
+        await pilot.press("enter")
+        await wait_for(pilot, "Measure anyway?")
+        await pilot.press("m")
+        await wait_for(pilot, lambda: started)
+        await pilot.press("enter", "escape", "enter")  # keys that come while it is being started
+        go_on.set()
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneScreen))
+        assert len(started) == 1
+        asked = started[0].request
+        assert asked.search is not None
+        assert asked.search.minutes == 12
+        assert set(STAGES) - set(asked.search.only) == {"xla"}
+        assert asked.baseline().options.input.batch_size == 48
+        assert asked.source == str(presets.find("quickstart").resolve())
+        await pilot.press("escape", "T")
+        shown = await wait_for(pilot, "[ ] XLA")  # what was chosen the last time
+        assert "12 " in shown
+        row = next(number for number, line in enumerate(shown.split("\n")) if "[ ] XLA" in line)
+        await pilot.click(offset=(shown.split("\n")[row].index("[ ] XLA") + 1, row))
+        await wait_for(pilot, "[x] XLA  [x] strategy  [x] input  [x] threads")  # no other word of the line
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
