@@ -39,13 +39,12 @@ def scope(script: Script, options: Options) -> str:
 
 
 def steps(script: Script, options: Options) -> None:
-    """Write the definitions of steps_per_epoch and steps, and of together if several steps run in one execution."""
+    """Write the definitions of steps_per_epoch, and of together if several steps run in one execution."""
     given = options.train.steps_per_epoch
     if given is None:
         script.text("steps_per_epoch = per_pass")
     else:
         script.add(f"steps_per_epoch = {given}", "train.steps_per_epoch")
-    script.text("steps = steps_per_epoch * EPOCHS")
     together = options.compile.steps_per_execution
     if together > 1 and options.strategy.kind != "mirrored":
         script.blocks(extract("plan.py", "steps_together"))
@@ -91,6 +90,7 @@ def rate(script: Script, options: Options) -> None:
         script.text(f"rate = {highest}")
         return
     script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
+    script.text("steps = steps_per_epoch * EPOCHS")
     script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
@@ -152,11 +152,9 @@ def parts(script: Script, options: Options) -> None:
     script.add(f"model.test_step = split_testing(model, {count}{cast})", "train.micro_batches")
 
 
-def onto_devices(script: Script, options: Options, *validates: str) -> None:
-    """Write the last stage of the data, which prefetches batches to the memory of the GPUs.
-
-    `validates` has the text before the line for the validation data, such as a condition. It is absent if there is no
-    validation. Writes nothing for the mirrored strategy, which copies batches itself.
+def onto_devices(script: Script, options: Options, *roles: str) -> None:
+    """Write the last stage of the data of `roles`, train and validation, which prefetches batches to the memory of the
+    GPUs. Writes nothing for the mirrored strategy, which copies batches itself.
     """
     if options.strategy.kind == "mirrored":
         return  # the strategy itself copies the batches
@@ -165,42 +163,45 @@ def onto_devices(script: Script, options: Options, *validates: str) -> None:
     if single and not count:
         script.add("# each step copies its own batch to the GPU", key)
         return
-    script.text("\n\ndef onto_devices(batches):")
-    script.text("    if not gpus:\n        return batches")
     if single:
-        script.add(f'    return batches.apply(tf.data.experimental.prefetch_to_device("/GPU:0", {count}))', key)
-    else:
-        script.text("    settings = tf.distribute.InputOptions(")
-        script.add(f"        experimental_fetch_to_device={count > 0},", key)
-        script.add(f"        experimental_per_replica_buffer_size={count},", key)
-        script.text("    )\n    return strategy.experimental_distribute_dataset(batches, settings)")
-    script.text("\n\ntrain = onto_devices(train)")
-    if validates:
-        script.text(f"{validates[0]}validation = onto_devices(validation)")
+        changed = f'apply(tf.data.experimental.prefetch_to_device("/GPU:0", {count}))'
+        for role in roles:
+            script.add(f"{role} = {role}.{changed} if gpus else {role}", key)
+        return
+    script.text("settings = tf.distribute.InputOptions(")
+    script.add(f"    experimental_fetch_to_device={count > 0},", key)
+    script.add(f"    experimental_per_replica_buffer_size={count},", key)
+    script.text(")")
+    for role in roles:
+        made = f"strategy.experimental_distribute_dataset({role}, settings)"
+        script.text(f"{role} = {made} if gpus else {role}")
 
 
 def callbacks(
-    script: Script, options: Options, theirs: str = "", chooses_rate: bool = True, whole: bool = True
+    script: Script,
+    options: Options,
+    theirs: str = "",
+    chooses_rate: bool = True,
+    whole: bool = True,
+    has_variables: bool = True,
 ) -> None:
     """Write the list `callbacks`: first the items of the expression `theirs`, then the best model, plateau, early
     stopping, NaN check, checkpoints, profile and time limit.
 
     Each of these seven is written only if the options ask for it. `chooses_rate`: the options choose the learning rate.
-    `whole`: Keras can save the whole model of own code.
+    `whole`: Keras can save the whole model of own code. `has_variables`: the model has them before its first step.
     """
     run = options.run
     if run.profile_steps:
         script.blocks(extract("trainer/exported.py", "Profile"))
     if isinstance(run.max_minutes, int | float):
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
-    if run.checkpoint != "off" and options.workload.entry is not None:
-        script.blocks(extract("trainer/exported.py", "has_variables" if run.checkpoint == "epoch" else "saves_weights"))
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
     _by_figures(script, options, chooses_rate, whole)
     _nan(script, options)
-    _checkpoint(script, options)
+    _checkpoint(script, options, has_variables)
     if run.profile_steps:
         script.add(f"    Profile{run.profile_steps},", "run.profile")
     if isinstance(run.max_minutes, int | float):
@@ -248,29 +249,24 @@ def _nan(script: Script, options: Options) -> None:
         script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
 
 
-def _checkpoint(script: Script, options: Options) -> None:
+def _checkpoint(script: Script, options: Options, has_variables: bool) -> None:
     every = options.run.checkpoint
-    backup, exact = 'keras.callbacks.BackupAndRestore("backup")', "exact without shuffling and dropout"
-    if every == "epoch" and options.workload.entry is not None:
-        script.add(
-            f"    *([{backup}] if has_variables(model, train) else []),",
-            "run.checkpoint",
-            f"starts again at the epoch, if the model has variables before its first step; {exact}",
-        )
+    if every == "off":
+        return
+    if not has_variables:
+        script.add("    # no checkpoint", "run.checkpoint", "the model gets its variables in its first step")
     elif every == "epoch":
-        script.add(f"    {backup},", "run.checkpoint", f"starts again at the epoch; {exact}")
-    elif every != "off":
-        weights = f'keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every})'
+        why = "starts again at the epoch; exact without shuffling and dropout"
+        script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint", why)
+    else:
         why = "the weights alone; Keras resumes from epochs only"
-        if options.workload.entry is not None:
-            weights = f"*([{weights}] if saves_weights(model, train) else [])"
-            why += ", and saves no model whose `call` does not take the data"
+        weights = f'keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every})'
         script.add(f"    {weights},", "run.checkpoint", why)
 
 
 def _fit(script: Script, options: Options) -> None:
     callbacks(script, options)
-    onto_devices(script, options, *([""] if options.train.validates else []))
+    onto_devices(script, options, "train", *(["validation"] if options.train.validates else []))
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
     if options.train.validates:

@@ -44,10 +44,15 @@ class Form:
     is_split: bool = False  # the validation data is a part of the arrays
     given: frozenset[str] = frozenset()  # keys of the dict
     compiled: bool = False
+    built: bool = True  # the code has made the model's variables
+    builds: bool = True  # Keras can make them before the first step
     iterated: dict[str, str] = field(default_factory=dict)
     batches: int | None = None  # in a pass over train
+    samples: int | None = None
+    validation_samples: int | None = None
     plain: bool = True
     small: bool = True
+    several: bool = True  # a batch is a tuple, of which x is the first part
     dense: bool = True  # all parts of a batch are dense tensors of numbers
     whole: bool = True  # Keras can save the whole model
     images: bool = False  # input.augment changes x

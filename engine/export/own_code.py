@@ -41,13 +41,11 @@ def data(script: Script, options: Options, form: Form) -> None:
         file = cache_file(script, options, " or your code")
         script.blocks(extract("plan.py", "batches_per_pass"))
         script.named_blocks(_functions(options, form))
-    if "arrays" in form.kinds:
+    if "arrays" in form.kinds and not form.plain:
         script.blocks(extract("trainer/own/streams.py", "of_numpy"))
     if form.is_split:
         script.blocks(extract("trainer/data/source.py", "split_order"))
-        if form.plain:
-            script.text("train = of_numpy(train)")
-        else:
+        if not form.plain:
             script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
             script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
         script.text("total = len(tf.nest.flatten(train)[0])")
@@ -56,8 +54,6 @@ def data(script: Script, options: Options, form: Form) -> None:
         script.text("validation = tf.nest.map_structure(lambda array: array[held_out], train)")
         script.text("train = tf.nest.map_structure(lambda array: array[trained], train)")
     _training_data(script, options, form, file)
-    if options.train.steps_per_epoch is None:
-        script.text('if per_pass < 1:\n    sys.exit("train has no samples, or too few for a batch")')
     _validation_data(script, options, form, file)
 
 
@@ -75,7 +71,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
-        _elements(script, "train", form.train, form, needed)
+        _elements(script, "train", form.train, form)
         drop = f"drop_remainder={options.input.drop_remainder}"
         counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
         script.add(f"per_pass = {counted}", "input.drop_remainder")
@@ -160,21 +156,21 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
         script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
         script.text(f"validation = ahead(validation{taken})")
     elif form.validation:
-        _elements(script, "validation", form.validation, form, not some)
+        _elements(script, "validation", form.validation, form)
         script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
         script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
         script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
         script.text(f"validation = ahead(validation{some})")
 
 
-def _elements(script: Script, role: str, kind: str, form: Form, needed: bool) -> None:
+def _elements(script: Script, role: str, kind: str, form: Form) -> None:
     """Write the definition of `elements`, the samples of a role: train or validation."""
     given = form.given
     load = 'made["map"]' if "map" in given else "None"
     if role == "validation" and "validation_map" in given:
         load = 'made.get("validation_map", made.get("map"))'
     vary = 'made["augment"]' if "augment" in given and role == "train" else "None"
-    data = role if form.is_split else f"of_numpy({role})"
+    data = role if form.is_split or form.plain else f"of_numpy({role})"
     if kind == "arrays" and form.plain:
         script.text('with tf.device("/CPU:0"):')
         script.text(f"    arrays = tf.nest.map_structure(tf.identity, {data})")
@@ -185,9 +181,15 @@ def _elements(script: Script, role: str, kind: str, form: Form, needed: bool) ->
         script.blocks(extract("trainer/exported.py", "samples_of"))
         script.text(f"elements = samples_of({data}, {load}, {vary})")
     else:
-        script.blocks(extract("trainer/exported.py", "elements_of"))
-        count = f'made.get("{"samples" if role == "train" else "validation_samples"}")'
-        script.text(f"elements = elements_of({role}, {count}, {load}, {vary}, {needed})")
+        key, count = ("samples", form.samples) if role == "train" else ("validation_samples", form.validation_samples)
+        counted = form.counted if role == "train" else form.counted_validation
+        if count is None:
+            script.text(f"elements = Elements({role}.repeat(), 2**62, {load}, {vary})")
+        elif counted and key not in given:
+            script.text(f"elements = Elements({role}, int({role}.cardinality()), {load}, {vary})")
+        else:
+            script.text(f"count = {count}  # samples in {role}, counted when this script was written")
+            script.text(f"elements = Elements({role}.take(count), count, {load}, {vary})")
 
 
 def _copied(script: Script, options: Options, role: str) -> None:
@@ -342,11 +344,23 @@ def training(script: Script, options: Options, form: Form) -> None:
     if form.begins_anew:
         setter = "keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, logs: epoch.assign(number))"
         theirs = f"[{setter}{f', *{theirs}' if theirs else ''}]"
-    training_part.callbacks(script, options, theirs, chooses_rate, form.whole)
+    has_variables = form.built or _built(script, options, form)
+    training_part.callbacks(script, options, theirs, chooses_rate, form.whole, has_variables)
     if form.dense and form.train != "pydataset":
-        held_out = [""] if form.validation not in ("", "pydataset") else []
-        training_part.onto_devices(script, options, *held_out)
+        held_out = ["validation"] if form.validation not in ("", "pydataset") else []
+        training_part.onto_devices(script, options, "train", *held_out)
     _fit(script, options, form)
+
+
+def _built(script: Script, options: Options, form: Form) -> bool:
+    """Write the line that makes the model's variables for checkpoints. Returns False if Keras cannot make them."""
+    every = options.run.checkpoint
+    if every == "off" or not form.builds or form.train == "pydataset":
+        return form.builds and every != "epoch"
+    x = "train.element_spec[0]" if form.several else "train.element_spec"
+    symbols = f"tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), {x})"
+    script.add(f"model({symbols})", "run.checkpoint", "makes its variables")
+    return True
 
 
 def _compile(script: Script, options: Options, form: Form) -> None:

@@ -84,11 +84,16 @@ def _described(own: Own) -> dict[str, Any]:
         "validation": pipeline.held_out.kind if pipeline.held_out is not None else "",
         "iterated": {name: text for name in streams if (text := _opened(own, name, streams[name]))},
         "batches": pipeline.train.batches,
+        "samples": pipeline.train.samples,
+        "validation_samples": pipeline.validation_samples,
         "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name == "train" or not is_split),
         "small": all(is_small(part.source.train.elements.element_spec, part.batch_size) for part in arrays.values()),
         "is_split": is_split,
         "given": [key for key, value in given.items() if value and (key, value) != ("validation_freq", 1)],
         "compiled": own.own_compile,
+        "built": own.own_build,
+        "builds": _builds(own),
+        "several": isinstance(pipeline.spec, tuple),
         "dense": fits_devices(pipeline.spec),
         "whole": whole,
         "images": isinstance(pipeline.train, Samples) and pipeline.train.images,
@@ -128,6 +133,21 @@ def _opened(own: Own, name: str, stream: Any) -> str:
     if passes.once or passes.batches is None or passes.batches >= 2**62:
         return made
     return f"{made}.apply(tf.data.experimental.assert_cardinality(len({name})))"
+
+
+def _builds(own: Own) -> bool:
+    """Return True if Keras can make the model's variables before its first step, by its call."""
+    import keras
+    import tensorflow as tf
+
+    spec = own.pipeline.spec
+    x = spec[0] if isinstance(spec, tuple) else spec
+    try:
+        own.model(tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), x))
+    except Exception as fault:  # noqa: BLE001 - the user's code
+        print(f"{type(own.model).__name__} gets its variables in the first step: {fault}")
+        return False
+    return True
 
 
 def _is_ready(batch: Any) -> bool:

@@ -83,31 +83,6 @@ def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> N
     model._maybe_symbolic_build = build
 
 
-def has_variables(model: keras.Model, data: Any) -> bool:
-    """Return True if the model has its variables, after making those of a model that would get them in its first step.
-
-    `data` are the batches of the fit. Keras cannot make them if the model has no `call`, or batches of a PyDataset.
-    """
-    if not model.built and isinstance(data, tf.data.Dataset):
-        x = data.element_spec[0] if isinstance(data.element_spec, tuple) else data.element_spec
-        try:
-            model(tf.nest.map_structure(lambda part: keras.KerasTensor(part.shape, part.dtype.name), x))
-        except Exception as fault:  # noqa: BLE001 - the user's code
-            print(f"{type(model).__name__} gets its variables in the first step: {fault}")
-            return False  # although Keras says of it that it is built
-    return bool(model.built)
-
-
-def saves_weights(model: keras.Model, data: Any) -> bool:
-    """Return True if Keras can save the model's weights after its first step, for which its `call` must take the data.
-
-    `data` are the batches of the fit.
-    """
-    if isinstance(data, keras.utils.PyDataset) and not model.built:
-        return type(model).call is not keras.Model.call
-    return has_variables(model, data)
-
-
 class OfBytes(keras.Model):
     """A model that takes inputs as bytes and converts them to floats, multiplied by `scale`, at the start of each
     step.
@@ -144,23 +119,6 @@ def length(data: tf.data.Dataset, needed: bool) -> int:
     cardinality = int(data.cardinality())
     counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
     return int(inspected(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
-
-
-def elements_of(
-    data: tf.data.Dataset,
-    count: int | None,
-    load: Callable[..., Any] | None,
-    vary: Callable[..., Any] | None,
-    needed: bool,
-) -> Elements:
-    """Return single samples of a Dataset that comes with a map (`load`) and an augmentation (`vary`).
-
-    `count` is their number if it is known. `needed`: the number must be known, so that the samples are counted if
-    necessary.
-    """
-    elements = length(data, needed and not count)
-    count = min(elements, count or elements) if elements >= 0 else count
-    return Elements(data.take(count), count, load, vary) if count else Elements(data.repeat(), 2**62, load, vary)
 
 
 def samples_of(data: Any, load: Callable[..., Any] | None, vary: Callable[..., Any] | None) -> Elements:

@@ -256,6 +256,10 @@ FORMS = {
             while True:
                 yield from batches()
         return {"model": compiled(), "train": batches, "validation": forever(), "validation_steps": 2}""",
+    "late": """
+        made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+        made.compile("adam", "mse")
+        return {"model": made, "train": samples.batch(20)}""",
     "images": """
         pictures = rng.random((60, 6, 6, 1)).astype("float32")
         made = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
@@ -268,6 +272,7 @@ SETTINGS = {
     "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
     "split": ["shuffle=1000"],
     "mapped": ["steps_per_epoch=4", "cache=memory", "args={by: 0.5}"],
+    "late": ["checkpoint=epoch"],
     "images": ["augment=light", "shuffle=9"],
     "pages": ["strategy.kind=mirrored", "logical_devices=2", "batch_size=10"],
     "batched": ["prefetch=off", "parallel_calls=off", "stop_on_nan=false"],

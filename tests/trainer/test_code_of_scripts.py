@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from gputui.engine.trainer import exported
@@ -19,28 +18,6 @@ X, Y = np.arange(24, dtype="float32").reshape(6, 4), np.arange(6)
 
 
 # ---- models ------------------------------------------------------------------------------------
-
-
-class WithoutCall(keras.Model):  # type: ignore[misc]
-    """Gets its variables in its first step."""
-
-
-def test_weights_are_saved_of_models_whose_call_takes_the_data() -> None:
-    class OfNine(keras.Model):  # type: ignore[misc]
-        """Its train_step gives its layers more than the data."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = keras.Sequential([keras.Input((9,)), keras.layers.Dense(1)])
-
-        def call(self, x: Any) -> Any:
-            return self.layer(x)
-
-    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(2)
-    pages = keras.utils.PyDataset()
-    assert [exported.saves_weights(made(), data) for made in (OfNine, WithoutCall)] == [False, False]
-    assert exported.saves_weights(keras.Sequential([keras.layers.Dense(1)]), data)
-    assert [exported.saves_weights(made(), pages) for made in (OfNine, WithoutCall)] == [True, False]
 
 
 # ---- data --------------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ class Own:
     given_train: Any  # the training data as the user's code has returned it
     distribution: tf.distribute.Strategy | None = None
     returned: Returned | None = None
+    own_build: bool = True  # the user's code has made the model's variables
 
     def end_iterators(self, iterators: Iterable[Any]) -> None:
         """End the iterators if they fill a file of Dataset.cache, whose lock they hold."""
@@ -294,7 +295,7 @@ def build(
         parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
         seed_torch(options.train.seed)  # if the function has imported torch
         _check_floatx(options)
-        own_compile = bool(parts.model.compiled)
+        own_compile, own_build = bool(parts.model.compiled), bool(parts.model.built)
         own_optimizer = own_compile or parts.optimizer is not None
         pipeline = opened(options, replicas, parts, code.file, report, share)
         handed = _handed(parts, options, pipeline, own_optimizer)
@@ -318,7 +319,7 @@ def build(
     inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
     made = code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution
-    return Own(*made, parts)
+    return Own(*made, parts, own_build)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
