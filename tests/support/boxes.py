@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.fakenvml import FakeNvml
@@ -77,14 +77,9 @@ V100_WITH_ITS_CUDNN = Box(f"{_V100} {R570}", packages={"nvidia-cudnn-cu12": "9.1
 T4_WITH_AN_OLD_CUDNN = Box(f"{_T4} {R570}", packages={"nvidia-cudnn-cu12": "9.5.1.17"})
 T4_WITH_TOO_OLD_A_CUDNN = Box(f"{_T4} {R570}", packages={"nvidia-cudnn-cu12": "9.1.0.70"})
 T4_WITHOUT_CUDAS_PACKAGES = Box(f"{_T4} {R570}", tensorflow=_WITH_CUDA)
-MAXWELL = Box(
-    f"name=GeForce_GTX_980_Ti capability=5.2 cores=2816 mem_total=6144 mem_used=0 retired=0 {R570}",
-    packages=_LOCKED_CUDNN,
-)
 P100 = Box(f"{_P100} {R570}", packages={"nvidia-cudnn-cu12": "9.10.2.21"})
 H100_R535 = Box(f"{H100} {R535}", "8", 8)
 H100_R570 = Box(f"{H100} {R570}", "8", 8)
-A100_R535 = Box(f"{A100} {R535}", "8", 8)
 RTX_5090 = Box(f"name=NVIDIA_GeForce_RTX_5090 capability=12.0 cores=21760 mem_total=32607 mem_used=800 ecc=0 {R570}")
 GH200 = Box(
     f"name=NVIDIA_GH200_480GB capability=9.0 cores=16896 mem_total=97871 mem_used=0 {R570}",
@@ -108,9 +103,6 @@ CONTAINER_WITHOUT_NVML = Box(
 NO_FABRIC_MANAGER = Box(f"{H100} fabric=2 {R570}".replace("fabric=3 ", ""), "SYSTEM_NOT_READY", 8)
 LAPTOP = Box(  # its display takes a part of the memory
     f"name=NVIDIA_GeForce_RTX_4060_Laptop_GPU capability=8.9 cores=3072 mem_total=8188 mem_used=1250 {R570}"
-)
-CONTAINER_WITH_A_QUOTA = replace(
-    CONTAINER_WITHOUT_NVML, files={**CONTAINER_WITHOUT_NVML.files, "sys/fs/cgroup/cpu.max": "50000 100000"}
 )
 H100_WITH_ECC_ERRORS = Box(f"{H100} {R570} uncorrected=2", "8", 8)
 SLURM = Box(

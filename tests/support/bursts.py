@@ -13,7 +13,6 @@ from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
 
 DOWN, LEFT, F4, F6 = "\x1b[B", "\x1b[D", "\x1bOS", "\x1b[17~"
-END = "\x1b[F"
 ENTER, ESCAPE, PALETTE = "\r", "\x1b", "\x10"
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +18,7 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EpochEnd
 
-from tests.support.forking import ENVIRONMENT, Forks, Program, trainer_of
+from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """
 print("XLA", model.jit_compile)
@@ -42,13 +39,6 @@ def named(code: str) -> set[str]:
 def closing_list(code: str) -> dict[str, str]:
     """What a script says is not in it: option -> reason."""
     return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
-
-
-def changed_lines(before: str, after: str, option: str) -> list[str]:
-    """The lines of two scripts that name the option and differ, as a diff; without their closing lists."""
-    old, new = (code.partition(TITLE)[0].splitlines() for code in (before, after))
-    diff = difflib.unified_diff(old, new, n=0, lineterm="")
-    return [line for line in diff if re.search(rf"# .*\b{option}\b", line)]
 
 
 def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
@@ -72,17 +62,6 @@ def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") 
     theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
     return run, losses_of_run(run), _losses((folder / "exported.out").read_text())
-
-
-def losses_of_command(code: str, folder: Path, name: str = "exported.py") -> list[float]:
-    """Run the script by `python SCRIPT` in `folder`; the loss of each epoch."""
-    path = os.pathsep.join(prepared_script(code, folder, name))
-    done = subprocess.run(
-        [sys.executable, name], cwd=folder, capture_output=True, text=True, timeout=200, check=False,
-        env=os.environ | ENVIRONMENT | {"PYTHONPATH": path},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return _losses(done.stdout)
 
 
 def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[str]:

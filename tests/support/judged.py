@@ -17,10 +17,6 @@ STAGES = (
     {"name": "load", "op": "Map", "ms_per_batch": 40.0},
     {"name": "batch", "op": "BatchV2", "ms_per_batch": 0.4},
 )
-PARALLEL = (
-    {"name": "load", "op": "Map", "ms_per_batch": 10.0, "parallelism": None},
-    {"name": "prepare", "op": "ParallelMapV2", "ms_per_batch": 40.0, "parallelism": 8},
-)
 
 
 def measured(changes: Mapping[str, Any] = {}, **figures: Any) -> Measurements:

@@ -98,11 +98,6 @@ def _names_its_place(line: str, path: Path) -> list[str]:
 # ---- changes ----------------------------------------------------------------------------------
 
 
-@cache
-def _shipped() -> list[dict[str, Any]]:
-    return [yaml.safe_load(path.read_text()) for path in sorted(presets.SHIPPED.glob("*.yaml"))]
-
-
 def _text(of: random.Random) -> bytes:
     found = (
         presets.resolve(of.choice(sorted(presets.named_presets()))).to_yaml()
