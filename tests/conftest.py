@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from gputui.engine import runs
-from gputui.engine.interpreter import interpreter
-from gputui.engine.system import import_cost, stop_signals
 
 from tests import measured
+from tests.doors.engine import runs
+from tests.doors.interpreter import interpreter
+from tests.doors.system import import_cost, stop_signals
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers
@@ -36,8 +36,9 @@ from tests.support.own import own as own
 from tests.support.training import Build, options
 
 if TYPE_CHECKING:
-    from gputui.engine.trainer.setup.devices import Devices
     from textual.app import App
+
+    from tests.doors.trainer import Devices
 
 
 # Threads of OpenBLAS, which hardly anything here uses, sleep at once: they would spin after each import of NumPy.
@@ -198,14 +199,12 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if "textual" not in sys.modules:
         return
-    from gputui.tui.base import base_app
-    from gputui.tui.base.base_app import BaseApp
-    from gputui.tui.base.unexpected_errors import Faults
-    from gputui.tui.screens.dialogs import Ask
-    from gputui.tui.screens.presets import screen as presets
-    from gputui.tui.upstream import typeahead
     from textual._wait import wait_for_idle
 
+    from tests.doors.tui_base import BaseApp, Faults, base_app
+    from tests.doors.tui_screens import Ask
+    from tests.doors.tui_screens import presets_screen as presets
+    from tests.doors.tui_upstream import typeahead
     from tests.support.resting import at_rest
 
     async def press(app: BaseApp, keys: Iterable[str]) -> None:
@@ -247,8 +246,8 @@ def cpus() -> Devices:
         for name in ("CUDA_VISIBLE_DEVICES", "XLA_FLAGS"):
             meant_for_this_process_only.setenv(name, ENVIRONMENT[name])
         import tensorflow as tf
-        from gputui.engine.trainer.setup import actual_settings, devices
 
+        from tests.doors.trainer import actual_settings, devices
         from tests.support import steady_environment
 
         actual_settings.exclude_ours()

@@ -15,13 +15,13 @@ from typing import Any
 
 import click
 import pytest
-from gputui.engine import presets
-from gputui.engine.options import GROUPS, OPTIONS, resolve_key
-from gputui.engine.runs.events import EVENT_FILES
-from gputui.tui.base import settings
-from gputui.tui.cli import cli
 
 from benchmarks import advice
+from tests.doors.engine import presets
+from tests.doors.options import GROUPS, OPTIONS, resolve_key
+from tests.doors.runs import EVENT_FILES
+from tests.doors.tui_base import settings
+from tests.doors.tui_cli import cli_cli as cli
 from tests.support import recorded
 
 ROOT = Path(__file__).parent.parent

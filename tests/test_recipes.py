@@ -9,14 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gputui.engine.diagnosis import VERDICTS, rules
-from gputui.engine.figures import Figure, of_run
-from gputui.engine.options import input as input_options
-from gputui.engine.options.catalogue import About, Group, catalogue
-from gputui.engine.runs import Run
-from gputui.tui.screens import base
-from gputui.tui.screens.catalogue import SCREENS, ScreenEntry
-
+from tests.doors.diagnosis import VERDICTS, rules
+from tests.doors.figures import Figure, of_run
+from tests.doors.options import About, Group, catalogue
+from tests.doors.options import input as input_options
+from tests.doors.runs import Run
+from tests.doors.tui_screens import SCREENS, ScreenEntry, base
 from tests.support.tiny import Tiny, text_of, wait_for
 
 ROOT = Path(__file__).parent.parent

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gputui.engine import __version__
+
+from tests.doors.engine import __version__
 
 HERE = Path(__file__).parent
 

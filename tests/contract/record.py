@@ -18,8 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from gputui.engine import __version__
-
+from tests.doors.engine import __version__
 from tests.support.fakegpu import FakeGpu, build
 from tests.support.fakenvml import compiled
 

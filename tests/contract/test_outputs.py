@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 import pytest
-from gputui.engine import runs
-from gputui.tui import cli
-from gputui.tui.printing.run_progress import LineView
 from rich.console import Console
 
 from tests.contract.conftest import Golden
+from tests.doors.engine import runs
+from tests.doors.tui import cli
+from tests.doors.tui_printing import LineView
 
 RUNS = ("quickstart", "batch", "seed", "own", "fails", "timeout", "mirrored", "oom")  # in the order of record.py
 NOW = 1_796_120_000.0

@@ -11,12 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run
-from gputui.tui.app import GputuiApp
-from gputui.tui.screens.live.screen import LiveScreen
 from rich.style import Style
 from textual.color import Color
 from textual.pilot import Pilot
@@ -24,6 +18,12 @@ from textual.pilot import Pilot
 from tests.contract.conftest import Golden
 from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
+from tests.doors.engine import presets
+from tests.doors.job import this_machine
+from tests.doors.proof import Proof
+from tests.doors.runs import Run
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_screens import LiveScreen
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.export.script import to_script
 
+from tests.doors.engine import presets
+from tests.doors.export import to_script
 from tests.support.cluster import epochs, program, workers_of
 from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import Forks, Program, trainer_of

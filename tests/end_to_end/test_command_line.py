@@ -11,19 +11,16 @@ from typing import Any
 
 import click
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.process import resuming
-from gputui.engine.proof import folder, request
-from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.request import Request
-from gputui.engine.runs import Run
-from gputui.engine.trials.search_record import Limits
-from gputui.tui import cli
-from gputui.tui import cli as command_line
-from gputui.tui.commands import proof, train
 
+from tests.doors.engine import presets
+from tests.doors.job import Machine, this_machine
+from tests.doors.process import resuming
+from tests.doors.proof import Proof, Request, folder, request
+from tests.doors.runs import Run
+from tests.doors.trials import Limits
+from tests.doors.tui import cli
+from tests.doors.tui import cli as command_line
+from tests.doors.tui_commands import proof, train
 from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.recorded_proof import trials, write_proof

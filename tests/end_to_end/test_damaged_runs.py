@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files import yaml_nodes
-from gputui.engine.runs import Run
-from gputui.engine.runs.event_reading import Tail, read_events
-from gputui.engine.runs.events import Finished, Phase
-from gputui.engine.runs.parsing import EventWriter
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.runs.screen import RunsScreen
 
+from tests.doors.files import yaml_nodes
+from tests.doors.runs import EventWriter, Finished, Phase, Run, read_events
+from tests.doors.runs import event_reading_Tail as Tail
+from tests.doors.tui_screens import LiveScreen, RunsScreen
 from tests.support.damage import FILES, kinds
 from tests.support.damaged_runs import BAD, COMMANDS, GOOD, home_of_two, judged, ran, violations
 from tests.support.recorded_proof import write_proof

@@ -13,17 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files import writing as disk
-from gputui.engine.files.appending import KEPT_BYTES, LineFile
-from gputui.engine.runs import Run, Tail, checkpoint_files
-from gputui.engine.runs.events import Phase, Warn
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import built_training
-from gputui.engine.trainer.session import _failed
-from gputui.engine.trainer.setup.devices import Devices
 
+from tests.doors.files import KEPT_BYTES, LineFile
+from tests.doors.files import writing as disk
+from tests.doors.runs import EventWriter, Phase, Run, Warn, checkpoint_files
+from tests.doors.runs import runs_Tail as Tail
+from tests.doors.trainer import Devices, NotWritten, TrainerError, _failed, built_training
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
 from tests.support.idle import idle
 from tests.support.small_disk import SmallDisk, no_writing
@@ -315,7 +310,8 @@ def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost(tmp_path:
 def test_a_fit_whose_run_finds_no_room_is_trained_unwatched(cpus: Devices, capsys: pytest.CaptureFixture[str]) -> None:
     import keras
     import numpy as np
-    from gputui.engine.trainer.monitor.callback import Monitor
+
+    from tests.doors.trainer import callback_Monitor as Monitor
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
 
+from tests.doors.engine import runs
 from tests.support import boxes
 from tests.support.cases import all_hold
 from tests.support.fakenvml import FakeNvml

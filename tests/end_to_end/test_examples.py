@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.runs import Run
 
+from tests.doors.engine import presets
+from tests.doors.runs import Run
 from tests.support.cases import all_hold
 from tests.support.exporting import trained_by_both
 from tests.support.forking import Forks, Program, trainer_of

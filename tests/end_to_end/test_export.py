@@ -15,14 +15,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gputui.engine import plan, presets
-from gputui.engine.export import export_folder, form
-from gputui.engine.export.form import Form
-from gputui.engine.export.script import to_script
-from gputui.engine.options import OPTIONS, Options
-from gputui.engine.presets import Preset
-from gputui.tui import cli
 
+from tests.doors.engine import plan, presets
+from tests.doors.export import Form, export_folder, form, to_script
+from tests.doors.options import OPTIONS, Options
+from tests.doors.presets import Preset
+from tests.doors.tui import cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
 from tests.support.exporting import closing_list, form_of, named, trained_by_both
@@ -541,8 +539,7 @@ def labels(batches: Any, count: int) -> list[list[int]]:
 
 def compared(wanted: Options, replicas: int, whole: bool) -> str:
     """In what the script differs from the trainer, or nothing."""
-    from gputui.engine.trainer.common.training_errors import DataError
-    from gputui.engine.trainer.data import pipeline
+    from tests.doors.trainer import DataError, pipeline
 
     script = ran_until_training(wanted, replicas, whole)
     try:
@@ -605,7 +602,8 @@ def test_the_script_builds_the_models_of_the_trainer(monkeypatch: pytest.MonkeyP
     The transformer, whose section is not complete by itself, is compared by its losses.
     """
     import keras
-    from gputui.engine.trainer.setup import models
+
+    from tests.doors.trainer import models
 
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the script sets it
     with all_hold() as cases:

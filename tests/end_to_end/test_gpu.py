@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.interpreter import compatibility
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Gpu
 
+from tests.doors.interpreter import compatibility
+from tests.doors.job import Gpu, this_machine
 from tests.support.front_door import Finished, trained
 
 # XLA compiles and autotunes for minutes on a busy machine.

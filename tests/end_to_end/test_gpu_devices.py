@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import presets, runs
-from gputui.engine.diagnosis import collector
-from gputui.engine.export import script
-from gputui.engine.process import resuming
-from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.runs import Run, checkpoint_files
-from gputui.engine.runs.titles import title
 
+from tests.doors.diagnosis import collector
+from tests.doors.engine import presets, runs
+from tests.doors.export import script
+from tests.doors.process import RESUMED, resuming
+from tests.doors.runs import Run, checkpoint_files
+from tests.doors.runs import titles_title as title
 from tests.support import gpu_input
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until

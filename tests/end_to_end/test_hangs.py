@@ -11,15 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.process import launch
-from gputui.engine.process.time_limits import Activity
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import Phase, PhaseName, Started
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.system.heartbeat import TrainerHeartbeat
-from gputui.engine.telemetry.host import Children
 
+from tests.doors.engine import presets, runs
+from tests.doors.process import Activity, launch
+from tests.doors.runs import EventWriter, Phase, PhaseName, Run, Started
+from tests.doors.system import TrainerHeartbeat
+from tests.doors.telemetry import Children
 from tests.support.cases import all_hold
 from tests.support.front_door import gputui, happened
 

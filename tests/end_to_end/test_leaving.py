@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.process import launch
-from gputui.tui.base.errors import exit_code
 
+from tests.doors.engine import presets, runs
+from tests.doors.process import launch
+from tests.doors.tui_base import exit_code
 from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until
 from tests.support.needs import require

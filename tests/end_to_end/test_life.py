@@ -19,15 +19,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.presets import PresetError, resolve
-from gputui.engine.process import launch, resuming
-from gputui.engine.runs import Run, RunError, liveness
-from gputui.engine.system import locks
-from gputui.engine.system.identity import Place, Process
-from gputui.engine.system.locks import ENGINE_LOCK
-from gputui.tui import cli
 
+from tests.doors.engine import presets, runs
+from tests.doors.presets import presets_PresetError as PresetError
+from tests.doors.presets import resolve
+from tests.doors.process import launch, resuming
+from tests.doors.runs import Run, RunError, liveness
+from tests.doors.system import ENGINE_LOCK, Place, Process, locks
+from tests.doors.tui import cli
 from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
 from tests.support.standing_in import engines_of, kept, training
@@ -369,7 +368,7 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
 
 @pytest.mark.usefixtures("nothing_left_running")
 def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
-    from gputui.engine.proof import folder, request
+    from tests.doors.proof import folder, request
 
     (home / "runs").mkdir(parents=True, mode=0o755)
     run = runs.create("mine", presets.resolve("quickstart").to_yaml())

@@ -10,12 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.interpreter import installed
-from gputui.engine.runs import Run, run_cluster
-from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.trainer.cluster.rendezvous import Meeting
 
+from tests.doors.engine import runs
+from tests.doors.interpreter import installed
+from tests.doors.runs import Cluster, Run, run_cluster
+from tests.doors.trainer import Meeting
 from tests.support.cluster import free_ports
 from tests.support.front_door import documented, happened, last_losses, opened, step, until
 from tests.support.idle import idle

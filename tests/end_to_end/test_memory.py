@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import presets, runs
-from gputui.engine.runs import Run
-from gputui.engine.runs.titles import title
-from gputui.engine.trials.search_record import Memory
-from gputui.engine.tune.memory_model import ROOM
-from gputui.engine.tune.report.memory_sentences import largest_error
-from gputui.engine.tune.stages.batch_size import STEP
 
+from tests.doors.engine import presets, runs
+from tests.doors.runs import Run
+from tests.doors.runs import titles_title as title
+from tests.doors.trials import Memory
+from tests.doors.tune import ROOM, STEP, largest_error
 from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import Finished, events, gputui, happened

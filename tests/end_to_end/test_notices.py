@@ -13,24 +13,18 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import presets, runs
-from gputui.engine.compare import comparison
-from gputui.engine.compare.baseline import LineUp
-from gputui.engine.export import export_folder
-from gputui.engine.files import places
-from gputui.engine.notify import notice, of_runs, sending, targets
-from gputui.engine.notify.notice import Notice
-from gputui.engine.notify.targets import Targets
-from gputui.engine.process import launch
-from gputui.engine.proof import folder, process, request
-from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.queue import empty_notice
-from gputui.engine.runs import Run, events, titles
-from gputui.engine.trials import trial_preset
-from gputui.engine.trials.comparing import BaselineFailed
-from gputui.engine.trials.trial_runner import Stop
-from gputui.tui.commands.proof import shareable
 
+from tests.doors.compare import LineUp, comparison
+from tests.doors.engine import presets, runs
+from tests.doors.export import export_folder
+from tests.doors.files import places
+from tests.doors.notify import Notice, Targets, notice, of_runs, sending, targets
+from tests.doors.process import launch
+from tests.doors.proof import as_markdown, folder, process, request
+from tests.doors.queue import empty_notice
+from tests.doors.runs import Run, events, titles
+from tests.doors.trials import BaselineFailed, Stop, trial_preset
+from tests.doors.tui_commands import shareable
 from tests.support.front_door import events as read_lines
 from tests.support.front_door import gputui, happened
 from tests.support.proving import HERE

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.runs import Run
-from gputui.tui import cli
 
+from tests.doors.engine import presets, runs
+from tests.doors.runs import Run
+from tests.doors.tui import cli
 from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import detached, ended, events, gputui, happened, last_losses, opened, step, until
 

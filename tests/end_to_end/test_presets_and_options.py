@@ -14,18 +14,17 @@ from types import SimpleNamespace
 
 import pytest
 from click.shell_completion import ShellComplete
-from gputui.engine import presets, runs
-from gputui.engine.files import places
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.options import OPTIONS
-from gputui.engine.runs import Run, titles
-from gputui.tui import cli, show
-from gputui.tui.base import terminal
-from gputui.tui.cli.command import cli as commands
-from gputui.tui.cli.completion import Bash
-from gputui.tui.form.form_state import INFO
 
+from tests.doors.engine import presets, runs
+from tests.doors.files import places
+from tests.doors.job import Machine, this_machine
+from tests.doors.options import OPTIONS
+from tests.doors.runs import Run, titles
+from tests.doors.tui import cli, show
+from tests.doors.tui_base import terminal
+from tests.doors.tui_cli import Bash
+from tests.doors.tui_cli import command_cli as commands
+from tests.doors.tui_form import INFO
 from tests.support.damaged_runs import ran
 from tests.support.front_door import gputui
 from tests.support.mutated_presets import violations

@@ -27,11 +27,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gputui.engine import presets
-from gputui.engine.export.form import RefusedError
-from gputui.engine.export.script import to_script
-from gputui.engine.runs import Run
 
+from tests.doors.engine import presets
+from tests.doors.export import RefusedError, to_script
+from tests.doors.runs import Run
 from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import TRAINER, Forks, Program, trainer_of
 from tests.support.front_door import happened

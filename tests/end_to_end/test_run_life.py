@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.process import launch, resuming
-from gputui.engine.runs import Run
-from gputui.tui import cli
-from gputui.tui.reading.run.reader import RunReader
 
+from tests.doors.engine import presets, runs
+from tests.doors.process import launch, resuming
+from tests.doors.runs import Run
+from tests.doors.tui import cli
+from tests.doors.tui_reading import RunReader
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
 from tests.support.idle import idle

@@ -9,18 +9,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from gputui.engine.files import writing
-from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.proof import folder
-from gputui.engine.runs import Run, RunError, all_runs, titles
-from gputui.engine.runs.titles import record
-from gputui.engine.system import locks
-from gputui.tui import cli
-from gputui.tui.base.errors import INTERRUPTED, WRONG
-from gputui.tui.commands import logs
-from gputui.tui.reading.run_columns import matching
-from gputui.tui.reading.run_list import RunList
 
+from tests.doors.files import writing
+from tests.doors.process import RESUMED
+from tests.doors.proof import folder
+from tests.doors.runs import Run, RunError, all_runs, record, titles
+from tests.doors.system import locks
+from tests.doors.tui import cli
+from tests.doors.tui_base import INTERRUPTED, WRONG
+from tests.doors.tui_commands import logs
+from tests.doors.tui_reading import RunList, matching
 from tests.support import recorded
 from tests.support.recorded_proof import write_proof
 

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from gputui.tui import cli
-from gputui.tui.commands import serve
 
+from tests.doors.tui import cli
+from tests.doors.tui_commands import serve
 from tests.support.cluster import free_ports
 
 pytestmark = pytest.mark.needs("aiohttp")

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.proof import folder
-from gputui.engine.queue import entries, queue_settings
-from gputui.engine.queue.jobs import SLURM_LOG
-from gputui.engine.runs import Run, checkpoint_files, run_cluster
 
+from tests.doors.engine import runs
+from tests.doors.proof import folder
+from tests.doors.queue import SLURM_LOG, entries, queue_settings
+from tests.doors.runs import Run, checkpoint_files, run_cluster
 from tests.support import slurm
 from tests.support.front_door import documented, happened, step, until
 from tests.support.idle import idle

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.runs import Run, checkpoint_files
-from gputui.tui.commands.train import AGAIN_SECONDS
 
+from tests.doors.engine import presets, runs
+from tests.doors.runs import Run, checkpoint_files
+from tests.doors.tui_commands import AGAIN_SECONDS
 from tests.support.front_door import COMMAND, happened, opened, step, until
 from tests.support.idle import idle
 

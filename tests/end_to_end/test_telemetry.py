@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.process import launch
-from gputui.engine.telemetry import chips
-from gputui.engine.telemetry.host import Host
 
+from tests.doors.engine import presets
+from tests.doors.process import launch
+from tests.doors.telemetry import Host, chips
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
 from tests.support.front_door import happened

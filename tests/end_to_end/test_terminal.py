@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine import runs
-from gputui.engine.leases import lease
-from gputui.engine.queue import entries
-from gputui.engine.system import locks
 
+from tests.doors.engine import runs
+from tests.doors.leases import lease
+from tests.doors.queue import entries
+from tests.doors.system import locks
 from tests.support.front_door import COMMAND, ended, gputui, step, until
 from tests.support.idle import idle
 from tests.support.standing_in import stand_in as stand_in

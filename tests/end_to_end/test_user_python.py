@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.process import launch
-from gputui.engine.runs import checkpoint_files
-from gputui.engine.system.identity import Process
 
+from tests.doors.engine import runs
+from tests.doors.process import launch
+from tests.doors.runs import checkpoint_files
+from tests.doors.system import Process
 from tests.support.environments import OF_GPUTUI, OF_TRAINING, without
 from tests.support.front_door import ended, happened, until
 

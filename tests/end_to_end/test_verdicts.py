@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import runs
-from gputui.engine.diagnosis import collector, diagnose
-from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.options import Options
-from gputui.engine.profile.reports import read
-from gputui.engine.runs import Run
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data import source
-from gputui.engine.trainer.data.source import Source
-from gputui.tui.printing.diagnosis import lines
 
+from tests.doors.diagnosis import Measurements, collector, diagnose
+from tests.doors.engine import runs
+from tests.doors.options import Options
+from tests.doors.profile import read
+from tests.doors.runs import Run
+from tests.doors.trainer import Source, source
+from tests.doors.trainer import pipeline as pipelines
+from tests.doors.tui_printing import lines
 from tests.support.front_door import events, gputui
 from tests.support.planted import SLEEP, slow_load, slow_read
 from tests.support.training import Build

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gputui.engine import checks, presets, runs
-from gputui.engine.checks import Finding, gpu_checks
-from gputui.engine.interpreter import installed
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.job.several_tasks import read as read_job
-from gputui.engine.options import OPTIONS, options_json
 
+from tests.doors.checks import Finding, gpu_checks
+from tests.doors.engine import checks, presets, runs
+from tests.doors.interpreter import installed
+from tests.doors.job import Machine
+from tests.doors.job import read as read_job
+from tests.doors.options import OPTIONS, options_json
 from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.checked import (

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.job import cluster, slurm, slurm_programs, start_worker
-from gputui.engine.job.cluster import ClusterError
-from gputui.engine.job.slurm_programs import SlurmJob
-from gputui.engine.runs import Run, RunError, run_cluster
-from gputui.engine.runs.run_cluster import Cluster
-from gputui.tui import cli
 
+from tests.doors.engine import runs
+from tests.doors.job import ClusterError, SlurmJob, cluster, slurm, slurm_programs, start_worker
+from tests.doors.runs import Cluster, Run, RunError, run_cluster
+from tests.doors.tui import cli
 from tests.support.cluster import free_ports
 
 WORKERS = ["--preset", "quickstart", "--set", "strategy.kind=multi_worker"]

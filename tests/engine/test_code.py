@@ -9,14 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.entry import EntryFault, examine
-from gputui.engine.process import ending, launch, resuming
-from gputui.engine.process.ending import Ending
-from gputui.engine.runs import Run, code_copy, code_files
-from gputui.engine.system import git_state
-from gputui.tui import cli
 
+from tests.doors.engine import EntryFault, examine, presets
+from tests.doors.process import Ending, ending, launch, resuming
+from tests.doors.runs import Run, code_copy, code_files
+from tests.doors.system import git_state
+from tests.doors.tui import cli
 from tests.support import recorded
 from tests.support.needs import require
 

@@ -9,21 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.compare import baseline
-from gputui.engine.compare import comparison as comparison_repeats
-from gputui.engine.compare.baseline import LineUp
-from gputui.engine.compare.caveats import caveats
-from gputui.engine.compare.comparison import Comparison
-from gputui.engine.compare.comparison import compare as compare_line_up
-from gputui.engine.compare.same_code import CodeRow
-from gputui.engine.runs import Run, RunError, run_cluster
-from gputui.engine.runs.events import Started
-from gputui.engine.runs.parsing import recalled
-from gputui.tui import cli
-from gputui.tui.base.errors import Refused
-from gputui.tui.commands import compare as compare_command
-from gputui.tui.wording import comparison
 
+from tests.doors.compare import CodeRow, Comparison, LineUp, baseline, caveats
+from tests.doors.compare import compare as compare_line_up
+from tests.doors.compare import comparison as comparison_repeats
+from tests.doors.runs import Run, RunError, Started, recalled, run_cluster
+from tests.doors.tui import cli
+from tests.doors.tui_base import Refused
+from tests.doors.tui_commands import compare as compare_command
+from tests.doors.tui_wording import comparison
 from tests.support import recorded
 from tests.support.deleting import deleted
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.interpreter import installed, supported_versions
-from gputui.engine.interpreter import supported_versions as versions
-from gputui.engine.telemetry import chips
 
+from tests.doors.interpreter import installed, supported_versions
+from tests.doors.interpreter import supported_versions as versions
+from tests.doors.telemetry import chips
 from tests.engine.test_checks import TEXTS, found_by
 from tests.support.checked import BLACKWELL, NONE, ONE, TWO, VOLTA, WITH_DISPLAY
 

@@ -6,13 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import RULES, SUPPORTING, VERDICTS, diagnose, stragglers
-from gputui.engine.diagnosis.collector import Collector
-from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.rules import findings
-from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
-from gputui.engine.runs.parsing import recalled
 
+from tests.doors.diagnosis import RULES, SUPPORTING, VERDICTS, Collector, Measurements, diagnose, findings, stragglers
+from tests.doors.runs import Diagnosis, GradientExchange, Started, WorkerReadings, recalled
 from tests.support.judged import STAGES, gpu, measured, waits
 
 OWN = {"workload.entry": "mine.py:build"}

@@ -9,15 +9,12 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine import doctor
-from gputui.engine.doctor import Finding, gpu_findings, host_findings, libraries, tensorflow_check
-from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.doctor.python_process import Output
-from gputui.engine.interpreter import installed, supported_versions
-from gputui.engine.interpreter.interpreter import Interpreter
-from gputui.engine.job import environment_variables
-from gputui.engine.telemetry import resource_limits
 
+from tests.doors.doctor import Finding, NvmlAnswers, Output, gpu_findings, host_findings, libraries, tensorflow_check
+from tests.doors.engine import doctor
+from tests.doors.interpreter import Interpreter, installed, supported_versions
+from tests.doors.job import environment_variables
+from tests.doors.telemetry import resource_limits
 from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
 from tests.support.fakenvml import FakeNvml

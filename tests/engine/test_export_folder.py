@@ -7,14 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from gputui.engine import __version__, presets
-from gputui.engine.entry import EntryFault
-from gputui.engine.export import export_folder
-from gputui.engine.export.export_folder import Exported, export
-from gputui.engine.export.form import Form
-from gputui.engine.export.own_code import stateful_draws
-from gputui.engine.interpreter import installed, interpreter
-from gputui.engine.presets import Preset
+
+from tests.doors.engine import EntryFault, __version__, presets
+from tests.doors.export import Exported, Form, export, export_folder, stateful_draws
+from tests.doors.interpreter import installed, interpreter
+from tests.doors.presets import Preset
 
 
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:

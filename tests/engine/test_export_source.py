@@ -7,9 +7,9 @@ import itertools
 from typing import Any
 
 import pytest
-from gputui.engine.export.specialised import Partly, Specialiser
-from gputui.engine.options import Options
 
+from tests.doors.export import Partly, Specialiser
+from tests.doors.options import Options
 from tests.support.training import options
 
 SOURCE = '''

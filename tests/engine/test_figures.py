@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import units
-from gputui.engine.runs import Run, history
-from gputui.engine.runs.event_reading import read_events
 
 from benchmarks.gpu_report import text
 from benchmarks.gpu_report.text import ROOT as ROOT_report
+from tests.doors.engine import units
+from tests.doors.runs import Run, history, read_events
 from tests.support.front_door import gputui
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files import values, writing
-from gputui.engine.files.reading import GrowingFile
-from gputui.engine.system import locks
+
+from tests.doors.files import GrowingFile, values, writing
+from tests.doors.system import locks
 
 # ---- values --------------------------------------------------------------------------------------
 

@@ -10,15 +10,10 @@ from typing import Any
 
 import pynvml
 import pytest
-from gputui.engine.diagnosis.gpu_accumulators import Gpus
-from gputui.engine.job import this_machine, visible_devices
-from gputui.engine.job.machine_gpus import Answers, Gpu, Instance
-from gputui.engine.job.visible_devices import Device, Shown
-from gputui.engine.telemetry.nvml import gpm_nvlink
-from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
-from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
-from gputui.engine.telemetry.nvml.reasons import Reason
 
+from tests.doors.diagnosis import Gpus
+from tests.doors.job import Answers, Device, Gpu, Instance, Shown, this_machine, visible_devices
+from tests.doors.telemetry import GPM_SHARES, NOT_AVAILABLE, PCIE, QUESTIONS, Reason, gpm_nvlink
 from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
 

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import checks, presets
-from gputui.engine.checks import Finding
-from gputui.engine.interpreter import installed, installed_query, interpreter
-from gputui.engine.interpreter.interpreter import Interpreter
-from gputui.engine.process import launch
-from gputui.engine.runs import Run
-from gputui.engine.runs.launched_with import python_of
 
+from tests.doors.checks import Finding
+from tests.doors.engine import checks, presets
+from tests.doors.interpreter import Interpreter, installed, installed_query, interpreter
+from tests.doors.process import launch
+from tests.doors.runs import Run, python_of
 from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until
 

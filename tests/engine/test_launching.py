@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.job import allocation, several_tasks, slurm
-from gputui.engine.leases.start_devices import Devices
-from gputui.engine.options import options_json
-from gputui.engine.process import launch, resuming
-from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.runs import Run, code_copy
-from gputui.engine.runs.events import EVENTS_FILE, Phase
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.system import locks
-from gputui.engine.system.locks import ENGINE_LOCK, Lock
-from gputui.engine.system.run_clock import RunClock
-from gputui.tui import cli
 
+from tests.doors.engine import presets, runs
+from tests.doors.job import allocation, several_tasks, slurm
+from tests.doors.leases import Devices
+from tests.doors.options import options_json
+from tests.doors.process import RESUMED, launch, resuming
+from tests.doors.runs import EVENTS_FILE, EventWriter, Phase, Run, code_copy
+from tests.doors.system import ENGINE_LOCK, Lock, RunClock, locks
+from tests.doors.tui import cli
 from tests.support.front_door import gputui, until
 from tests.support.recorded import stopped
 from tests.support.standing_in import stand_in as stand_in

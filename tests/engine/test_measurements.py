@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import collector as collecting
-from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis.collector import Collector
-from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import EVENT_FILES, Diagnosis
-from gputui.engine.runs.launched_with import options_of
-from gputui.engine.runs.parsing import recalled
 
+from tests.doors.diagnosis import Collector, Measurements, diagnose
+from tests.doors.diagnosis import collector as collecting
+from tests.doors.runs import EVENT_FILES, Diagnosis, Run, options_of, recalled
 from tests.support import recorded
 from tests.support.judged import OPTIONS
 from tests.support.recorded import BEGAN

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from gputui.engine.follow.target import without_login
-from gputui.engine.job import environment_variables
-from gputui.engine.notify import sending
-from gputui.engine.notify.notice import Notice
-from gputui.engine.notify.targets import Targets
+
+from tests.doors.follow import without_login
+from tests.doors.job import environment_variables
+from tests.doors.notify import Notice, Targets, sending
 
 RUN = Notice(
     "run", "oom", True, "2026-one", "r7", "one: xla", 3725.0, {"loss": 0.25, "accuracy": None, "auc": 0.5}, "val_loss",

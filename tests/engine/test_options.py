@@ -10,12 +10,19 @@ from dataclasses import FrozenInstanceError, asdict
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.options import OPTIONS, Options, gpu_choice, resolve_key
-from gputui.engine.options.synonyms import keys_of, option_meant
-from gputui.engine.options.validation import MisfitsError, validated
-from gputui.engine.presets import PresetError
 
+from tests.doors.engine import presets
+from tests.doors.options import (
+    OPTIONS,
+    MisfitsError,
+    Options,
+    gpu_choice,
+    keys_of,
+    option_meant,
+    resolve_key,
+    validated,
+)
+from tests.doors.presets import presets_PresetError as PresetError
 from tests.support.cases import all_hold
 from tests.support.training import options
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from gputui.engine import presets
-from gputui.engine.export import form
-from gputui.engine.files import places, run_numbers
-from gputui.engine.options import GROUPS, Options
-from gputui.engine.options.validation import validated
-from gputui.engine.presets import saving
-from gputui.engine.proof import request
-from gputui.tui import cli
-from gputui.tui.form.form_state import FormState
+
+from tests.doors.engine import presets
+from tests.doors.export import form
+from tests.doors.files import places, run_numbers
+from tests.doors.options import GROUPS, Options, validated
+from tests.doors.presets import saving
+from tests.doors.proof import request
+from tests.doors.tui import cli
+from tests.doors.tui_form import FormState
 
 CODE = "def build(context):\n    ...\n"
 

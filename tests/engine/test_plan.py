@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine import plan, presets
-from gputui.engine.proof import duration, request
 
+from tests.doors.engine import plan, presets
+from tests.doors.proof import duration, request
 from tests.support import recorded
 
 

@@ -13,17 +13,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.prepare import layout, preparing, result_files, workers
-from gputui.engine.prepare import request as requests
-from gputui.engine.prepare.estimates import Estimate
-from gputui.engine.prepare.manifest import Broken, Manifest, Written
-from gputui.engine.prepare.preparing import Progress
-from gputui.engine.prepare.request import PrepareError, Request, of
-from gputui.engine.presets import Preset
-from gputui.engine.system import locks
-from gputui.engine.telemetry import resource_limits
-from gputui.tui import cli
 
+from tests.doors.prepare import (
+    Broken,
+    Estimate,
+    Manifest,
+    PrepareError,
+    Progress,
+    Request,
+    Written,
+    layout,
+    of,
+    preparing,
+    result_files,
+    workers,
+)
+from tests.doors.prepare import request as requests
+from tests.doors.presets import Preset
+from tests.doors.system import locks
+from tests.doors.telemetry import resource_limits
+from tests.doors.tui import cli
 from tests.support.training import options
 
 COUNTS = {"validation": 7, "train": 23}

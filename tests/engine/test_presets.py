@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import presets, runs
-from gputui.engine.files import yaml_nodes
-from gputui.engine.files.yaml_text import YamlFault
-from gputui.engine.options import OPTIONS
-from gputui.engine.presets import PresetError
-from gputui.tui import cli
 
+from tests.doors.engine import presets, runs
+from tests.doors.files import YamlFault, yaml_nodes
+from tests.doors.options import OPTIONS
+from tests.doors.presets import presets_PresetError as PresetError
+from tests.doors.tui import cli
 from tests.support.broken_presets import Broken, all_broken
 from tests.support.cases import all_hold
 

@@ -17,14 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run, RunError, control, liveness
-from gputui.engine.runs.liveness import Liveness
-from gputui.engine.system import descendants, identity, import_cost, locks, process_memory, stop_signals
-from gputui.engine.system.identity import Place, Process
-from gputui.engine.system.locks import ENGINE_LOCK
-from gputui.engine.system.process_memory import Peaks
-from gputui.engine.system.run_clock import RunClock
 
+from tests.doors.runs import Liveness, Run, RunError, control, liveness
+from tests.doors.system import (
+    ENGINE_LOCK,
+    Peaks,
+    Place,
+    Process,
+    RunClock,
+    descendants,
+    identity,
+    import_cost,
+    locks,
+    process_memory,
+    stop_signals,
+)
 from tests.support import recorded
 from tests.support.front_door import until
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.profile import reports, xprof_tables
-from gputui.engine.profile.reports import ProfileError, ProfileReport
-from gputui.engine.runs import Run
-from gputui.tui.printing.diagnosis import lines
+
+from tests.doors.profile import ProfileError, ProfileReport, reports, xprof_tables
+from tests.doors.runs import Run
+from tests.doors.tui_printing import lines
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
 

@@ -12,17 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine.files import appending
-from gputui.engine.files.appending import Gap, LineFile
-from gputui.engine.runs import parsing
-from gputui.engine.runs.events import Event, HostReading, Warn
-from gputui.engine.system.background_call import BackgroundCalls
-from gputui.engine.telemetry import host, resource_limits
-from gputui.engine.telemetry.gpu_totals import GpuTotals
-from gputui.engine.telemetry.host import Host
-from gputui.engine.telemetry.nvml.xid_errors import DriverError
-from gputui.engine.telemetry.sampler import ALL_LOST_HINT, GpuReader, Sampler
 
+from tests.doors.files import Gap, LineFile, appending
+from tests.doors.runs import Event, HostReading, Warn, parsing
+from tests.doors.system import BackgroundCalls
+from tests.doors.telemetry import ALL_LOST_HINT, DriverError, GpuReader, GpuTotals, Host, Sampler, host, resource_limits
 from tests.support.machines import put
 
 GIB = 1024**3

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import diagnose, remedies_input, stragglers, verdict
-from gputui.engine.diagnosis import remedies as making
-from gputui.engine.diagnosis.remedies import Remedy
-from gputui.engine.diagnosis.verdict import ORDER, remedies
-from gputui.engine.options.own_code import BATCHED
-from gputui.engine.runs.events import Diagnosis
 
+from tests.doors.diagnosis import ORDER, Remedy, diagnose, remedies_input, stragglers, verdict
+from tests.doors.diagnosis import diagnosis_remedies as making
+from tests.doors.diagnosis import verdict_remedies as remedies
+from tests.doors.options import BATCHED
+from tests.doors.runs import Diagnosis
 from tests.support.judged import STAGES, gpu, measured, waits
 
 

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.process import known_failures
-from gputui.engine.process.ending import Ending, Evidence, classify, with_hint
-from gputui.engine.process.known_failures import RESUMED
-from gputui.engine.telemetry.resource_limits import Ceilings
-from gputui.engine.trainer import session
-from gputui.engine.trainer.cluster.connection_watch import LOST
-from gputui.engine.trainer.common.training_errors import TrainerError
 
+from tests.doors.process import RESUMED, Ending, Evidence, classify, known_failures, with_hint
+from tests.doors.telemetry import Ceilings
+from tests.doors.trainer import LOST, TrainerError, session
 from tests.support.cases import all_hold
 
 OOM_LINES = [

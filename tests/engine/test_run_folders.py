@@ -11,30 +11,38 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.process import launch
-from gputui.engine.process.ending import Ending, summary_of
-from gputui.engine.runs import Run, RunError, code_copy, liveness, titles
-from gputui.engine.runs.checkpoint_files import Damage, path_of, seal, steps_in, verify, whole_step
-from gputui.engine.runs.events import (
+
+from tests.doors.engine import presets, runs
+from tests.doors.process import Ending, launch, summary_of
+from tests.doors.runs import (
     EVENTS_FILE,
     TELEMETRY_FILE,
     Allocator,
     Best,
+    Damage,
     EpochEnd,
     Event,
+    EventWriter,
+    Liveness,
     MemoryAnswer,
+    Notes,
     Progress,
+    Run,
+    RunError,
     Started,
     Summary,
+    Trash,
     XlaAnswer,
+    code_copy,
+    liveness,
+    path_of,
+    seal,
+    steps_in,
+    titles,
+    verify,
+    whole_step,
 )
-from gputui.engine.runs.liveness import Liveness
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.titles import Notes
-from gputui.engine.runs.trash import Trash
-from gputui.engine.system import locks
-from gputui.engine.system.identity import Place
+from tests.doors.system import Place, locks
 
 
 @pytest.fixture

@@ -14,21 +14,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.compare.baseline import LineUp
-from gputui.engine.compare.comparison import compare
-from gputui.engine.files import run_numbers
-from gputui.engine.options import options_json
-from gputui.engine.process import launch
-from gputui.engine.queue import jobs
-from gputui.engine.runs import Run, RunError, launched_with, parsing, title
-from gputui.engine.runs.events import EVENTS_FILE, Started, Warn
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.trash import Trash, delete_all, sweep
-from gputui.engine.system import locks
-from gputui.tui import cli
-from gputui.tui.cli import completion
 
+from tests.doors.compare import LineUp, compare
+from tests.doors.engine import presets, runs
+from tests.doors.files import run_numbers
+from tests.doors.options import options_json
+from tests.doors.process import launch
+from tests.doors.queue import jobs
+from tests.doors.runs import (
+    EVENTS_FILE,
+    EventWriter,
+    Run,
+    RunError,
+    Started,
+    Trash,
+    Warn,
+    delete_all,
+    launched_with,
+    parsing,
+    sweep,
+)
+from tests.doors.runs import runs_title as title
+from tests.doors.system import locks
+from tests.doors.tui import cli
+from tests.doors.tui_cli import completion
 from tests.support.small_disk import small_disk as small_disk
 
 EACH = 5

@@ -11,22 +11,29 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.files import writing
-from gputui.engine.files.places import proofs_folder
-from gputui.engine.process import launch, resuming
-from gputui.engine.queue import entries, interrupted_sweeps
-from gputui.engine.queue.entries import Entry
-from gputui.engine.runs import Run, RunError, event_reading, folders, part_of_sweep, run_cluster
-from gputui.engine.runs.event_reading import Follower
-from gputui.engine.runs.events import EVENTS_FILE, TELEMETRY_FILE, Started
-from gputui.engine.runs.liveness import Liveness
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.system.identity import Place
-from gputui.engine.system.run_clock import RunClock
-from gputui.tui import cli
-from gputui.tui.reading.run_list import entry_of
+
+from tests.doors.engine import presets, runs
+from tests.doors.files import proofs_folder, writing
+from tests.doors.process import launch, resuming
+from tests.doors.queue import Entry, entries, interrupted_sweeps
+from tests.doors.runs import (
+    EVENTS_FILE,
+    TELEMETRY_FILE,
+    Cluster,
+    EventWriter,
+    Follower,
+    Liveness,
+    Run,
+    RunError,
+    Started,
+    event_reading,
+    folders,
+    part_of_sweep,
+    run_cluster,
+)
+from tests.doors.system import Place, RunClock
+from tests.doors.tui import cli
+from tests.doors.tui_reading import entry_of
 
 ADDRESSES = ("h0:1", "h1:1")
 

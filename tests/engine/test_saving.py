@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.presets import Preset, paths, saving
-from gputui.engine.presets.saving import SaveError
+
+from tests.doors.engine import presets
+from tests.doors.presets import Preset, SaveError, paths, saving
 
 LAID_OUT = """\
 # my preset

@@ -16,23 +16,39 @@ from typing import Any
 
 import pytest
 import yaml
-from gputui.engine import presets, runs
-from gputui.engine.leases import start_devices
-from gputui.engine.process import ending, engine_failure, launch, recovery, resuming, spawn, supervisor
-from gputui.engine.process.recovery import MOST_ANSWERS, Answer, oom_answer, record
-from gputui.engine.process.spawn import Trainer
-from gputui.engine.process.supervisor import Supervisor
-from gputui.engine.runs import Run, RunError, checkpoint_files, results
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import TELEMETRY_FILE, Fault, Finished, Warn
-from gputui.engine.runs.results import Report
-from gputui.engine.runs.titles import title
-from gputui.engine.system import locks, stop_signals
-from gputui.engine.system.heartbeat import TrainerHeartbeat
-from gputui.engine.system.locks import Lock
-from gputui.engine.system.run_clock import RunClock
-from gputui.engine.telemetry.sampler import Sampler
 
+from tests.doors.engine import presets, runs
+from tests.doors.leases import start_devices
+from tests.doors.process import (
+    MOST_ANSWERS,
+    Answer,
+    Supervisor,
+    Trainer,
+    ending,
+    engine_failure,
+    launch,
+    oom_answer,
+    record,
+    recovery,
+    resuming,
+    spawn,
+    supervisor,
+)
+from tests.doors.runs import (
+    TELEMETRY_FILE,
+    Fault,
+    Finished,
+    Report,
+    Run,
+    RunError,
+    Warn,
+    checkpoint_files,
+    read_events,
+    results,
+)
+from tests.doors.runs import titles_title as title
+from tests.doors.system import Lock, RunClock, TrainerHeartbeat, locks, stop_signals
+from tests.doors.telemetry import Sampler
 from tests.support.cases import all_hold
 from tests.support.small_disk import no_writing
 

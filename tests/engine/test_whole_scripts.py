@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.export.data import DIGITS
-from gputui.engine.export.form import Form
-from gputui.engine.export.script import to_script
+
+from tests.doors.engine import presets
+from tests.doors.export import DIGITS, Form, to_script
 
 # What the export itself writes, or makes of a function for the options.
 OWN = ("build", "load", "onto_devices", "cache_file", "batches_of_epoch", "decay_steps")

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.follow import start
-from gputui.engine.follow.to_mlflow import EXPERIMENT
-from gputui.tui import cli
 
+from tests.doors.follow import EXPERIMENT, start
+from tests.doors.tui import cli
 from tests.support.followed import Written
 from tests.support.front_door import until
 from tests.support.small_disk import SmallDisk

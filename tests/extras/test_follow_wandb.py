@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.follow import start
-from gputui.tui import cli
 
+from tests.doors.follow import start
+from tests.doors.tui import cli
 from tests.support.followed import Written
 
 

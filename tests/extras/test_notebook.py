@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.runs import Run
 
+from tests.doors.engine import runs
+from tests.doors.runs import Run
 from tests.support.cases import all_hold
 from tests.support.front_door import until
 

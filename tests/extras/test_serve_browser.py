@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
 
+from tests.doors.engine import runs
 from tests.extras.test_serve import started
 from tests.support.cluster import free_ports
 from tests.support.needs import require

@@ -12,17 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.follow import batches, following, process, start, tfevents, to_tensorboard
-from gputui.engine.follow.place import Place, file_of, read_place
-from gputui.engine.follow.points import Point, PointMaker
-from gputui.engine.follow.target import about_run, without_login
-from gputui.engine.follow.to_tensorboard import TensorBoard
-from gputui.engine.runs import history
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import MemoryAnswer, Progress
-from gputui.engine.runs.parsing import dated
 
+from tests.doors.engine import presets, runs
+from tests.doors.follow import (
+    Place,
+    Point,
+    PointMaker,
+    TensorBoard,
+    about_run,
+    batches,
+    file_of,
+    following,
+    process,
+    read_place,
+    start,
+    tfevents,
+    to_tensorboard,
+    without_login,
+)
+from tests.doors.runs import MemoryAnswer, Progress, dated, history, read_events
 from tests.support.followed import Kept, Written, follow
 
 

@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.follow import start, to_tensorboard
-from gputui.engine.runs import Run
 
+from tests.doors.engine import runs
+from tests.doors.follow import start, to_tensorboard
+from tests.doors.runs import Run
 from tests.support.front_door import detached, ended, gputui, happened, until
 from tests.support.idle import idle
 

@@ -9,13 +9,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from gputui.engine.follow.points import Point
-from gputui.engine.follow.target import AboutRun
-from gputui.engine.follow.to_mlflow import Mlflow
-from gputui.engine.follow.to_prometheus import VARIABLE, Prometheus
-from gputui.engine.follow.to_wandb import Wandb
-from gputui.tui import cli
 
+from tests.doors.follow import VARIABLE, AboutRun, Mlflow, Point, Prometheus, Wandb
+from tests.doors.tui import cli
 from tests.support.followed import Written, follow
 from tests.support.small_disk import small_disk as small_disk
 

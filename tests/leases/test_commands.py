@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
 
+from tests.doors.engine import runs
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import COMMAND, until

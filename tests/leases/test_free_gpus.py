@@ -11,20 +11,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.files.places import TRIALS, proofs_folder, runs_folder
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
-from gputui.engine.leases.free_gpus import GpuUse, GpuUser
-from gputui.engine.leases.lease import CPU, Holder, NotFree
-from gputui.engine.leases.memory_needs import NotMeasuredError
-from gputui.engine.leases.tickets import Ticket
-from gputui.engine.options import Options, options_json
-from gputui.engine.queue import adding, entries
-from gputui.engine.queue.free_devices import Device
-from gputui.engine.runs import RunError, events
 
+from tests.doors.engine import presets, runs
+from tests.doors.files import TRIALS, proofs_folder, runs_folder
+from tests.doors.job import Gpu, Machine, this_machine
+from tests.doors.leases import (
+    CPU,
+    GpuUse,
+    GpuUser,
+    Holder,
+    NotFree,
+    NotMeasuredError,
+    Ticket,
+    free_gpus,
+    lease,
+    memory_needs,
+    start_devices,
+    tickets,
+)
+from tests.doors.options import Options, options_json
+from tests.doors.queue import Device, adding, entries
+from tests.doors.runs import RunError, events
 from tests.support.queued import Trainings, no_runner
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)

@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files.places import runs_folder
-from gputui.engine.job import allocation
-from gputui.engine.job.machine_gpus import Gpu, Instance, Machine
-from gputui.engine.job.training_gpus import candidates
-from gputui.engine.leases import free_gpus, lease
-from gputui.engine.leases.free_gpus import GpuUse, Wish, name_of
-from gputui.engine.leases.lease import Holder, NotFree
-from gputui.engine.options import gpu_choice
-from gputui.engine.system.identity import Place, Process
 
+from tests.doors.files import runs_folder
+from tests.doors.job import Gpu, Instance, Machine, allocation, candidates
+from tests.doors.leases import GpuUse, Holder, NotFree, Wish, free_gpus, lease, name_of
+from tests.doors.options import gpu_choice
+from tests.doors.system import Place, Process
 from tests.leases.test_commands import answer
 from tests.support.fakenvml import FakeNvml
 
@@ -229,7 +225,7 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
 
 
 def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputui.engine.files.places import runs_folder
+    from tests.doors.files import runs_folder
 
     made = []
     for number in (1, 2, 3):

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.proof import folder
-from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run
-from gputui.engine.trials import significance
-from gputui.tui import cli
 
+from tests.doors.engine import presets, runs
+from tests.doors.proof import Proof, folder
+from tests.doors.runs import Run
+from tests.doors.trials import significance
+from tests.doors.tui import cli
 from tests.support.front_door import happened, opened, until
 from tests.support.proving import forked_trials as forked_trials
 

@@ -10,14 +10,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from gputui.engine import presets
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import start_devices
-from gputui.engine.proof import folder, proof_start, request
-from gputui.engine.proof.request import ProofError
-from gputui.engine.trials.sweep_record import SweepSettings
-from gputui.tui import cli
 
+from tests.doors.engine import presets
+from tests.doors.job import Gpu, Machine
+from tests.doors.leases import start_devices
+from tests.doors.proof import ProofError, folder, proof_start, request
+from tests.doors.trials import SweepSettings
+from tests.doors.tui import cli
 from tests.support import recorded
 from tests.support.proving import HERE
 from tests.support.recorded_search import write_search

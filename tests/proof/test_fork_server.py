@@ -10,16 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.process import launch
-from gputui.engine.process.fork_client import ForkServer
-from gputui.engine.proof import proof_start
-from gputui.engine.runs import Run, control
-from gputui.engine.system.identity import Process
-from gputui.engine.trials.trial_runner import Stop, TrialRunner, below
 
+from tests.doors.engine import presets
+from tests.doors.job import Machine, this_machine
+from tests.doors.process import ForkServer, launch
+from tests.doors.proof import proof_start
+from tests.doors.runs import Run, control
+from tests.doors.system import Process
+from tests.doors.trials import Stop, TrialRunner, below
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of
 from tests.support.standing_in import stand_in as stand_in

@@ -11,20 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.options import Options
-from gputui.engine.proof import folder, improved_preset, proof_start, request
-from gputui.engine.proof.request import ProofError
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import Outcome
-from gputui.engine.system.identity import Process
-from gputui.engine.trials import comparing, trial_preset, trial_runner
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Record
-from gputui.tui import cli
-from gputui.tui.commands import proof as proof_command
-from gputui.tui.printing import proof as proof_tables
 
+from tests.doors.engine import presets, runs
+from tests.doors.options import Options
+from tests.doors.proof import ProofError, folder, improved_preset, proof_start, request
+from tests.doors.runs import Outcome, Run
+from tests.doors.system import Process
+from tests.doors.trials import BaselineFailed, Record, Stopped, comparing, trial_preset, trial_runner
+from tests.doors.tui import cli
+from tests.doors.tui_commands import proof as proof_command
+from tests.doors.tui_printing import proof as proof_tables
 from tests.support import recorded
 from tests.support.front_door import gputui
 from tests.support.proving import HERE, Planted, Proving, proving
@@ -397,7 +393,7 @@ def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None
 
 
 def test_a_fit_that_gputui_cannot_start_is_not_measured_as_something_else(home: Path, capsys: Any) -> None:
-    from gputui.tui import cli
+    from tests.doors.tui import cli
 
     run = recorded.write(home, name="20260921-100000-mine", seconds=40, gpus=0)
     run.file("preset.yaml").write_text(MONITORED)

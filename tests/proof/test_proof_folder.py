@@ -13,27 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus, lease
-from gputui.engine.notify import sending
-from gputui.engine.options import Options
-from gputui.engine.presets import defaults
-from gputui.engine.process.fork_client import ForkServer
-from gputui.engine.proof import folder, process, proof_start, request
-from gputui.engine.proof.process import Site
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.runs import results
-from gputui.engine.runs.liveness import Liveness
-from gputui.engine.system import locks, stop_signals
-from gputui.engine.system.identity import Process
-from gputui.engine.system.locks import PROOF_LOCK
-from gputui.engine.trials import trial_runner
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Comparison, Record
-from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
+from tests.doors.engine import presets, runs
+from tests.doors.job import this_machine
+from tests.doors.leases import free_gpus, lease
+from tests.doors.notify import sending
+from tests.doors.options import Options
+from tests.doors.presets import defaults
+from tests.doors.process import ForkServer
+from tests.doors.proof import ProofError, Request, Site, folder, process, proof_start, request
+from tests.doors.runs import Liveness, results
+from tests.doors.system import PROOF_LOCK, Process, locks, stop_signals
+from tests.doors.trials import BaselineFailed, Comparison, Record, Stop, Stopped, Trial, TrialRunner, trial_runner
 from tests.support.proving import HERE, Planted, proving
 from tests.support.recorded_proof import write_proof
 from tests.support.small_disk import no_writing

@@ -14,23 +14,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gputui.engine import diagnosis, presets
-from gputui.engine.diagnosis import collector
-from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.job.visible_devices import VARIABLE
-from gputui.engine.leases import free_gpus, lease
-from gputui.engine.options import Options
-from gputui.engine.presets import Preset
-from gputui.engine.process.fork_client import ForkServer
-from gputui.engine.proof import duration, folder, process, request, trial_diagnosis
-from gputui.engine.runs import Run, create_at
-from gputui.engine.runs.events import Diagnosis
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trials import comparing, significance
-from gputui.engine.trials.record import UNREAD, Comparison, Learning
-from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import Stop, TrialRunner
 
+from tests.doors.diagnosis import Measurements, collector
+from tests.doors.engine import diagnosis, presets
+from tests.doors.job import VARIABLE
+from tests.doors.leases import free_gpus, lease
+from tests.doors.options import Options
+from tests.doors.presets import Preset
+from tests.doors.process import ForkServer
+from tests.doors.proof import duration, folder, process, request, trial_diagnosis
+from tests.doors.runs import Diagnosis, EventWriter, Run, create_at
+from tests.doors.trials import UNREAD, Comparison, Learning, Stop, Trial, TrialRunner, comparing, significance
 from tests.support.judged import measured
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
 from tests.support.recorded_search import write_search

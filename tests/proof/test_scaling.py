@@ -12,23 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import checks, presets
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.options import Options, options_json
-from gputui.engine.presets import Preset
-from gputui.engine.proof import folder, improved_preset, request
-from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.runs import Run, events
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.scaling import copies, scaling_request
-from gputui.engine.scaling.rounds import Rounds
-from gputui.engine.trials import proof_sentences, scaling_sentences
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.trial import Trial
-from gputui.tui import cli
 
+from tests.doors.engine import checks, presets
+from tests.doors.job import Gpu, Machine
+from tests.doors.options import Options, options_json
+from tests.doors.presets import Preset
+from tests.doors.proof import ProofError, Request, as_markdown, folder, improved_preset, request
+from tests.doors.runs import EventWriter, Run, events
+from tests.doors.scaling import Rounds, copies, scaling_request
+from tests.doors.trials import BaselineFailed, Record, Stopped, Trial, proof_sentences, scaling_sentences
+from tests.doors.tui import cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials

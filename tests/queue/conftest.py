@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gputui.tui import cli
 
+from tests.doors.tui import cli
 from tests.support.queued import Said
 
 

@@ -11,21 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.leases import free_gpus
-from gputui.engine.proof import folder, request
-from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import adding, entries, entry_changes, jobs, start
-from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.queue.runner import NOT_FREE, REFUSED
-from gputui.engine.runs import RunError, part_of_sweep, titles
-from gputui.engine.trials.search_record import Limits
-from gputui.engine.tune import tune_request
-from gputui.tui import cli
-from gputui.tui.base.errors import WRONG
-from gputui.tui.reading import queue
 
+from tests.doors.engine import presets, runs
+from tests.doors.leases import free_gpus
+from tests.doors.proof import Proof, ProofError, folder, request
+from tests.doors.queue import CPU, NOT_FREE, REFUSED, Device, adding, entries, entry_changes, jobs, start
+from tests.doors.runs import RunError, part_of_sweep, titles
+from tests.doors.trials import Limits
+from tests.doors.tui import cli
+from tests.doors.tui_base import WRONG
+from tests.doors.tui_reading import queue
+from tests.doors.tune import tune_request
 from tests.support import recorded
 from tests.support.queued import Said, Trainings, add, entry_file, no_runner, states, waiting
 

@@ -14,23 +14,31 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import checks, presets, runs
-from gputui.engine.checks import Finding
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.leases import start_devices
-from gputui.engine.presets import Preset
-from gputui.engine.process import launch, resuming
-from gputui.engine.proof import proof_start, request
-from gputui.engine.queue import adding, entries, entry_changes, free_devices, queue_settings, runner, start
-from gputui.engine.queue.durations import Durations
-from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.free_devices import CPU, DeviceReader
-from gputui.engine.queue.queue_settings import Settings
-from gputui.engine.queue.runner import BEGUN, Runner
-from gputui.engine.runs import Run, RunError, titles
-from gputui.engine.runs.run_cluster import Cluster
 
+from tests.doors.checks import Finding
+from tests.doors.engine import checks, presets, runs
+from tests.doors.job import Gpu, Machine, this_machine
+from tests.doors.leases import start_devices
+from tests.doors.presets import Preset
+from tests.doors.process import launch, resuming
+from tests.doors.proof import proof_start, request
+from tests.doors.queue import (
+    BEGUN,
+    CPU,
+    DeviceReader,
+    Durations,
+    Entry,
+    Runner,
+    Settings,
+    adding,
+    entries,
+    entry_changes,
+    free_devices,
+    queue_settings,
+    runner,
+    start,
+)
+from tests.doors.runs import Cluster, Run, RunError, titles
 from tests.support.queued import add, no_runner, states, waiting
 
 

@@ -9,18 +9,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.leases import free_gpus, lease
-from gputui.engine.proof import request
-from gputui.engine.queue import adding, entries, free_devices
-from gputui.engine.queue.forecast import Begun, Expected, start_times
-from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.runs import Run, events, titles
-from gputui.engine.runs.events import EVENTS_FILE
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trials.search_record import Limits
-from gputui.tui import cli
 
+from tests.doors.engine import runs
+from tests.doors.leases import free_gpus, lease
+from tests.doors.proof import request
+from tests.doors.queue import CPU, Begun, Device, Expected, adding, entries, free_devices, start_times
+from tests.doors.runs import EVENTS_FILE, EventWriter, Run, events, titles
+from tests.doors.trials import Limits
+from tests.doors.tui import cli
 from tests.support.queued import Trainings, add, no_runner, waiting
 
 BOTH = ("a", "b")

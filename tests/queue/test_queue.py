@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.proof import folder
-from gputui.engine.queue import entries, entry_changes, fair_share, jobs
-from gputui.engine.runs import Run
-from gputui.engine.system import locks
-from gputui.tui.base.errors import WRONG
 
+from tests.doors.engine import runs
+from tests.doors.proof import folder
+from tests.doors.queue import entries, entry_changes, fair_share, jobs
+from tests.doors.runs import Run
+from tests.doors.system import locks
+from tests.doors.tui_base import WRONG
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
 from tests.support.idle import idle

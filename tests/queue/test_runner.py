@@ -11,15 +11,24 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.leases.free_gpus import GpuUser
-from gputui.engine.queue import entries, entry_changes, free_devices, queue_settings, runner, start
-from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.queue.runner import NOT_FREE, REFUSED
-from gputui.engine.runs import Run, RunError, events
-from gputui.engine.system import locks
 
+from tests.doors.engine import runs
+from tests.doors.leases import GpuUser
+from tests.doors.queue import (
+    CPU,
+    NOT_FREE,
+    REFUSED,
+    Device,
+    Entry,
+    entries,
+    entry_changes,
+    free_devices,
+    queue_settings,
+    runner,
+    start,
+)
+from tests.doors.runs import Run, RunError, events
+from tests.doors.system import locks
 from tests.support.queued import GPUS, Trainings, add, entry_file, no_runner, states, waiting
 
 

@@ -14,15 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.job import slurm_programs
-from gputui.engine.process import launch
-from gputui.engine.proof import folder as proofs
-from gputui.engine.queue import entries, entry_changes, queue_settings, slurm_follower, slurm_job
-from gputui.engine.queue.runner import Runner
-from gputui.engine.runs import Run
-from gputui.tui.base.errors import WRONG
 
+from tests.doors.engine import presets, runs
+from tests.doors.job import slurm_programs
+from tests.doors.process import launch
+from tests.doors.proof import folder as proofs
+from tests.doors.queue import Runner, entries, entry_changes, queue_settings, slurm_follower, slurm_job
+from tests.doors.runs import Run
+from tests.doors.tui_base import WRONG
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.front_door import until
 from tests.support.idle import idle

@@ -12,16 +12,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from gputui.engine.leases import lease, tickets
-from gputui.engine.leases.free_gpus import GpuUser
-from gputui.engine.leases.lease import Holder
-from gputui.engine.leases.tickets import Ticket
-from gputui.engine.queue import entries, entry_changes, fair_share
-from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.fair_share import FairShare
-from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.system.identity import Place, Process
 
+from tests.doors.leases import GpuUser, Holder, Ticket, lease, tickets
+from tests.doors.queue import CPU, Device, Entry, FairShare, entries, entry_changes, fair_share
+from tests.doors.system import Place, Process
 from tests.support.queued import GPUS, Trainings, add, no_runner, states, waiting
 
 Turns = Callable[..., FairShare]

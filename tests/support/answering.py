@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gputui.engine.runs import Run
-from gputui.tui.form.form_state import FormState
-from gputui.tui.reading.queue_places import Waiting
-from gputui.tui.screens.dialogs import Ask
-from gputui.tui.screens.runs.queue_actions import QueueActions
 from textual.screen import Screen
 
+from tests.doors.runs import Run
+from tests.doors.tui_form import FormState
+from tests.doors.tui_reading import Waiting
+from tests.doors.tui_screens import Ask, QueueActions
 from tests.support.tiny import Tiny
 
 

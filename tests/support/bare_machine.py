@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine.interpreter import installed
-from gputui.engine.telemetry import resource_limits
+
+from tests.doors.interpreter import installed
+from tests.doors.telemetry import resource_limits
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import random
 import time
 from typing import Any
 
-from gputui.tui.base.base_app import BaseApp
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
+
+from tests.doors.tui_base import BaseApp
 
 DOWN, LEFT, F4, F6 = "\x1b[B", "\x1b[D", "\x1bOS", "\x1b[17~"
 ENTER, ESCAPE, PALETTE = "\r", "\x1b", "\x10"

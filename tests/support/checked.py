@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gputui.engine.job import allocation
-from gputui.engine.job.machine_gpus import Fault, Gpu, Instance, Machine
-from gputui.engine.runs.run_cluster import Cluster
+from tests.doors.job import Fault, Gpu, Instance, Machine, allocation
+from tests.doors.runs import Cluster
 
 GB = 1024**3
 

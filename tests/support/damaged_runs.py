@@ -15,11 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gputui.engine.runs import Run
-from gputui.tui import cli
-from gputui.tui.reading.run.reader import RunReader
-from gputui.tui.reading.run_list import RunList
-
+from tests.doors.runs import Run
+from tests.doors.tui import cli
+from tests.doors.tui_reading import RunList, RunReader
 from tests.support import recorded
 from tests.support.damage import Kind
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.engine.runs import Run, RunError
-from gputui.engine.runs.trash import Trash
+from tests.doors.runs import Run, RunError, Trash
 
 
 def deleted(run: Run) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gputui.engine.interpreter import installed_query
-from gputui.engine.job import environment_variables
+
+from tests.doors.interpreter import installed_query
+from tests.doors.job import environment_variables
 
 ROOT = Path(__file__).parents[2]
 # What gputui needs and a trainer does not, by the names of modules and of their packages.

@@ -10,14 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.export import form
-from gputui.engine.export.form import Form
-from gputui.engine.export.script import TITLE, to_script
-from gputui.engine.presets import Preset
-from gputui.engine.runs import Run
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import EpochEnd
 
+from tests.doors.export import TITLE, Form, form, to_script
+from tests.doors.presets import Preset
+from tests.doors.runs import EpochEnd, Run, read_events
 from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """

@@ -9,12 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.follow.following import Following
-from gputui.engine.follow.place import Place, State, file_of, read_place
-from gputui.engine.follow.points import Point
-from gputui.engine.follow.target import AboutRun, Target
-from gputui.engine.follow_targets import FOLDER
-from gputui.engine.runs import Run
+from tests.doors.engine import FOLDER
+from tests.doors.follow import AboutRun, Following, Place, Point, State, Target, file_of, read_place
+from tests.doors.runs import Run
 
 BEGIN = 1_700_000_000.0
 

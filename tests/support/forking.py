@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from gputui.engine.files import places
-from gputui.engine.interpreter import installed
-from gputui.engine.presets import Preset
-from gputui.engine.process import launch
-from gputui.engine.runs import Run
 
+from tests.doors.files import places
+from tests.doors.interpreter import installed
+from tests.doors.presets import Preset
+from tests.doors.process import launch
+from tests.doors.runs import Run
 from tests.support import shared
 
 # XLA of TensorFlow 2.18 and 2.19 ends the process on the flag that it does not know.

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.tui.app import GputuiApp
-from gputui.tui.form.form_state import FormState
-from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
 
+from tests.doors.job import Gpu, Machine
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_form import FormState
+from tests.doors.tui_screens import FormScreen
+from tests.doors.tui_widgets import OptionRow
 from tests.support.cases import all_hold
 from tests.support.tiny import wait_for
 

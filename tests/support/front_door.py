@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import runs
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import fields_of
+from tests.doors.engine import runs
+from tests.doors.runs import Run, fields_of
 
 # Under nohup, or in the background of a script, these are ignored: by the tests, and by what they start.
 AS_IN_A_TERMINAL = ["/usr/bin/env", "--default-signal=HUP,INT"]

@@ -37,7 +37,7 @@ class Trainings:
     """One after the other on the same devices."""
 
     def __init__(self, folder: Path) -> None:
-        from gputui.engine.trainer.setup import devices
+        from tests.doors.trainer import devices
 
         self.devices, self.folder = devices.configure(options("strategy.kind=mirrored")), folder
         # Kept: an iterator that is dropped waits for TensorFlow's tuning thread, for up to a minute.
@@ -100,11 +100,8 @@ def running_ahead(trainings: Trainings) -> dict[str, int]:
     """How many calls of a step return while the GPU ends nothing, without the clock of its input and with it."""
     import keras
     import tensorflow as tf
-    from gputui.engine.trainer.fit import train_function
-    from gputui.engine.trainer.fit.model_fit import FitData
-    from gputui.engine.trainer.fit.train_function import constant
-    from gputui.engine.trainer.measure.step_parts import GraphClock
-    from gputui.engine.trainer.setup import devices
+
+    from tests.doors.trainer import FitData, GraphClock, constant, devices, train_function
 
     class Products(keras.Model):  # type: ignore[misc]
         """A step of a product; Keras' own copies the batch size to the GPU, and waits."""
@@ -158,9 +155,8 @@ def memory(trainings: Trainings) -> dict[str, Any]:
     the time of a copy that does not fit there.
     """
     import tensorflow as tf
-    from gputui.engine.trainer.fit.model_fit import FitData
-    from gputui.engine.trainer.measure import communication
-    from gputui.engine.trainer.setup import devices
+
+    from tests.doors.trainer import FitData, communication, devices
 
     too_large, size = tf.TensorSpec([None, MEMORY_MB * 1024**2], tf.uint8), 16 * 1024
     found: dict[str, Any] = {"seconds": communication.transfer_seconds(too_large, 1, trainings.devices.names[:1])}
@@ -192,7 +188,7 @@ def _settled_bytes(expected: int = 0) -> int:
 
 
 def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
-    from gputui.engine import diagnosis
+    from tests.doors.engine import diagnosis
 
     training = trainings.built(*settings, "epochs=1", "steps_per_epoch=30", "validation_split=0").announce().train()
     training.loop.built.report.finish("ok", 0)
@@ -211,7 +207,8 @@ def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
     """
     import keras
     import tensorflow as tf
-    from gputui.engine.trainer.fit import micro_batches
+
+    from tests.doors.trainer import micro_batches
 
     found: dict[str, list[int]] = {}
     rows = tf.ones((1024, 16)), tf.ones((1024, 1))
@@ -235,7 +232,7 @@ def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
 
 def first_convolution(trainings: Trainings) -> dict[str, Any]:
     """The result of a training whose first convolution takes memory of its own, its events, and its diagnosis."""
-    from gputui.engine.diagnosis import collector
+    from tests.doors.diagnosis import collector
 
     settings = ("model=cnn", "epochs=1", "steps_per_epoch=3", "validation_split=0")
     training = trainings.built(*settings).announce().train()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.presets import defaults
+from tests.doors.diagnosis import Measurements
+from tests.doors.presets import defaults
 
 OPTIONS = {
     f"{group}.{name}": value for group, values in asdict(defaults([]).options).items() for name, value in values.items()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from gputui.engine import presets
-from gputui.engine.options import OPTIONS
-from gputui.tui import cli
 
+from tests.doors.engine import presets
+from tests.doors.options import OPTIONS
+from tests.doors.tui import cli
 from tests.support.broken_presets import all_broken
 
 LONGEST = 200

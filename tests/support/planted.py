@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gputui.engine.trainer.data.source import Part, Source
+
+from tests.doors.trainer import Part, Source
 
 SLEEP = 0.002  # seconds a sample
 

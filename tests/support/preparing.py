@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.options import Options
-from gputui.engine.prepare import preparing
-from gputui.engine.prepare import request as requests
-from gputui.engine.prepare.manifest import Manifest
-from gputui.engine.presets import Preset
+
+from tests.doors.options import Options
+from tests.doors.prepare import Manifest, preparing
+from tests.doors.prepare import request as requests
+from tests.doors.presets import Preset
 
 
 class InProcess:
     """The interface of engine/prepare/workers.py."""
 
     def __init__(self, _python: str, request: Mapping[str, Any], _log: Path) -> None:
-        from gputui.engine.trainer.common.training_errors import TrainerError
-        from gputui.engine.trainer.prepare import work
+        from tests.doors.trainer import TrainerError, work
 
         self.answers: list[Any] = []
         self.request = work.read(json.dumps(request))
@@ -31,7 +30,7 @@ class InProcess:
             self.answers.append({"error": fault.message, "hint": fault.hint})
 
     def send(self, command: Mapping[str, Any]) -> None:
-        from gputui.engine.trainer.prepare import work
+        from tests.doors.trainer import work
 
         work.obey(command, self.samples, self.request, self.answers.append)
 

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import checks, plan
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.options import SCHEMA_VERSION, Options
-from gputui.engine.presets import Preset
-from gputui.engine.proof import folder
-from gputui.engine.proof.proof_loop import Prover
-from gputui.engine.proof.request import Request
-from gputui.engine.runs import Run, create_at, events
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import LEAST_REPORTS, Judge, Stop, TrialRunner, outcome
-from gputui.engine.tune.search import Searcher
+
+from tests.doors.engine import checks, plan
+from tests.doors.job import Machine
+from tests.doors.options import SCHEMA_VERSION, Options
+from tests.doors.presets import Preset
+from tests.doors.proof import Prover, Request, folder
+from tests.doors.runs import EventWriter, Run, create_at, events
+from tests.doors.trials import LEAST_REPORTS, Judge, Record, Stop, Trial, TrialRunner, outcome
+from tests.doors.tune import Searcher
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)
 VERSIONS = {"python": "3.11", "tensorflow": "2.21", "keras": "3.15"}

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.proof.folder import Proof
-from gputui.engine.queue import entries
-from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.free_devices import CPU, Device
-from gputui.engine.queue.runner import Runner
-from gputui.engine.runs import Run, events
-from gputui.engine.system import locks
-from gputui.engine.system.locks import Lock
+
+from tests.doors.engine import runs
+from tests.doors.proof import Proof
+from tests.doors.queue import CPU, Device, Entry, Runner, entries
+from tests.doors.runs import Run, events
+from tests.doors.system import Lock, locks
 
 Said = Callable[..., str]  # the fixture `said` of tests/queue
 GPUS = (Device("GPU-a", 0), Device("GPU-b", 1))

@@ -13,13 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import presets
-from gputui.engine.files.writing import write_atomically
-from gputui.engine.process import launch
-from gputui.engine.runs import Run, events
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.system.identity import Place, Process
+from tests.doors.engine import presets
+from tests.doors.files import write_atomically
+from tests.doors.process import launch
+from tests.doors.runs import Cluster, EventWriter, Run, events
+from tests.doors.system import Place, Process
 
 BEGAN = 1_790_000_000.0
 GIB = 1024**3

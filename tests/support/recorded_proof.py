@@ -8,10 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import presets
-from gputui.engine.proof.folder import Proof
-from gputui.engine.system.identity import Place, Process
-
+from tests.doors.engine import presets
+from tests.doors.proof import Proof
+from tests.doors.system import Place, Process
 from tests.support import recorded
 
 DIAGNOSIS: dict[str, Any] = {

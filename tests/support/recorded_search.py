@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import presets
-from gputui.engine.proof.folder import Proof
-from gputui.engine.system.identity import Place, Process
-from gputui.engine.system.run_clock import steady
-
+from tests.doors.engine import presets
+from tests.doors.proof import Proof
+from tests.doors.system import Place, Process, steady
 from tests.support import recorded, recorded_proof
 from tests.support.recorded_proof import trials
 

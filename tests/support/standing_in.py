@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.process import launch
-from gputui.engine.runs import Run
-from gputui.engine.system.identity import Process
 
+from tests.doors.engine import presets
+from tests.doors.process import launch
+from tests.doors.runs import Run
+from tests.doors.system import Process
 from tests.support.front_door import until
 
 TRAINER = """

@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.proof import folder
-from gputui.engine.proof.request import Request
-from gputui.engine.sweep import swept_values
-from gputui.engine.sweep.metric import Figures
-from gputui.engine.sweep.shared_study import Alone
-from gputui.engine.sweep.sweep_loop import SweepLoop
-from gputui.engine.sweep.trainings import ABSENT, Look
-from gputui.engine.system.run_clock import steady
-from gputui.engine.trials import sweep_groups
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import DONE, RUNNING, STOPPED, WAITING, Sweep, SweepSettings, SweepTrial
-from gputui.engine.trials.trial_runner import Stop
+from tests.doors.proof import Request, folder
+from tests.doors.sweep import ABSENT, Alone, Figures, Look, SweepLoop, swept_values
+from tests.doors.system import steady
+from tests.doors.trials import (
+    DONE,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    Record,
+    Stop,
+    Sweep,
+    SweepSettings,
+    SweepTrial,
+    sweep_groups,
+)
 
 Metric = Callable[[Mapping[str, Any], int, int], float | None]  # of changes, seed and epoch (from 1)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.options import Options
-from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run
-from gputui.tui.base.base_app import BaseApp
-from gputui.tui.base.glyphs import RICH, Glyphs
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
+
+from tests.doors.options import Options
+from tests.doors.proof import Proof
+from tests.doors.runs import Run
+from tests.doors.tui_base import RICH, BaseApp, Glyphs
 
 
 class Tiny(BaseApp):

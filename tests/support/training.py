@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.engine import presets
-from gputui.engine.options import Options
-from gputui.engine.runs import Run
-from gputui.engine.runs.parsing import EventWriter
+from tests.doors.engine import presets
+from tests.doors.options import Options
+from tests.doors.runs import EventWriter, Run
 
 if TYPE_CHECKING:
-    from gputui.engine.trainer.data.pipeline import Pipeline
-    from gputui.engine.trainer.fit.training_loop import TrainingLoop
-    from gputui.engine.trainer.setup.devices import Devices
+    from tests.doors.trainer import Devices, Pipeline, TrainingLoop
 
 
 def options(*settings: str) -> Options:
@@ -34,7 +31,7 @@ class Training:
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline of a training with a model and data of gputui's."""
-        from gputui.engine.trainer.data.pipeline import Pipeline
+        from tests.doors.trainer import Pipeline
 
         assert isinstance(self.loop.built.pipeline, Pipeline)
         return self.loop.built.pipeline
@@ -53,8 +50,8 @@ class Training:
 
     def announce(self) -> Training:
         """Write the event that says what has been built."""
-        from gputui.engine.trainer import session
-        from gputui.engine.trainer.assembly import Training as Assembled
+        from tests.doors.trainer import Training as Assembled
+        from tests.doors.trainer import session
 
         built = Assembled(self.loop, {}, 0)
         session._announce(built, self.loop.built.report, None)
@@ -67,9 +64,8 @@ Build = Callable[..., Training]
 def built(folder: Path, devices: Devices, wanted: Options) -> Training:
     """Everything built from the options on devices that are configured, as the trainer does; nothing has run."""
     import tensorflow as tf
-    from gputui.engine.trainer import assembly
-    from gputui.engine.trainer.common.stopping import StopSwitch
-    from gputui.engine.trainer.measure.run_report import RunReport
+
+    from tests.doors.trainer import RunReport, StopSwitch, assembly
 
     # A process trains once; here each strategy needs keys of its own for its exchange of gradients.
     tf.distribute.MirroredStrategy._collective_key_base += 100_000

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from gputui.engine.files.declared_types import completed
-from gputui.engine.trials.record import Record, of_plain
+from tests.doors.files import completed
+from tests.doors.trials import Record, of_plain
 
 Declared = TypeVar("Declared")
 _EMPTY: Mapping[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, Path: Path()}

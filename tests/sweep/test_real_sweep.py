@@ -10,12 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
-from gputui.engine.proof import folder
-from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import EVENTS_FILE, EpochEnd, Started
 
+from tests.doors.engine import runs
+from tests.doors.proof import folder
+from tests.doors.runs import EVENTS_FILE, EpochEnd, Run, Started, part_of_sweep, read_events, runs_folder, titles
 from tests.support import standing_in
 from tests.support.front_door import gputui, until
 

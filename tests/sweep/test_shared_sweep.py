@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.proof.request import ProofError
-from gputui.engine.sweep import claims, preset_block, shared_study, sweep_request
-from gputui.engine.sweep.claims import Claims
-from gputui.engine.sweep.shared_study import SharedStudy
-from gputui.engine.sweep.trainings import Look
-from gputui.engine.trials import sweep_sentences
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import SweepTrial
-from gputui.engine.trials.trial_runner import Stop
-from gputui.engine.tune.wide import storage
-from gputui.engine.tune.wide.storage import StudyError
 
+from tests.doors.proof import ProofError
+from tests.doors.sweep import Claims, Look, SharedStudy, claims, preset_block, shared_study, sweep_request
+from tests.doors.trials import BaselineFailed, Record, Stop, Stopped, SweepTrial, sweep_sentences
+from tests.doors.tune import StudyError, storage
 from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
 

@@ -13,24 +13,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.presets import saving
-from gputui.engine.process import spawn
-from gputui.engine.proof import markdown
-from gputui.engine.proof.request import ProofError
-from gputui.engine.queue import interrupted_sweeps
-from gputui.engine.queue.entries import Entry
-from gputui.engine.runs import Run, RunError, part_of_sweep, runs_folder
-from gputui.engine.sweep import decision, halving, preset_block, sweep_request, swept_values
-from gputui.engine.sweep.trainings import Look, QueuedTrainings
-from gputui.engine.system import locks
-from gputui.engine.system.identity import Place
-from gputui.engine.system.locks import PROOF_LOCK
-from gputui.engine.trials import sweep_groups, sweep_sentences
-from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.sweep_record import PROOF, RUNNING, SEARCH, Axis, Rival, Sweep, SweepSettings, SweepTrial
-from gputui.engine.trials.trial_runner import Stop
 
+from tests.doors.engine import presets
+from tests.doors.presets import saving
+from tests.doors.process import spawn
+from tests.doors.proof import ProofError, markdown
+from tests.doors.queue import Entry, interrupted_sweeps
+from tests.doors.runs import Run, RunError, part_of_sweep, runs_folder
+from tests.doors.sweep import Look, QueuedTrainings, decision, halving, preset_block, sweep_request, swept_values
+from tests.doors.system import PROOF_LOCK, Place, locks
+from tests.doors.trials import (
+    PROOF,
+    RUNNING,
+    SEARCH,
+    Axis,
+    BaselineFailed,
+    Rival,
+    Stop,
+    Stopped,
+    Sweep,
+    SweepSettings,
+    SweepTrial,
+    sweep_groups,
+    sweep_sentences,
+)
 from tests.support.damaged_runs import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 

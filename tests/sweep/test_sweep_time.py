@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.presets.preset import PresetError, Problem
-from gputui.engine.proof import folder, proof_start
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.queue import adding, entries
-from gputui.engine.runs import Run, part_of_sweep, runs_folder, titles
-from gputui.engine.sweep import sweep_request
-from gputui.engine.sweep.sweep_time import SweepTime
-from gputui.engine.sweep.trainings import Look, QueuedTrainings
-from gputui.engine.trials import sweep_sentences
-from gputui.engine.trials.comparing import BaselineFailed
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.sweep_record import PROOF, SEARCH, Axis, SweepSettings, SweepTrial
-from gputui.engine.trials.trial_runner import Stop
 
+from tests.doors.engine import presets, runs
+from tests.doors.presets import Problem
+from tests.doors.presets import preset_PresetError as PresetError
+from tests.doors.proof import ProofError, Request, folder, proof_start
+from tests.doors.queue import adding, entries
+from tests.doors.runs import Run, part_of_sweep, runs_folder, titles
+from tests.doors.sweep import Look, QueuedTrainings, SweepTime, sweep_request
+from tests.doors.trials import (
+    PROOF,
+    SEARCH,
+    Axis,
+    BaselineFailed,
+    Record,
+    Stop,
+    SweepSettings,
+    SweepTrial,
+    sweep_sentences,
+)
 from tests.support import recorded
 from tests.support.queued import no_runner
 from tests.support.swept import Simulated, Timed, read_back, request_of, swept

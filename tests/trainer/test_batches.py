@@ -13,15 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.common.training_errors import DataError
-from gputui.engine.trainer.data import batching, file_sources, finishing, source
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data.batches import Share
-from gputui.engine.trainer.data.batching import Elements
-from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.data.source import Source
-from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
 
+from tests.doors.trainer import (
+    SOURCE,
+    DataError,
+    Elements,
+    Pipeline,
+    Share,
+    Source,
+    Stage,
+    StageMeter,
+    Timed,
+    batching,
+    file_sources,
+    finishing,
+    source,
+)
+from tests.doors.trainer import pipeline as pipelines
 from tests.support.front_door import until
 from tests.support.planted import SLEEP, gated, slow_load, slow_read
 from tests.support.training import Build, options

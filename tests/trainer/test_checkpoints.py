@@ -15,15 +15,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.runs import checkpoint_files
-from gputui.engine.runs.checkpoint_files import MANIFEST
-from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
-from gputui.engine.trainer.checkpoint.packed import Arrays
-from gputui.engine.trainer.checkpoint.training_state import State
-from gputui.engine.trainer.cluster.exchange import Exchange
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.setup.devices import Devices
 
+from tests.doors.runs import MANIFEST, checkpoint_files
+from tests.doors.trainer import (
+    Arrays,
+    Checkpoints,
+    ClusterCheckpoints,
+    Devices,
+    Exchange,
+    NotWritten,
+    State,
+    TrainerError,
+)
 from tests.support.training import Build, Training, built, options
 from tests.trainer.test_workers import by_all
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gputui.engine.trainer import exported
+
+from tests.doors.trainer import exported
 
 X, Y = np.arange(24, dtype="float32").reshape(6, 4), np.arange(6)
 

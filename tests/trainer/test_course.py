@@ -12,14 +12,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import presets
-from gputui.engine.runs import Run
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.runs.events import EpochEnd, Event, Fault, Finished, Phase, Progress, Started, Warn
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import best_models
-from gputui.engine.trainer.fit.built_training import save_as
 
+from tests.doors.engine import presets
+from tests.doors.runs import EpochEnd, Event, Fault, Finished, Phase, Progress, Run, Started, Warn, read_events
+from tests.doors.trainer import TrainerError, best_models, save_as
 from tests.support.forking import Forks, trainer_of
 from tests.support.own import Write, resumed
 from tests.support.training import Build, Training

@@ -10,18 +10,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import presets
-from gputui.engine.export.script import to_script
-from gputui.engine.options import options_json
-from gputui.engine.runs import Run
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer import session
-from gputui.engine.trainer.common.stopping import StopSwitch
-from gputui.engine.trainer.common.training_errors import DataError, TrainerError
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.measure.run_report import RunReport
 
+from tests.doors.engine import presets
+from tests.doors.export import to_script
+from tests.doors.options import options_json
+from tests.doors.runs import EventWriter, Run
+from tests.doors.trainer import DataError, Pipeline, RunReport, StopSwitch, TrainerError, session
+from tests.doors.trainer import pipeline as pipelines
 from tests.support.training import options
 
 pytestmark = pytest.mark.usefixtures("cpus")

@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from gputui.engine.interpreter import installed
-from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
-from gputui.engine.telemetry import resource_limits
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.setup import actual_settings, devices, environment, gpu_identity, machine_query
-from gputui.engine.trainer.setup.devices import Devices
 
+from tests.doors.interpreter import installed
+from tests.doors.job import Fault, Gpu, Machine
+from tests.doors.telemetry import resource_limits
+from tests.doors.trainer import (
+    Devices,
+    TrainerError,
+    actual_settings,
+    devices,
+    environment,
+    gpu_identity,
+    machine_query,
+)
 from tests.support.training import options
 
 GIB = 1024**3

@@ -12,19 +12,26 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from gputui.engine.options import options_json
-from gputui.engine.runs import Run, events
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer import __main__ as trainer
-from gputui.engine.trainer import fork_server, session
-from gputui.engine.trainer.common import process_exit, stopping
-from gputui.engine.trainer.common.process_exit import ProcessExit
-from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
-from gputui.engine.trainer.common.training_errors import DataError, TrainerError
-from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.setup import environment
-from gputui.engine.trainer.setup.environment import Prepared
 
+from tests.doors.options import options_json
+from tests.doors.runs import EventWriter, Run, events
+from tests.doors.trainer import (
+    ENGINE_GONE,
+    ENGINE_LOST,
+    DataError,
+    Prepared,
+    ProcessExit,
+    RunReport,
+    StopRequested,
+    StopSwitch,
+    TrainerError,
+    environment,
+    fork_server,
+    process_exit,
+    session,
+    stopping,
+)
+from tests.doors.trainer import __main__ as trainer
 from tests.support.training import options
 
 TRACEBACK = "the full traceback is in engine.log"
@@ -313,7 +320,7 @@ def test_a_process_with_an_open_device_or_driver_is_not_forked(
 
 
 def test_of_keras_each_version_says_which_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputui.engine.trainer.common import versions
+    from tests.doors.trainer import versions
 
     for first, ended in ((True, 14), (False, 10)):
         monkeypatch.setattr(versions, "_TELLS_FIRST_STEP", first)

@@ -9,17 +9,11 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from gputui.engine.profile import xprof_process
-from gputui.engine.profile.reports import ProfileError, read
-from gputui.engine.runs import Run, results
-from gputui.engine.runs.events import PhaseName
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.system.run_clock import RunClock, steady
-from gputui.engine.trainer.measure.profile import Profiler
-from gputui.engine.trainer.measure.run_figures import Moment, Plan
-from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.measure.step_clock import Spent
 
+from tests.doors.profile import ProfileError, read, xprof_process
+from tests.doors.runs import EventWriter, PhaseName, Run, results
+from tests.doors.system import RunClock, steady
+from tests.doors.trainer import Moment, Plan, Profiler, RunReport, Spent
 from tests.support.training import Build
 
 
@@ -210,8 +204,9 @@ def test_the_markers_of_the_steps_asked_for(
 def test_layers_are_recorded_by_the_scopes_of_their_operations() -> None:
     """Each product of the graph is multiplied by a variable, which says whose product it is."""
     import keras
-    from gputui.engine.trainer.measure.layer_scopes import LayerScopes
     from keras import layers
+
+    from tests.doors.trainer import LayerScopes
 
     keras.backend.clear_session()
     inputs = keras.Input((4,))

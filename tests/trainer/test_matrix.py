@@ -8,12 +8,12 @@ import math
 import keras
 import numpy as np
 import pytest
-from gputui.engine import checks
-from gputui.engine.job.machine_gpus import Machine
-from gputui.engine.options import OPTIONS, by_key
-from gputui.engine.presets import PresetError
-from gputui.tui.wording.run import scaled_learning_rate as scaled_rate
 
+from tests.doors.engine import checks
+from tests.doors.job import Machine
+from tests.doors.options import OPTIONS, by_key
+from tests.doors.presets import presets_PresetError as PresetError
+from tests.doors.tui_wording import scaled_learning_rate as scaled_rate
 from tests.support.combinations import any_two
 from tests.support.training import Build, Training, options
 

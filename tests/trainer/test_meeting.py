@@ -11,11 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gputui.engine.runs.run_cluster import Cluster, port_of
-from gputui.engine.trainer.cluster import rendezvous
-from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
-from gputui.engine.trainer.common.training_errors import TrainerError
 
+from tests.doors.runs import Cluster, port_of
+from tests.doors.trainer import Hello, Meeting, TrainerError, rendezvous
 from tests.support.cluster import free_ports
 from tests.support.front_door import until
 

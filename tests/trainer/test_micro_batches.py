@@ -9,11 +9,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import micro_batches
-from gputui.engine.trainer.setup.devices import Devices
 from keras import layers
 
+from tests.doors.trainer import Devices, TrainerError, micro_batches
 from tests.support.own import Write, resumed
 from tests.support.training import Build, Training, options
 from tests.trainer.test_own_resume import SHORT

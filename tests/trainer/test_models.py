@@ -10,11 +10,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.telemetry import chips
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.setup import models, optimizer
 from keras import layers
 
+from tests.doors.telemetry import chips
+from tests.doors.trainer import TrainerError, models, optimizer
 from tests.support.training import Build, options
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -354,7 +353,8 @@ def test_accumulated_batches_learn_as_one_batch_and_skip_no_step(build: Build) -
 
 def test_products_are_counted_three_times_for_each_sample(build: Build) -> None:
     import keras
-    from gputui.engine.trainer.measure import flops
+
+    from tests.doors.trainer import flops
 
     build("workload.model=mlp")
     model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(50, use_bias=False)])
@@ -377,7 +377,8 @@ def test_an_einsum_multiplies_all_its_sizes(
     equation: str, shapes: tuple[tuple[int | None, ...], ...], count: int | None
 ) -> None:
     import tensorflow as tf
-    from gputui.engine.trainer.measure import flops
+
+    from tests.doors.trainer import flops
 
     with tf.Graph().as_default() as graph:
         tf.einsum(equation, *(tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes))

@@ -16,20 +16,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import Monitor
-from gputui.engine.diagnosis.verdict import of_run
-from gputui.engine.job import this_machine
-from gputui.engine.job.machine_gpus import Fault, Gpu, Machine
-from gputui.engine.runs import Run
-from gputui.engine.system import stop_signals
-from gputui.engine.system.run_clock import RunClock, steady
-from gputui.engine.telemetry.sampler import Sampler
-from gputui.engine.trainer.monitor import description, fit_life
-from gputui.engine.trainer.monitor.description import LOOK
-from gputui.engine.trainer.monitor.fit_life import Life
-from gputui.engine.trainer.monitor.watched_fit import WatchedFit
-from gputui.tui.wording.run import next_step
 
+from tests.doors.diagnosis import of_run
+from tests.doors.job import Fault, Gpu, Machine, this_machine
+from tests.doors.runs import Run
+from tests.doors.system import RunClock, steady, stop_signals
+from tests.doors.telemetry import Sampler
+from tests.doors.trainer import LOOK, Life, WatchedFit, description, fit_life
+from tests.doors.trainer import engine_Monitor as Monitor
+from tests.doors.tui_wording import next_step
 from tests.support.forking import Forks, Program
 from tests.support.front_door import until
 

@@ -17,16 +17,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import presets
-from gputui.engine.runs import Run, checkpoint_files
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data.batches import Share
-from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.own.returned import Returned
-from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
 
+from tests.doors.engine import presets
+from tests.doors.runs import EventWriter, Run, checkpoint_files
+from tests.doors.trainer import OwnPipeline, Pipeline, Returned, RunReport, Share, opened
+from tests.doors.trainer import pipeline as pipelines
 from tests.support.cluster import connected, epochs, program, told, workers_of
 from tests.support.combinations import any_two
 from tests.support.forking import Forks, Program, trainer_of

@@ -8,9 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import evaluation
 
+from tests.doors.trainer import TrainerError, evaluation
 from tests.support.own import Write
 from tests.support.training import Training
 

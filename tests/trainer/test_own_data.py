@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gputui.engine.runs import title
-from gputui.engine.trainer.common.stopping import StopRequested
 
+from tests.doors.runs import runs_title as title
+from tests.doors.trainer import StopRequested
 from tests.support.own import Write
 from tests.trainer.test_own_code import SHORT, not_applied, source
 

@@ -10,12 +10,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer import exported
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import model_fit
-from gputui.engine.trainer.own import counting
-from gputui.engine.trainer.own.user_code import UserError
 
+from tests.doors.trainer import TrainerError, UserError, counting, exported, model_fit
 from tests.support.own import Write, resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")

@@ -13,12 +13,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.own import py_dataset
-from gputui.engine.trainer.own.iterables import positions
-from gputui.engine.trainer.own.iterables.kinds import Anew, Once, Passes
-from gputui.engine.trainer.own.iterables.positions import Positions
-from gputui.engine.trainer.own.user_code import UserError
 
+from tests.doors.trainer import Anew, Once, Passes, Positions, UserError, positions, py_dataset
 from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training

@@ -12,15 +12,22 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.data.batches import Share
-from gputui.engine.trainer.own import fit_arguments, model_checks, streams, usable_callbacks, user_pipeline
-from gputui.engine.trainer.own.fit_arguments import FitArguments
-from gputui.engine.trainer.own.iterables import stream
-from gputui.engine.trainer.own.iterables.recognised import passes_of
-from gputui.engine.trainer.own.returned import Returned, checked
-from gputui.engine.trainer.own.user_code import UserError
-from gputui.engine.trainer.own.user_pipeline import OwnPipeline
 
+from tests.doors.trainer import (
+    FitArguments,
+    OwnPipeline,
+    Returned,
+    Share,
+    UserError,
+    checked,
+    fit_arguments,
+    model_checks,
+    passes_of,
+    stream,
+    streams,
+    usable_callbacks,
+    user_pipeline,
+)
 from tests.support.training import options
 
 X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")

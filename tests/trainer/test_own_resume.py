@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gputui.engine import presets
-from gputui.engine.runs import Run, code_files
-from gputui.engine.trainer.common.stopping import StopRequested
-from gputui.engine.trainer.own.user_code import UserError
 
+from tests.doors.engine import presets
+from tests.doors.runs import Run, code_files
+from tests.doors.trainer import StopRequested, UserError
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
 from tests.support.own import PROGRAMS, Write, resumed

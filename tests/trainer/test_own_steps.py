@@ -9,11 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.fit import built_training
-from gputui.engine.trainer.setup import models
 
+from tests.doors.runs import Run
+from tests.doors.trainer import TrainerError, built_training, models
 from tests.support.own import Write, resumed
 from tests.support.training import Training
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data.pipeline import Pipeline
 
+from tests.doors.trainer import Pipeline, TrainerError
+from tests.doors.trainer import pipeline as pipelines
 from tests.support.cases import all_hold
 from tests.support.front_door import until
 from tests.support.training import options

@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import presets
-from gputui.engine.files.writing import ExistsError
-from gputui.engine.prepare import preparing
-from gputui.engine.prepare.manifest import ManifestError
-from gputui.engine.prepare.request import PrepareError
-from gputui.engine.presets import Preset
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.prepare import array_file, preset_data, work
-from gputui.engine.trainer.prepare.request import Request
-from gputui.engine.trainer.prepare.samples import Broken, Samples
 
+from tests.doors.engine import presets
+from tests.doors.files import ExistsError
+from tests.doors.prepare import ManifestError, PrepareError, preparing
+from tests.doors.presets import Preset
+from tests.doors.trainer import Broken, Request, Samples, TrainerError, array_file, preset_data, work
+from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
 from tests.support.preparing import Preparing

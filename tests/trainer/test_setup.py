@@ -13,15 +13,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import environment_variables
-from gputui.engine.job.visible_devices import VARIABLE
-from gputui.engine.trainer.common import versions
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.setup import actual_settings, environment, xla, xla_cache
-from gputui.engine.trainer.setup.environment import Prepared
-from gputui.engine.trainer.setup.xla_cache import XlaCache
 
+from tests.doors.engine import presets
+from tests.doors.job import VARIABLE, environment_variables
+from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla, xla_cache
 from tests.support.environments import as_launched as as_launched
 from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
@@ -385,9 +380,9 @@ def test_auto_compiles_where_keras_does_but_not_where_xla_would_abort(fakegpu: F
 
 
 def test_a_version_that_lacks_a_private_function_is_named_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputui.engine.trainer.common import versions
-    from gputui.engine.trainer.common.training_errors import TrainerError
     from keras.src.losses import loss
+
+    from tests.doors.trainer import TrainerError, versions
 
     with monkeypatch.context() as lacking:
         lacking.delattr(loss, "unscale_loss_for_distribution")

@@ -13,14 +13,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.checkpoint import callback_state, training_state
-from gputui.engine.trainer.checkpoint.object_graph import Collected, draws
-from gputui.engine.trainer.checkpoint.packed import Arrays
-from gputui.engine.trainer.checkpoint.training_state import State
-from gputui.engine.trainer.common import versions
-from gputui.engine.trainer.common.stopping import StopRequested
-from gputui.engine.trainer.common.training_errors import TrainerError
 
+from tests.doors.trainer import (
+    Arrays,
+    Collected,
+    State,
+    StopRequested,
+    TrainerError,
+    callback_state,
+    draws,
+    training_state,
+    versions,
+)
 from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.trainer.measure import progress_reports
-from gputui.engine.trainer.measure.step_clock import StepClock
-from gputui.engine.trainer.setup.devices import Devices
 
+from tests.doors.trainer import Devices, StepClock, progress_reports
 from tests.support.training import Build, Training, built, options
 
 TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "batch_size=32", "validation_split=0", "epochs=1")

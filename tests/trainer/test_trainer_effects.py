@@ -12,11 +12,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine import runs
-from gputui.engine.trainer.common.training_errors import TrainerError
-from gputui.engine.trainer.measure import health, progress_reports
-from gputui.engine.trainer.setup import models
 
+from tests.doors.engine import runs
+from tests.doors.trainer import TrainerError, health, models, progress_reports
 from tests.support.forking import ENVIRONMENT, Forks, Program
 from tests.support.front_door import events as printed
 from tests.support.front_door import gputui, happened

@@ -14,14 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gputui.engine.runs import Run
-from gputui.engine.runs.run_cluster import Cluster
-from gputui.engine.trainer.cluster import exchange, failed_worker, tensorflow_cluster
-from gputui.engine.trainer.cluster.exchange import Agreement, Exchange, Wishes
-from gputui.engine.trainer.cluster.tensorflow_cluster import Joined
-from gputui.engine.trainer.common.stopping import StopRequested, StopSwitch
-from gputui.engine.trainer.common.training_errors import TrainerError
 
+from tests.doors.runs import Cluster, Run
+from tests.doors.trainer import (
+    Agreement,
+    Exchange,
+    Joined,
+    StopRequested,
+    StopSwitch,
+    TrainerError,
+    Wishes,
+    exchange,
+    failed_worker,
+    tensorflow_cluster,
+)
 from tests.support.training import options
 
 WORKERS = ("a:1", "b:2", "c:3")

@@ -12,26 +12,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.files import places
-from gputui.engine.presets import PresetError, resolving
-from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Run
-from gputui.engine.runs.liveness import Liveness
-from gputui.tui import app as application
-from gputui.tui import show
-from gputui.tui.app import GputuiApp
-from gputui.tui.base.errors import Refused
-from gputui.tui.base.themes import THEMES
-from gputui.tui.form.form_state import FormState
-from gputui.tui.reading.run_list import Ended
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.runs import watch
-from gputui.tui.screens.runs import watch as run_watch
 from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tests.doors.engine import presets, runs
+from tests.doors.files import places
+from tests.doors.presets import presets_PresetError as PresetError
+from tests.doors.presets import resolving
+from tests.doors.proof import Proof
+from tests.doors.runs import Liveness, Run
+from tests.doors.tui import GputuiApp, show
+from tests.doors.tui import app as application
+from tests.doors.tui_base import THEMES, Refused
+from tests.doors.tui_form import FormState
+from tests.doors.tui_reading import Ended
+from tests.doors.tui_screens import LiveScreen, watch
+from tests.doors.tui_screens import watch as run_watch
 from tests.support import recorded
 from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof

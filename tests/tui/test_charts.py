@@ -9,16 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from gputui.engine.runs import Run
-from gputui.tui.app import GputuiApp
-from gputui.tui.base.settings import Charts
-from gputui.tui.screens.chart import ChartScreen
-from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.widgets.charts import BigChart, Chart
-from gputui.tui.widgets.log_view import LogLines
 from textual.pilot import Pilot
 
+from tests.doors.runs import Run
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import Charts
+from tests.doors.tui_screens import ChartScreen, CompareScreen, LiveScreen
+from tests.doors.tui_widgets import BigChart, Chart, LogLines
 from tests.support import recorded
 from tests.support.bursts import ENTER, ESCAPE, F4, answered, burst
 from tests.support.tiny import Tiny, text_of, wait_for

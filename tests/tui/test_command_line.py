@@ -10,12 +10,11 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from gputui.engine.job import this_machine
-from gputui.engine.runs import RunError
-from gputui.tui import cli
-from gputui.tui.base import errors
-from gputui.tui.base.undo import Acts
 
+from tests.doors.job import this_machine
+from tests.doors.runs import RunError
+from tests.doors.tui import cli
+from tests.doors.tui_base import Acts, errors
 from tests.support.cases import all_hold
 from tests.support.form_pilot import NO_GPU
 

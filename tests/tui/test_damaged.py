@@ -12,28 +12,27 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
-from gputui.engine.proof import folder
-from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.request import Request
-from gputui.engine.queue import entries, entry_changes
-from gputui.engine.queue.entries import Entry
-from gputui.engine.runs import Run, all_runs, events
-from gputui.engine.runs.run import WAITING
-from gputui.engine.system.identity import Place, Process
-from gputui.tui.base.keys import VERBS, shown
-from gputui.tui.screens.base import AppScreen
-from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.help import ACTING, working
-from gputui.tui.screens.live.diagnosis import DiagnosisScreen
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.proof.scaling import ScalingScreen
-from gputui.tui.screens.proof.screen import ProofScreen
-from gputui.tui.screens.proof.sweep import SweepScreen
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.tune.screen import TuneScreen
 from textual.pilot import Pilot
 
+from tests.doors.proof import Proof, Request, folder
+from tests.doors.queue import Entry, entries, entry_changes
+from tests.doors.runs import WAITING, Run, all_runs, events
+from tests.doors.system import Place, Process
+from tests.doors.tui_base import VERBS, shown
+from tests.doors.tui_screens import (
+    ACTING,
+    AppScreen,
+    CompareScreen,
+    DiagnosisScreen,
+    LiveScreen,
+    ProofScreen,
+    ProofsScreen,
+    RunsScreen,
+    ScalingScreen,
+    SweepScreen,
+    TuneScreen,
+    working,
+)
 from tests.support import queued, recorded, recorded_proof, recorded_search, swept
 from tests.support.damage import FILES, kinds
 from tests.support.tiny import Tiny, text_of, tiny, wait_for

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.proof import folder, proof_start
-from gputui.engine.runs import Run
-from gputui.tui.app import GputuiApp
-from gputui.tui.base.base_app import BaseApp
-from gputui.tui.screens.live.diagnosis import DiagnosisScreen
-from gputui.tui.screens.live.screen import LiveScreen
 
+from tests.doors.proof import folder, proof_start
+from tests.doors.runs import Run
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import BaseApp
+from tests.doors.tui_screens import DiagnosisScreen, LiveScreen
 from tests.support import recorded
 from tests.support.form_pilot import settled, told
 from tests.support.recorded_proof import DIAGNOSIS, STAGES

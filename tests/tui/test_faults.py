@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from gputui.tui.base import keys
-from gputui.tui.base.unexpected_errors import Faults
-from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
-from gputui.tui.upstream.thread_imports import in_background
-from gputui.tui.widgets.key_footer import KeyFooter
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -20,6 +15,10 @@ from textual.screen import Screen
 from textual.widgets import Label, Static
 from textual.worker import WorkerFailed
 
+from tests.doors.tui_base import Faults, keys
+from tests.doors.tui_screens import AppScreen, FollowingScreen, Header
+from tests.doors.tui_upstream import in_background
+from tests.doors.tui_widgets import KeyFooter
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, wait_for
 

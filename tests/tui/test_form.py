@@ -10,19 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.files import run_numbers
-from gputui.engine.files.places import home
-from gputui.engine.job import this_machine
-from gputui.engine.options import options_json
-from gputui.engine.presets import Preset
-from gputui.engine.process import launch
-from gputui.engine.runs import Run, titles
-from gputui.tui.app import GputuiApp
-from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.form.form_state import FormState
-from gputui.tui.widgets.findings import Findings
-from gputui.tui.widgets.option_row import OptionRow
 from textual import on
 from textual.app import ComposeResult
 from textual.pilot import Pilot
@@ -30,6 +17,17 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
+from tests.doors.engine import presets, runs
+from tests.doors.files import home, run_numbers
+from tests.doors.job import this_machine
+from tests.doors.options import options_json
+from tests.doors.presets import Preset
+from tests.doors.process import launch
+from tests.doors.runs import Run, titles
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import PLAIN
+from tests.doors.tui_form import FormState
+from tests.doors.tui_widgets import Findings, OptionRow
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
@@ -129,7 +127,7 @@ async def what_only_the_disk_knows_is_checked_again_at_start(
 async def test_what_is_wrong_is_told_and_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gputui.tui.commands import presets as presets_command
+    from tests.doors.tui_commands import presets as presets_command
 
     monkeypatch.chdir(tmp_path)
     file = Path("wrong.yaml")  # a line with a longer place is shortened

@@ -7,17 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.options import OPTIONS
-from gputui.tui.form.form_state import (
-    INFO,
-    FormState,
-    History,
-    Moment,
-    to_text,
-    to_value,
-)
-from gputui.tui.form.option_search import search
+
+from tests.doors.engine import presets, runs
+from tests.doors.options import OPTIONS
+from tests.doors.tui_form import INFO, FormState, History, Moment, search, to_text, to_value
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 

@@ -14,17 +14,16 @@ from typing import Any
 import psutil
 import pynvml
 import pytest
-from gputui.engine.telemetry import resource_limits
-from gputui.tui.base.glyphs import RICH
-from gputui.tui.reading.machine import Line, Users
-from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess
-from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.screens.gpus import screen as gpus_screen
-from gputui.tui.screens.gpus.screen import GpusScreen, ProcessesScreen
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tests.doors.telemetry import resource_limits
+from tests.doors.tui_base import RICH
+from tests.doors.tui_reading import Gpu, GpuProcess, Snapshot, Users
+from tests.doors.tui_reading import machine_Line as Line
+from tests.doors.tui_screens import GpusScreen, ProcessesScreen
+from tests.doors.tui_screens import gpus_screen as gpus_screen
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
 from tests.support.form_pilot import told

@@ -11,21 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.files import places
-from gputui.engine.presets import Preset
-from gputui.engine.runs import Run
-from gputui.tui.app import GputuiApp
-from gputui.tui.base import keys
-from gputui.tui.base.keys import VERBS, remapped
-from gputui.tui.screens.base import FollowingScreen
-from gputui.tui.screens.catalogue import offers_all
-from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS, Ask, ChoiceScreen
-from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.screens.help import HelpScreen, working
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.upstream import typeahead
-from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalInput
 from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS, IGNORE_SEQUENCE
 from textual._xterm_parser import XTermParser
@@ -35,6 +20,24 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
+from tests.doors.files import places
+from tests.doors.presets import Preset
+from tests.doors.runs import Run
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import VERBS, keys, remapped
+from tests.doors.tui_screens import (
+    SEEN_AFTER_SECONDS,
+    Ask,
+    ChoiceScreen,
+    FollowingScreen,
+    FormScreen,
+    HelpScreen,
+    LiveScreen,
+    RunsScreen,
+    offers_all,
+    working,
+)
+from tests.doors.tui_upstream import PIECE_SECONDS, TerminalInput, typeahead
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import DOWN, ENTER, ESCAPE, PALETTE, answered, burst
 from tests.support.form_pilot import SMALL, each_anew, form, go, opened, seen, settled, told, write
@@ -239,8 +242,8 @@ SEEDS = (None, 1)  # at once, and cut at random places
 @pytest.fixture
 def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What would have been done to trainings, instead of doing it."""
-    from gputui.engine import runs
-    from gputui.engine.process import launch
+    from tests.doors.engine import runs
+    from tests.doors.process import launch
 
     done: list[str] = []
 

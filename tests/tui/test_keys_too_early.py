@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.tui.upstream import typeahead
-from gputui.tui.upstream.typeahead import Typeahead
 from textual import events
+
+from tests.doors.tui_upstream import Typeahead, typeahead
 
 
 class Place:

@@ -12,23 +12,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run
-from gputui.engine.system.identity import Process
-from gputui.tui.app import GputuiApp
-from gputui.tui.base import base_app
-from gputui.tui.base.settings import Settings
-from gputui.tui.reading.run_list import Ended, Now
-from gputui.tui.screens.chart import ChartScreen
-from gputui.tui.screens.dialogs import CopyScreen
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.runs.watch import RunWatch
-from gputui.tui.widgets.log_view import LogLines
-from gputui.tui.widgets.option_row import ValueInput
 from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from tests.doors.runs import Run
+from tests.doors.system import Process
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import Settings, base_app
+from tests.doors.tui_reading import Ended, Now
+from tests.doors.tui_screens import ChartScreen, CopyScreen, LiveScreen, RunsScreen, RunWatch
+from tests.doors.tui_widgets import LogLines, ValueInput
 from tests.support import recorded
 from tests.support.form_pilot import form, opened, seen, settled, told
 from tests.support.tiny import Tiny, still, tiny, wait_for

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gputui.engine.runs import Run
-from gputui.tui.reading.run.reader import Picture
-from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.screens.live import view as live_view
-from gputui.tui.screens.live.screen import LiveScreen
 
+from tests.doors.runs import Run
+from tests.doors.tui_reading import Picture, Snapshot
+from tests.doors.tui_screens import LiveScreen
+from tests.doors.tui_screens import view as live_view
 from tests.support import recorded
 from tests.support.answering import Answering
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gputui.engine.process.known_failures import RESUMED
-from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
-from gputui.tui.reading.run.reader import Picture
-from gputui.tui.reading.run.snapshot import Epoch, Snapshot
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.widgets.log_view import LogLines, LogPanel, LogTitle
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Input
 
+from tests.doors.process import RESUMED
+from tests.doors.tui_base import PLAIN, RICH
+from tests.doors.tui_drawing import judged, only, rows, wrapped
+from tests.doors.tui_reading import Epoch, Picture, Snapshot
+from tests.doors.tui_screens import LiveScreen
+from tests.doors.tui_widgets import LogLines, LogPanel, LogTitle
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
 

@@ -9,15 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.tui.app import GputuiApp
-from gputui.tui.base.glyphs import RICH
-from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
-from gputui.tui.drawing.live import head
-from gputui.tui.drawing.rows import Row, length, plain
-from gputui.tui.reading.run.reader import RunReader
-from gputui.tui.upstream.partial_updates import ChangedCellsUpdate, Codes, Shown
-from gputui.tui.widgets.gpu_cards import card
-from gputui.tui.widgets.row_widgets import STYLES, Painted, Panel
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
@@ -29,6 +20,12 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Static
 
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_base import HIGH_CONTRAST, RICH, THEMES
+from tests.doors.tui_drawing import Row, head, length, plain
+from tests.doors.tui_reading import RunReader
+from tests.doors.tui_upstream import ChangedCellsUpdate, Codes, Shown
+from tests.doors.tui_widgets import STYLES, Painted, Panel, card
 from tests.support import recorded
 from tests.support.tiny import Tiny, wait_for
 

@@ -9,19 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.presets import saving
-from gputui.tui import app
-from gputui.tui.app import GputuiApp
-from gputui.tui.form.form_state import FormState
-from gputui.tui.reading import preset_files
-from gputui.tui.reading.preset_files import Listing
-from gputui.tui.screens.dialogs import Ask, AskText
-from gputui.tui.screens.presets.screen import PresetsScreen
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from tests.doors.engine import presets
+from tests.doors.job import this_machine
+from tests.doors.presets import saving
+from tests.doors.tui import GputuiApp, app
+from tests.doors.tui_form import FormState
+from tests.doors.tui_reading import Listing, preset_files
+from tests.doors.tui_screens import Ask, AskText, PresetsScreen
 from tests.support.form_pilot import NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, told, write
 from tests.support.opened_files import opened_below
 from tests.support.tiny import wait_for

@@ -12,25 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.proof import folder, proof_start
-from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.request import Request
-from gputui.engine.runs import Run, part_of_sweep, titles
-from gputui.engine.scaling import scaling_request
-from gputui.engine.system.identity import Process
-from gputui.tui import cli
-from gputui.tui.app import GputuiApp
-from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
-from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.proof.screen import ProofScreen
-from gputui.tui.screens.proof.sweep import SweepScreen
-from gputui.tui.screens.proof.sweep_dialog import SweepDialog
-from gputui.tui.screens.runs.run_table import RunsTable
-from gputui.tui.screens.runs.screen import RunsScreen
 
+from tests.doors.engine import presets
+from tests.doors.job import this_machine
+from tests.doors.proof import Proof, Request, folder, proof_start
+from tests.doors.runs import Run, part_of_sweep, titles
+from tests.doors.scaling import scaling_request
+from tests.doors.system import Process
+from tests.doors.tui import GputuiApp, cli
+from tests.doors.tui_screens import (
+    SEEN_AFTER_SECONDS,
+    FormScreen,
+    ProofScreen,
+    ProofsScreen,
+    RunsScreen,
+    RunsTable,
+    SweepDialog,
+    SweepScreen,
+)
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import TWO_GPUS, form, opened
 from tests.support.recorded_proof import PROOF, running, write_proof

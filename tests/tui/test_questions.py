@@ -11,21 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.leases.lease import NotFree
-from gputui.engine.proof import duration, folder, proof_start, request
-from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import RunError
-from gputui.engine.tune import tune_request
-from gputui.tui.form.form_state import INFO
-from gputui.tui.screens import starting, undoing
-from gputui.tui.screens.dialogs import Ask, ChoiceScreen, Copyable, CopyScreen
-from gputui.tui.screens.proof import actions
 from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, OptionList
 
+from tests.doors.engine import presets
+from tests.doors.leases import NotFree
+from tests.doors.proof import Proof, duration, folder, proof_start, request
+from tests.doors.runs import RunError
+from tests.doors.tui_form import INFO
+from tests.doors.tui_screens import Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing
+from tests.doors.tune import tune_request
 from tests.support import recorded
 from tests.support.answering import Answering
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof

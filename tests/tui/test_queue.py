@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine.queue import entries, entry_changes
-from gputui.engine.runs import Run
-from gputui.tui.app import GputuiApp
-from gputui.tui.screens.dialogs import Ask
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.widgets.key_footer import KeyFooter
 from textual.pilot import Pilot
 
+from tests.doors.queue import entries, entry_changes
+from tests.doors.runs import Run
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_screens import Ask, LiveScreen, RunsScreen
+from tests.doors.tui_widgets import KeyFooter
 from tests.support import queued, recorded
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.form_pilot import settled

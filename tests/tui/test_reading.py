@@ -10,27 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine.queue import entries, free_devices
-from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.free_devices import Device
-from gputui.engine.runs import Run
-from gputui.engine.runs.parsing import recalled
-from gputui.engine.trials.record import Record
-from gputui.engine.tune.report import search_results
-from gputui.tui.base.glyphs import PLAIN, RICH
-from gputui.tui.drawing import charts, tune_leaderboard, tune_memory
-from gputui.tui.drawing import tune as drawing
-from gputui.tui.drawing.live import head, phases
-from gputui.tui.drawing.plot.canvas import draw
-from gputui.tui.drawing.plot.curves import Plot
-from gputui.tui.drawing.rows import length, plain
-from gputui.tui.printing import proof
-from gputui.tui.reading import earlier_starts, queue_times
-from gputui.tui.reading.run.reader import RunReader
-from gputui.tui.reading.run.series import Line
-from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.reading.run.store import Store
 
+from tests.doors.queue import Device, Entry, entries, free_devices
+from tests.doors.runs import Run, recalled
+from tests.doors.trials import Record
+from tests.doors.tui_base import PLAIN, RICH
+from tests.doors.tui_drawing import Plot, charts, draw, head, length, phases, plain, tune_leaderboard, tune_memory
+from tests.doors.tui_drawing import tune as drawing
+from tests.doors.tui_printing import proof
+from tests.doors.tui_reading import RunReader, Snapshot, Store, earlier_starts, queue_times
+from tests.doors.tui_reading import series_Line as Line
+from tests.doors.tune import search_results
 from tests.support import recorded
 from tests.support.recorded_search import ENDED, running
 from tests.support.typed import as_read, typed

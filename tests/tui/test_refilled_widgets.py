@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gputui.engine import presets
-from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.form.form_state import INFO, FormState
-from gputui.tui.widgets.option_row import OptionRow
-from gputui.tui.widgets.options_view import OptionsView
 from textual.app import ComposeResult
 from textual.screen import Screen
 
+from tests.doors.engine import presets
+from tests.doors.tui_base import PLAIN
+from tests.doors.tui_form import INFO, FormState
+from tests.doors.tui_widgets import OptionRow, OptionsView
 from tests.support.tiny import Tiny
 
 # ---- tables ------------------------------------------------------------------------------------------------------

@@ -11,19 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import checks
-from gputui.engine.checks import Finding
-from gputui.engine.process import resuming
-from gputui.engine.queue import entries, entry_changes
-from gputui.engine.runs import Run, RunError, code_files, titles
-from gputui.engine.runs.titles import Title, with_name
-from gputui.engine.runs.trash import Trash
-from gputui.tui.app import GputuiApp
-from gputui.tui.reading.run_list import Entry
-from gputui.tui.screens import starting
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.starting import Start
 
+from tests.doors.checks import Finding
+from tests.doors.engine import checks
+from tests.doors.process import resuming
+from tests.doors.queue import entries, entry_changes
+from tests.doors.runs import Run, RunError, Title, Trash, code_files, titles, with_name
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_reading import Entry
+from tests.doors.tui_screens import RunsScreen, Start, starting
 from tests.support import queued, recorded
 from tests.support.answering import Answering, Shown, act
 from tests.support.deleting import deleted

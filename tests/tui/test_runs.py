@@ -8,25 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.compare import baseline
-from gputui.engine.figures import LOSS
-from gputui.engine.runs import Run, all_runs, titles
-from gputui.engine.runs.run import RunState
-from gputui.engine.runs.titles import Notes, Title
-from gputui.tui.base.themes import THEMES, colour
-from gputui.tui.reading import run_list
-from gputui.tui.reading.queue_places import Waiting
-from gputui.tui.reading.run_columns import COLUMNS, ordered, usual
-from gputui.tui.reading.run_list import Entry, queue_first
-from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.help import HelpScreen
-from gputui.tui.screens.runs import screen as runs_screen
-from gputui.tui.screens.runs.run_table import RunsTable
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.widgets.row_widgets import Panel
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
+from tests.doors.compare import baseline
+from tests.doors.figures import LOSS
+from tests.doors.runs import Notes, Run, RunState, Title, all_runs, titles
+from tests.doors.tui_base import THEMES, colour
+from tests.doors.tui_reading import COLUMNS, Entry, Waiting, ordered, queue_first, run_list, usual
+from tests.doors.tui_screens import CompareScreen, HelpScreen, RunsScreen, RunsTable
+from tests.doors.tui_screens import runs_screen as runs_screen
+from tests.doors.tui_widgets import Panel
 from tests.support import recorded
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, tiny, wait_for

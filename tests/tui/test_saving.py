@@ -12,20 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
-from gputui.engine.job import this_machine
-from gputui.engine.presets import saving as files
-from gputui.engine.process import launch
-from gputui.tui.app import GputuiApp
-from gputui.tui.cli import preset_or_command
-from gputui.tui.form.form_state import FormState
-from gputui.tui.reading import preset_files
-from gputui.tui.screens.dialogs import Ask
-from gputui.tui.screens.presets import editor, saving
-from gputui.tui.screens.presets import saving as saving_screen
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from tests.doors.engine import presets, runs
+from tests.doors.job import this_machine
+from tests.doors.presets import saving as files
+from tests.doors.process import launch
+from tests.doors.tui import GputuiApp
+from tests.doors.tui_cli import preset_or_command
+from tests.doors.tui_form import FormState
+from tests.doors.tui_reading import preset_files
+from tests.doors.tui_screens import Ask, editor, saving
+from tests.doors.tui_screens import saving as saving_screen
 from tests.support.answering import Answering
 from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
 from tests.support.tiny import wait_for

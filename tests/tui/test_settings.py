@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine.files import places
-from gputui.tui.base.settings import Settings, declared
-from gputui.tui.form.form_state import INFO
-from gputui.tui.screens.settings import SettingsRows
 
+from tests.doors.files import places
+from tests.doors.tui_base import Settings, declared
+from tests.doors.tui_form import INFO
+from tests.doors.tui_screens import SettingsRows
 from tests.support.form_pilot import opened, settled, told
 from tests.support.tiny import wait_for
 

@@ -8,23 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run
-from gputui.engine.runs.titles import Notes, Title
-from gputui.engine.trials.record import UNREAD
-from gputui.tui.reading.queue_places import Waiting
-from gputui.tui.reading.run.reader import Picture
-from gputui.tui.reading.run.series import Line
-from gputui.tui.reading.run.snapshot import Message, Snapshot
-from gputui.tui.reading.run_list import Entry
-from gputui.tui.reading.sweep_rows import SweepEntry
-from gputui.tui.screens.runs import side_view
-from gputui.tui.screens.runs.side_view import SideView
-from gputui.tui.widgets.charts import Chart
-from gputui.tui.widgets.row_widgets import Panel
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tests.doors.runs import Notes, Run, Title
+from tests.doors.trials import UNREAD
+from tests.doors.tui_reading import Entry, Message, Picture, Snapshot, SweepEntry, Waiting
+from tests.doors.tui_reading import series_Line as Line
+from tests.doors.tui_screens import SideView, side_view
+from tests.doors.tui_widgets import Chart, Panel
 from tests.support.tiny import Tiny, text_of, wait_for
 
 Written = Any  # a text of `__snapshots__`

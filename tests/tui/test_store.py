@@ -15,31 +15,29 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from gputui.engine.compare.baseline import line_up
-from gputui.engine.compare.comparison import compare
-from gputui.engine.files import reading
-from gputui.engine.files.reading import open_regular
-from gputui.engine.runs import Run, Tail
-from gputui.engine.runs.events import Progress, fields_of
-from gputui.engine.runs.parsing import EventWriter, recalled
-from gputui.tui import cli
-from gputui.tui.base.glyphs import RICH
-from gputui.tui.drawing.live import head
-from gputui.tui.drawing.rows import plain
-from gputui.tui.reading.earlier_starts import start_of
-from gputui.tui.reading.run import reader as feeding
-from gputui.tui.reading.run.gpu_reading import by_physical_gpu
-from gputui.tui.reading.run.reader import MergedTail, RunReader
-from gputui.tui.reading.run.series import CAPACITY, Series
-from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.reading.run.store import Store
-from gputui.tui.reading.run_list import entry_of
-from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.live.view import NOTHING_READ
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from tests.doors.compare import compare, line_up
+from tests.doors.files import open_regular, reading
+from tests.doors.runs import EventWriter, Progress, Run, fields_of, recalled
+from tests.doors.runs import runs_Tail as Tail
+from tests.doors.tui import cli
+from tests.doors.tui_base import RICH
+from tests.doors.tui_drawing import head, plain
+from tests.doors.tui_reading import (
+    CAPACITY,
+    MergedTail,
+    RunReader,
+    Series,
+    Snapshot,
+    Store,
+    by_physical_gpu,
+    entry_of,
+    start_of,
+)
+from tests.doors.tui_reading import reader as feeding
+from tests.doors.tui_screens import NOTHING_READ, CompareScreen, LiveScreen
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gputui.tui.upstream import terminal_input
-from gputui.tui.upstream.terminal_input import TerminalDriver, TerminalInput
 from textual import events
 from textual.drivers import linux_driver
 from textual.geometry import Size
+
+from tests.doors.tui_upstream import TerminalDriver, TerminalInput, terminal_input
 
 
 class Mark:

@@ -11,21 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from gputui.engine.proof import folder, proof_start
-from gputui.engine.proof import request as proof_request
-from gputui.engine.proof.folder import Proof
-from gputui.engine.queue import entries, entry_changes
-from gputui.engine.runs import Run
-from gputui.engine.trials import STAGES
-from gputui.engine.trials import search_record as shapes
-from gputui.tui.form.search_limits import LimitTexts, WrongLimit
-from gputui.tui.screens.dialogs import SEEN_AFTER_SECONDS
-from gputui.tui.screens.tune.limits_dialog import TuneDialog
-from gputui.tui.screens.tune.screen import TuneScreen
 from textual.widget import Widget
 
+from tests.doors.engine import presets
+from tests.doors.job import this_machine
+from tests.doors.proof import Proof, folder, proof_start
+from tests.doors.proof import request as proof_request
+from tests.doors.queue import entries, entry_changes
+from tests.doors.runs import Run
+from tests.doors.trials import STAGES
+from tests.doors.trials import search_record as shapes
+from tests.doors.tui_form import LimitTexts, WrongLimit
+from tests.doors.tui_screens import SEEN_AFTER_SECONDS, TuneDialog, TuneScreen
 from tests.support import queued
 from tests.support.bursts import ENTER, answered, burst
 from tests.support.form_pilot import NO_GPU, form, opened

@@ -9,23 +9,22 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gputui.engine.options import Options
-from gputui.engine.proof import folder, request
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.telemetry import resource_limits
-from gputui.engine.telemetry.resource_limits import Ceilings
-from gputui.engine.trials import proof_sentences
-from gputui.engine.trials.comparing import BaselineFailed
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.search_record import Candidate, Limits, Memory, Search
-from gputui.engine.trials.trial import Trial
-from gputui.engine.tune import memory_model, tune_request
-from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.dry_run import Prediction
-from gputui.engine.tune.memory_model import ROOM, MemoryModel
-from gputui.engine.tune.report.memory_sentences import largest_error
-from gputui.engine.tune.stages.batch_size import STEP, BatchSize
 
+from tests.doors.options import Options
+from tests.doors.proof import ProofError, Request, folder, request
+from tests.doors.telemetry import Ceilings, resource_limits
+from tests.doors.trials import BaselineFailed, Candidate, Limits, Memory, Record, Search, Trial, proof_sentences
+from tests.doors.tune import (
+    ROOM,
+    STEP,
+    BatchSize,
+    MemoryModel,
+    Prediction,
+    Screening,
+    largest_error,
+    memory_model,
+    tune_request,
+)
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 from tests.support.training import options
 from tests.support.typed import typed

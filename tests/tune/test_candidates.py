@@ -9,30 +9,28 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job.machine_gpus import Gpu
-from gputui.engine.presets import Preset, defaults
-from gputui.engine.proof.request import ProofError
-from gputui.engine.runs import Run
-from gputui.engine.runs.events import EVENTS_FILE
-from gputui.engine.trials.search_record import Candidate, Limits, LossCheck, Search
-from gputui.engine.trials.trial import Trial
-from gputui.engine.trials.trial_runner import SpeedWatch, below
-from gputui.engine.tune import losses, tune_request
-from gputui.engine.tune.candidates import judgement
-from gputui.engine.tune.candidates.judgement import Best
-from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.candidates.search_space import Space
-from gputui.engine.tune.candidates.search_trials import (
+
+from tests.doors.engine import presets
+from tests.doors.job import Gpu
+from tests.doors.presets import Preset, defaults
+from tests.doors.proof import ProofError
+from tests.doors.runs import EVENTS_FILE, Run
+from tests.doors.trials import Candidate, Limits, LossCheck, Search, SpeedWatch, Trial, below
+from tests.doors.tune import (
+    Best,
     OutOfTime,
     Place,
+    Screening,
     SideBySide,
+    Space,
+    TimePlan,
     TrialRequest,
     Trials,
+    judgement,
+    losses,
+    tune_request,
     undisturbed,
 )
-from gputui.engine.tune.time_plan import TimePlan
-
 from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 
 XLA = {"compile.xla": True}

@@ -10,21 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from gputui.engine.options import Options
-from gputui.engine.proof import folder, improved_preset, request
-from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.runs import Run, events
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trials import proof_sentences
-from gputui.engine.trials.comparing import BaselineFailed
-from gputui.engine.trials.rate_record import RateSettings, RateTest
-from gputui.engine.trials.record import Record
-from gputui.engine.tune.rate import rate_request, rate_test
-from gputui.engine.tune.rate.suggestion import rate_at, suggest
-from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.drawing import rate as drawing
-from gputui.tui.drawing.rows import length, plain
 
+from tests.doors.options import Options
+from tests.doors.proof import as_markdown, folder, improved_preset, request
+from tests.doors.runs import EventWriter, Run, events
+from tests.doors.trials import BaselineFailed, RateSettings, RateTest, Record, proof_sentences
+from tests.doors.tui_base import PLAIN
+from tests.doors.tui_drawing import length, plain
+from tests.doors.tui_drawing import rate as drawing
+from tests.doors.tune import rate_at, rate_request, rate_test, suggest
 from tests.support import proving
 from tests.support.front_door import gputui
 from tests.support.proving import Planted, PlantedBench, started

@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.options import Options
-from gputui.engine.proof import folder, improved_preset, process, proof_start, request
-from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.runs import Run
-from gputui.engine.system.identity import Process
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.search_record import Limits
-from gputui.engine.tune import tune_request
-from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
-from gputui.tui import cli
 
+from tests.doors.engine import presets
+from tests.doors.options import Options
+from tests.doors.proof import Proof, ProofError, Request, folder, improved_preset, process, proof_start, request
+from tests.doors.runs import Run
+from tests.doors.system import Process
+from tests.doors.trials import Limits, Record
+from tests.doors.tui import cli
+from tests.doors.tune import DECISION_SHARE, TimePlan, tune_request
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import Planted, searching, searching_in_time
 from tests.support.proving import forked_trials as forked_trials

@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.options import Options
-from gputui.engine.presets import Preset, defaults
-from gputui.engine.proof import request
-from gputui.engine.proof.request import Request
-from gputui.engine.trials import proof_sentences
-from gputui.engine.trials.comparing import BaselineFailed
-from gputui.engine.trials.record import Record
-from gputui.engine.trials.search_record import Limits
-from gputui.engine.tune import decision, tune_request
-from gputui.engine.tune.losses import Data, Length, affordable
-from gputui.engine.tune.report.search_results import brought
-from gputui.engine.tune.stages import recheck
 
+from tests.doors.engine import presets
+from tests.doors.options import Options
+from tests.doors.presets import Preset, defaults
+from tests.doors.proof import Request, request
+from tests.doors.trials import BaselineFailed, Limits, Record, proof_sentences
+from tests.doors.tune import Data, Length, affordable, brought, decision, recheck, tune_request
 from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import as_read, typed
 

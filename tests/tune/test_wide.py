@@ -13,22 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets
-from gputui.engine.job.machine_gpus import Gpu, Machine
-from gputui.engine.options import Options
-from gputui.engine.proof import folder as folder_of_proof
-from gputui.engine.proof import request
-from gputui.engine.proof.request import ProofError, Request
-from gputui.engine.trials.search_record import Candidate, Limits
-from gputui.engine.trials.trial_runner import LEAST_REPORTS
-from gputui.engine.tune import tune_request
-from gputui.engine.tune.candidates.search_space import Space
-from gputui.engine.tune.search import Searcher
-from gputui.engine.tune.wide import members, storage
-from gputui.engine.tune.wide.search_axes import Axis, Combinations, axes_of
-from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
-from gputui.tui import cli
 
+from tests.doors.engine import presets
+from tests.doors.job import Gpu, Machine
+from tests.doors.options import Options
+from tests.doors.proof import ProofError, Request, request
+from tests.doors.proof import folder as folder_of_proof
+from tests.doors.trials import LEAST_REPORTS, Candidate, Limits
+from tests.doors.tui import cli
+from tests.doors.tune import (
+    Axis,
+    Combinations,
+    Proposal,
+    Searcher,
+    SettingsResult,
+    Space,
+    Study,
+    axes_of,
+    members,
+    storage,
+    tune_request,
+)
 from tests.support.fakegpu import FakeGpu
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from gputui.engine.units import clock
-
+from tests.doors.engine import clock
 from tests.versions.environment import ROOT, Wanted, made, versions, wanted
 
 # The ends of the range first, and each version with the Keras that pip gives with it.

@@ -6,8 +6,8 @@ import platform
 import sys
 
 import pytest
-from gputui.engine.interpreter import installed
 
+from tests.doors.interpreter import installed
 from tests.support.fakegpu import FakeGpu, build
 from tests.support.fakenvml import FakeNvml
 from tests.support.needs import require

@@ -15,11 +15,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.process.spawn import LOCK, MOST_LEASES
-from gputui.engine.system import process_memory, stop_signals
-from gputui.engine.system.locks import LEASED
-from gputui.engine.system.run_clock import VARIABLE, RunClock
-from gputui.engine.trainer import fork_server
+from tests.doors.process import LOCK, MOST_LEASES
+from tests.doors.system import LEASED, VARIABLE, RunClock, process_memory, stop_signals
+from tests.doors.trainer import fork_server
 
 # TensorFlow's import sets these, in whatever process of tests has imported it.
 OF_TENSORFLOW = {"ENABLE_RUNTIME_UPTIME_TELEMETRY", "TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION",

@@ -1,0 +1,1 @@
+from gputui.engine.checks import Finding, gpu_checks

@@ -1,0 +1,1 @@
+from gputui.engine.figures import Figure, LOSS, of_run

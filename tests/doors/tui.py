@@ -1,0 +1,2 @@
+from gputui.tui import app, cli, show
+from gputui.tui.app import GputuiApp
