@@ -22,9 +22,7 @@ import hypothesis
 import pytest
 
 from tests import measured
-from tests.doors.engine import runs
-from tests.doors.interpreter import interpreter
-from tests.doors.system import import_cost, stop_signals
+from tests.doors.engine import import_cost, interpreter, runs, stop_signals
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers
@@ -201,10 +199,8 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return
     from textual._wait import wait_for_idle
 
-    from tests.doors.tui_base import BaseApp, Faults, base_app
-    from tests.doors.tui_screens import Ask
-    from tests.doors.tui_screens import presets_screen as presets
-    from tests.doors.tui_upstream import typeahead
+    from tests.doors.tui import Ask, BaseApp, Faults, base_app, typeahead
+    from tests.doors.tui import presets_screen as presets
     from tests.support.resting import at_rest
 
     async def press(app: BaseApp, keys: Iterable[str]) -> None:

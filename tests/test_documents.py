@@ -17,11 +17,9 @@ import click
 import pytest
 
 from benchmarks import advice
-from tests.doors.engine import presets
-from tests.doors.options import GROUPS, OPTIONS, resolve_key
-from tests.doors.runs import EVENT_FILES
-from tests.doors.tui_base import settings
-from tests.doors.tui_cli import cli_cli as cli
+from tests.doors.engine import EVENT_FILES, GROUPS, OPTIONS, presets, resolve_key
+from tests.doors.tui import cli_cli as cli
+from tests.doors.tui import settings
 from tests.support import recorded
 
 ROOT = Path(__file__).parent.parent

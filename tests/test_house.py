@@ -213,10 +213,9 @@ def test_a_training_on_several_machines_is_known_by_one_constant() -> None:
 
 
 def test_tests_use_the_product_through_their_doors() -> None:
-    """A module of the product that is moved, split or joined changes tests/doors alone."""
+    """A module of the product that is moved, split or joined changes a line in tests/doors and no test."""
     others = [path for path in files("tests") if not {"doors", "programs", "site"} & {*path.parts}]
     assert [path for path in others if any(re.match(r"gputui\.\w+\.", name) for name in imported(path))] == []
-    assert len(files("tests/doors")) <= 42
 
 
 def test_nobody_imports_the_folders_by_their_bare_names() -> None:

@@ -9,12 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.doors.diagnosis import VERDICTS, rules
-from tests.doors.figures import Figure, of_run
-from tests.doors.options import About, Group, catalogue
-from tests.doors.options import input as input_options
-from tests.doors.runs import Run
-from tests.doors.tui_screens import SCREENS, ScreenEntry, base
+from tests.doors.engine import VERDICTS, About, Figure, Group, Run, catalogue, rules
+from tests.doors.engine import figures_of_run as of_run
+from tests.doors.engine import input as input_options
+from tests.doors.tui import SCREENS, ScreenEntry, base
 from tests.support.tiny import Tiny, text_of, wait_for
 
 ROOT = Path(__file__).parent.parent

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from tests.contract.conftest import Golden
 from tests.doors.engine import runs
-from tests.doors.tui import cli
-from tests.doors.tui_printing import LineView
+from tests.doors.tui import LineView
+from tests.doors.tui import tui_cli as cli
 
 RUNS = ("quickstart", "batch", "seed", "own", "fails", "timeout", "mirrored", "oom")  # in the order of record.py
 NOW = 1_796_120_000.0

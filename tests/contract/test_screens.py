@@ -18,12 +18,8 @@ from textual.pilot import Pilot
 from tests.contract.conftest import Golden
 from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
-from tests.doors.engine import presets
-from tests.doors.job import this_machine
-from tests.doors.proof import Proof
-from tests.doors.runs import Run
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_screens import LiveScreen
+from tests.doors.engine import Proof, Run, presets, this_machine
+from tests.doors.tui import GputuiApp, LiveScreen
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.export import to_script
+from tests.doors.engine import presets, to_script
 from tests.support.cluster import epochs, program, workers_of
 from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import Forks, Program, trainer_of

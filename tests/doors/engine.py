@@ -1,4 +1,327 @@
 from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets, runs, units
+from gputui.engine.checks import Finding as checks_Finding, gpu_checks
+from gputui.engine.compare import baseline, comparison
+from gputui.engine.compare.baseline import LineUp, line_up
+from gputui.engine.compare.caveats import caveats
+from gputui.engine.compare.comparison import Comparison as comparison_Comparison, compare
+from gputui.engine.compare.same_code import CodeRow
+from gputui.engine.diagnosis import (
+    RULES,
+    SUPPORTING,
+    VERDICTS,
+    collector,
+    diagnose,
+    remedies as diagnosis_remedies,
+    remedies_input,
+    rules,
+    stragglers,
+    verdict,
+)
+from gputui.engine.diagnosis.collector import Collector
+from gputui.engine.diagnosis.gpu_accumulators import Gpus
+from gputui.engine.diagnosis.measurements import Measurements
+from gputui.engine.diagnosis.remedies import Remedy
+from gputui.engine.diagnosis.rules import findings
+from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
+from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_findings, libraries, tensorflow_check
+from gputui.engine.doctor.nvml_query import NvmlAnswers
+from gputui.engine.doctor.python_process import Output
 from gputui.engine.entry import EntryFault, examine
+from gputui.engine.export import export_folder, form, script
+from gputui.engine.export.data import DIGITS
+from gputui.engine.export.export_folder import Exported, export
+from gputui.engine.export.form import Form, RefusedError
+from gputui.engine.export.own_code import stateful_draws
+from gputui.engine.export.script import TITLE, to_script
+from gputui.engine.export.specialised import Partly, Specialiser
+from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
+from gputui.engine.files import appending, places, reading, run_numbers, values, writing, yaml_nodes
+from gputui.engine.files.appending import Gap, KEPT_BYTES, LineFile
+from gputui.engine.files.declared_types import completed
+from gputui.engine.files.places import TRIALS, home, proofs_folder, runs_folder as places_runs_folder
+from gputui.engine.files.reading import GrowingFile, open_regular
+from gputui.engine.files.writing import ExistsError, write_atomically
+from gputui.engine.files.yaml_text import YamlFault
+from gputui.engine.follow import (
+    batches,
+    following,
+    process as follow_process,
+    start as follow_start,
+    tfevents,
+    to_tensorboard,
+)
+from gputui.engine.follow.following import Following
+from gputui.engine.follow.place import Place as place_Place, State, file_of, read_place
+from gputui.engine.follow.points import Point, PointMaker
+from gputui.engine.follow.target import AboutRun, Target, about_run, without_login
+from gputui.engine.follow.to_mlflow import EXPERIMENT, Mlflow
+from gputui.engine.follow.to_prometheus import Prometheus, VARIABLE as to_prometheus_VARIABLE
+from gputui.engine.follow.to_tensorboard import TensorBoard
+from gputui.engine.follow.to_wandb import Wandb
 from gputui.engine.follow_targets import FOLDER
+from gputui.engine.interpreter import compatibility, installed, installed_query, interpreter, supported_versions
+from gputui.engine.interpreter.interpreter import Interpreter
+from gputui.engine.job import (
+    allocation,
+    cluster,
+    environment_variables,
+    several_tasks,
+    slurm,
+    slurm_programs,
+    start_worker,
+    this_machine,
+    visible_devices,
+)
+from gputui.engine.job.cluster import ClusterError
+from gputui.engine.job.machine_gpus import Answers, Fault as machine_gpus_Fault, Gpu, Instance, Machine
+from gputui.engine.job.several_tasks import read as several_tasks_read
+from gputui.engine.job.slurm_programs import SlurmJob
+from gputui.engine.job.training_gpus import candidates
+from gputui.engine.job.visible_devices import (
+    Device as visible_devices_Device,
+    Shown,
+    VARIABLE as visible_devices_VARIABLE,
+)
+from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
+from gputui.engine.leases.free_gpus import GpuUse, GpuUser, Wish, name_of
+from gputui.engine.leases.lease import CPU as lease_CPU, Holder, NotFree
+from gputui.engine.leases.memory_needs import NotMeasuredError
+from gputui.engine.leases.start_devices import Devices
+from gputui.engine.leases.tickets import Ticket
+from gputui.engine.notify import notice, of_runs, sending, targets
+from gputui.engine.notify.notice import Notice
+from gputui.engine.notify.targets import Targets
+from gputui.engine.options import (
+    GROUPS,
+    OPTIONS,
+    OptionInfo,
+    Options,
+    SCHEMA_VERSION,
+    by_key,
+    gpu_choice,
+    input,
+    options_json,
+    resolve_key,
+)
+from gputui.engine.options.catalogue import About, Group, catalogue
+from gputui.engine.options.own_code import BATCHED
+from gputui.engine.options.synonyms import keys_of, option_meant
+from gputui.engine.options.validation import MisfitsError, validated
+from gputui.engine.prepare import layout, preparing, request as prepare_request, result_files, workers
+from gputui.engine.prepare.estimates import Estimate
+from gputui.engine.prepare.manifest import Broken, Manifest, ManifestError, Written
+from gputui.engine.prepare.preparing import Progress as preparing_Progress
+from gputui.engine.prepare.request import PrepareError, Request as prepare_request_Request, of
+from gputui.engine.presets import (
+    Preset,
+    PresetError as presets_PresetError,
+    defaults,
+    paths,
+    resolve,
+    resolving,
+    saving,
+)
+from gputui.engine.presets.preset import PresetError as preset_PresetError, Problem
+from gputui.engine.presets.saving import SaveError
+from gputui.engine.process import ending, engine_failure, known_failures, launch, recovery, resuming, spawn, supervisor
+from gputui.engine.process.ending import Ending, Evidence, classify, summary_of, with_hint
+from gputui.engine.process.fork_client import ForkServer
+from gputui.engine.process.known_failures import RESUMED
+from gputui.engine.process.recovery import Answer, MOST_ANSWERS, oom_answer, record as recovery_record
+from gputui.engine.process.spawn import LOCK, MOST_LEASES, Trainer
+from gputui.engine.process.supervisor import Supervisor
+from gputui.engine.process.time_limits import Activity
+from gputui.engine.profile import reports, xprof_process, xprof_tables
+from gputui.engine.profile.reports import ProfileError, ProfileReport, read as reports_read
+from gputui.engine.proof import (
+    duration,
+    folder,
+    improved_preset,
+    markdown,
+    process as proof_process,
+    proof_start,
+    request as proof_request,
+    trial_diagnosis,
+)
+from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.markdown import as_markdown
+from gputui.engine.proof.process import Site
+from gputui.engine.proof.proof_loop import Prover
+from gputui.engine.proof.request import ProofError, Request as proof_request_Request
+from gputui.engine.queue import (
+    adding,
+    empty_notice,
+    entries,
+    entry_changes,
+    fair_share,
+    free_devices,
+    interrupted_sweeps,
+    jobs,
+    queue_settings,
+    runner,
+    slurm_follower,
+    slurm_job,
+    start as queue_start,
+)
+from gputui.engine.queue.durations import Durations
+from gputui.engine.queue.entries import Entry
+from gputui.engine.queue.fair_share import FairShare
+from gputui.engine.queue.forecast import Begun, Expected, start_times
+from gputui.engine.queue.free_devices import CPU as free_devices_CPU, Device as free_devices_Device, DeviceReader
+from gputui.engine.queue.jobs import SLURM_LOG
+from gputui.engine.queue.queue_settings import Settings
+from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner
+from gputui.engine.runs import (
+    Run,
+    RunError,
+    Tail as runs_Tail,
+    all_runs,
+    checkpoint_files,
+    code_copy,
+    code_files,
+    control,
+    create_at,
+    event_reading,
+    events,
+    folders,
+    history,
+    launched_with,
+    liveness,
+    parsing,
+    part_of_sweep,
+    results,
+    run_cluster,
+    runs_folder as runs_runs_folder,
+    title as runs_title,
+    titles,
+)
+from gputui.engine.runs.checkpoint_files import Damage, MANIFEST, path_of, seal, steps_in, verify, whole_step
+from gputui.engine.runs.event_reading import Follower, Tail as event_reading_Tail, read_events
+from gputui.engine.runs.events import (
+    Allocator,
+    Best as events_Best,
+    Diagnosis,
+    EVENTS_FILE,
+    EVENT_FILES,
+    EpochEnd,
+    Event,
+    Fault as events_Fault,
+    Finished,
+    GradientExchange,
+    HostReading,
+    MemoryAnswer,
+    Outcome,
+    Phase,
+    PhaseName,
+    Progress as events_Progress,
+    Started,
+    Summary,
+    TELEMETRY_FILE,
+    Warn,
+    WorkerReadings,
+    XlaAnswer,
+    fields_of,
+)
+from gputui.engine.runs.launched_with import options_of, python_of
+from gputui.engine.runs.liveness import Liveness
+from gputui.engine.runs.parsing import EventWriter, dated, recalled
+from gputui.engine.runs.results import Report
+from gputui.engine.runs.run import RunState, WAITING as run_WAITING
+from gputui.engine.runs.run_cluster import Cluster, port_of
+from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title, with_name
+from gputui.engine.runs.trash import Trash, delete_all, sweep
+from gputui.engine.scaling import copies, scaling_request
+from gputui.engine.scaling.rounds import Rounds
+from gputui.engine.sweep import (
+    claims,
+    decision as sweep_decision,
+    halving,
+    preset_block,
+    shared_study,
+    sweep_request,
+    swept_values,
+)
+from gputui.engine.sweep.claims import Claims
+from gputui.engine.sweep.metric import Figures
+from gputui.engine.sweep.shared_study import Alone, SharedStudy
+from gputui.engine.sweep.sweep_loop import SweepLoop
+from gputui.engine.sweep.sweep_time import SweepTime
+from gputui.engine.sweep.trainings import ABSENT, Look, QueuedTrainings
+from gputui.engine.system import descendants, git_state, identity, import_cost, locks, process_memory, stop_signals
+from gputui.engine.system.background_call import BackgroundCalls
+from gputui.engine.system.heartbeat import TrainerHeartbeat
+from gputui.engine.system.identity import Place as identity_Place, Process
+from gputui.engine.system.locks import ENGINE_LOCK, LEASED, Lock, PROOF_LOCK
+from gputui.engine.system.process_memory import Peaks
+from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIABLE, steady
+from gputui.engine.telemetry import chips, host, resource_limits
+from gputui.engine.telemetry.gpu_totals import GpuTotals
+from gputui.engine.telemetry.host import Children, Host
+from gputui.engine.telemetry.nvml import gpm_nvlink
+from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
+from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
+from gputui.engine.telemetry.nvml.reasons import Reason
+from gputui.engine.telemetry.nvml.xid_errors import DriverError
+from gputui.engine.telemetry.resource_limits import Ceilings
+from gputui.engine.telemetry.sampler import ALL_LOST_HINT, GpuReader, Sampler
+from gputui.engine.trials import (
+    STAGES,
+    comparing,
+    proof_sentences,
+    scaling_sentences,
+    search_record,
+    significance,
+    sweep_groups,
+    sweep_sentences,
+    trial_preset,
+    trial_runner,
+)
+from gputui.engine.trials.comparing import BaselineFailed, Stopped
+from gputui.engine.trials.rate_record import RateSettings, RateTest
+from gputui.engine.trials.record import Comparison as record_Comparison, Learning, Record, UNREAD, of_plain
+from gputui.engine.trials.search_record import Candidate, Limits, LossCheck, Memory, Search
+from gputui.engine.trials.sweep_record import (
+    Axis as sweep_record_Axis,
+    DONE,
+    PROOF,
+    RUNNING,
+    Rival,
+    SEARCH,
+    STOPPED,
+    Sweep,
+    SweepSettings,
+    SweepTrial,
+    WAITING as sweep_record_WAITING,
+)
+from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
+from gputui.engine.tune import decision as tune_decision, losses, memory_model, tune_request
+from gputui.engine.tune.candidates import judgement
+from gputui.engine.tune.candidates.judgement import Best as judgement_Best
+from gputui.engine.tune.candidates.screening import Screening
+from gputui.engine.tune.candidates.search_space import Space
+from gputui.engine.tune.candidates.search_trials import (
+    OutOfTime,
+    Place as search_trials_Place,
+    SideBySide,
+    TrialRequest,
+    Trials,
+    undisturbed,
+)
+from gputui.engine.tune.dry_run import Prediction
+from gputui.engine.tune.losses import Data, Length, affordable
+from gputui.engine.tune.memory_model import MemoryModel, ROOM
+from gputui.engine.tune.rate import rate_request, rate_test
+from gputui.engine.tune.rate.suggestion import rate_at, suggest
+from gputui.engine.tune.report import search_results
+from gputui.engine.tune.report.memory_sentences import largest_error
+from gputui.engine.tune.report.search_results import brought
+from gputui.engine.tune.search import Searcher
+from gputui.engine.tune.stages import recheck
+from gputui.engine.tune.stages.batch_size import BatchSize, STEP
+from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
+from gputui.engine.tune.wide import members, storage
+from gputui.engine.tune.wide.search_axes import Axis as search_axes_Axis, Combinations, axes_of
+from gputui.engine.tune.wide.storage import StudyError
+from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
 from gputui.engine.units import clock

@@ -39,7 +39,13 @@ from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 from gputui.engine.trainer.own import (
-    counting, fit_arguments, model_checks, py_dataset, streams, usable_callbacks, user_pipeline,
+    counting,
+    fit_arguments,
+    model_checks,
+    py_dataset,
+    streams,
+    usable_callbacks,
+    user_pipeline,
 )
 from gputui.engine.trainer.own.fit_arguments import FitArguments
 from gputui.engine.trainer.own.iterables import positions, stream
@@ -54,7 +60,15 @@ from gputui.engine.trainer.prepare.request import Request
 from gputui.engine.trainer.prepare.samples import Broken, Samples
 from gputui.engine.trainer.session import _failed
 from gputui.engine.trainer.setup import (
-    actual_settings, devices, environment, gpu_identity, machine_query, models, optimizer, xla, xla_cache,
+    actual_settings,
+    devices,
+    environment,
+    gpu_identity,
+    machine_query,
+    models,
+    optimizer,
+    xla,
+    xla_cache,
 )
 from gputui.engine.trainer.setup.devices import Devices
 from gputui.engine.trainer.setup.environment import Prepared

@@ -12,15 +12,13 @@ from typing import Any
 import click
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import Machine, this_machine
-from tests.doors.process import resuming
-from tests.doors.proof import Proof, Request, folder, request
-from tests.doors.runs import Run
-from tests.doors.trials import Limits
-from tests.doors.tui import cli
-from tests.doors.tui import cli as command_line
-from tests.doors.tui_commands import proof, train
+from tests.doors.engine import Limits, Machine, Proof, Run, folder, presets, resuming, this_machine
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import commands_proof as proof
+from tests.doors.tui import train
+from tests.doors.tui import tui_cli as cli
+from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.recorded_proof import trials, write_proof

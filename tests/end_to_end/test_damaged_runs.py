@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.doors.files import yaml_nodes
-from tests.doors.runs import EventWriter, Finished, Phase, Run, read_events
-from tests.doors.runs import event_reading_Tail as Tail
-from tests.doors.tui_screens import LiveScreen, RunsScreen
+from tests.doors.engine import EventWriter, Finished, Phase, Run, read_events, yaml_nodes
+from tests.doors.engine import event_reading_Tail as Tail
+from tests.doors.tui import LiveScreen, RunsScreen
 from tests.support.damage import FILES, kinds
 from tests.support.damaged_runs import BAD, COMMANDS, GOOD, home_of_two, judged, ran, violations
 from tests.support.recorded_proof import write_proof

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.doors.files import KEPT_BYTES, LineFile
-from tests.doors.files import writing as disk
-from tests.doors.runs import EventWriter, Phase, Run, Warn, checkpoint_files
-from tests.doors.runs import runs_Tail as Tail
+from tests.doors.engine import KEPT_BYTES, EventWriter, LineFile, Phase, Run, Warn, checkpoint_files
+from tests.doors.engine import runs_Tail as Tail
+from tests.doors.engine import writing as disk
 from tests.doors.trainer import Devices, NotWritten, TrainerError, _failed, built_training
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
 from tests.support.idle import idle

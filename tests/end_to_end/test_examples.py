@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.runs import Run
+from tests.doors.engine import Run, presets
 from tests.support.cases import all_hold
 from tests.support.exporting import trained_by_both
 from tests.support.forking import Forks, Program, trainer_of

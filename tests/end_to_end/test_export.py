@@ -16,11 +16,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import plan, presets
-from tests.doors.export import Form, export_folder, form, to_script
-from tests.doors.options import OPTIONS, Options
-from tests.doors.presets import Preset
-from tests.doors.tui import cli
+from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, form, plan, presets, to_script
+from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
 from tests.support.exporting import closing_list, form_of, named, trained_by_both

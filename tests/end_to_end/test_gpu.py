@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.interpreter import compatibility
-from tests.doors.job import Gpu, this_machine
+from tests.doors.engine import Gpu, compatibility, this_machine
 from tests.support.front_door import Finished, trained
 
 # XLA compiles and autotunes for minutes on a busy machine.

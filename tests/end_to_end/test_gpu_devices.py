@@ -14,12 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.diagnosis import collector
-from tests.doors.engine import presets, runs
-from tests.doors.export import script
-from tests.doors.process import RESUMED, resuming
-from tests.doors.runs import Run, checkpoint_files
-from tests.doors.runs import titles_title as title
+from tests.doors.engine import RESUMED, Run, checkpoint_files, collector, presets, resuming, runs, script
+from tests.doors.engine import titles_title as title
 from tests.support import gpu_input
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until

@@ -12,11 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.process import Activity, launch
-from tests.doors.runs import EventWriter, Phase, PhaseName, Run, Started
-from tests.doors.system import TrainerHeartbeat
-from tests.doors.telemetry import Children
+from tests.doors.engine import (
+    Activity,
+    Children,
+    EventWriter,
+    Phase,
+    PhaseName,
+    Run,
+    Started,
+    TrainerHeartbeat,
+    launch,
+    presets,
+    runs,
+)
 from tests.support.cases import all_hold
 from tests.support.front_door import gputui, happened
 

@@ -14,9 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.process import launch
-from tests.doors.tui_base import exit_code
+from tests.doors.engine import launch, presets, runs
+from tests.doors.tui import exit_code
 from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until
 from tests.support.needs import require

@@ -20,13 +20,22 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.presets import presets_PresetError as PresetError
-from tests.doors.presets import resolve
-from tests.doors.process import launch, resuming
-from tests.doors.runs import Run, RunError, liveness
-from tests.doors.system import ENGINE_LOCK, Place, Process, locks
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    ENGINE_LOCK,
+    Process,
+    Run,
+    RunError,
+    launch,
+    liveness,
+    locks,
+    presets,
+    resolve,
+    resuming,
+    runs,
+)
+from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import presets_PresetError as PresetError
+from tests.doors.tui import tui_cli as cli
 from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
 from tests.support.standing_in import engines_of, kept, training
@@ -368,7 +377,8 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
 
 @pytest.mark.usefixtures("nothing_left_running")
 def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
-    from tests.doors.proof import folder, request
+    from tests.doors.engine import folder
+    from tests.doors.engine import proof_request as request
 
     (home / "runs").mkdir(parents=True, mode=0o755)
     run = runs.create("mine", presets.resolve("quickstart").to_yaml())

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.interpreter import installed
-from tests.doors.runs import Cluster, Run, run_cluster
+from tests.doors.engine import Cluster, Run, installed, run_cluster, runs
 from tests.doors.trainer import Meeting
 from tests.support.cluster import free_ports
 from tests.support.front_door import documented, happened, last_losses, opened, step, until

@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import presets, runs
-from tests.doors.runs import Run
-from tests.doors.runs import titles_title as title
-from tests.doors.trials import Memory
-from tests.doors.tune import ROOM, STEP, largest_error
+from tests.doors.engine import ROOM, STEP, Memory, Run, largest_error, presets, runs
+from tests.doors.engine import titles_title as title
 from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import Finished, events, gputui, happened

@@ -14,17 +14,33 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.compare import LineUp, comparison
-from tests.doors.engine import presets, runs
-from tests.doors.export import export_folder
-from tests.doors.files import places
-from tests.doors.notify import Notice, Targets, notice, of_runs, sending, targets
-from tests.doors.process import launch
-from tests.doors.proof import as_markdown, folder, process, request
-from tests.doors.queue import empty_notice
-from tests.doors.runs import Run, events, titles
-from tests.doors.trials import BaselineFailed, Stop, trial_preset
-from tests.doors.tui_commands import shareable
+from tests.doors.engine import (
+    BaselineFailed,
+    LineUp,
+    Notice,
+    Run,
+    Stop,
+    Targets,
+    as_markdown,
+    comparison,
+    empty_notice,
+    events,
+    export_folder,
+    folder,
+    launch,
+    notice,
+    of_runs,
+    places,
+    presets,
+    runs,
+    sending,
+    targets,
+    titles,
+    trial_preset,
+)
+from tests.doors.engine import proof_process as process
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import shareable
 from tests.support.front_door import events as read_lines
 from tests.support.front_door import gputui, happened
 from tests.support.proving import HERE

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.runs import Run
-from tests.doors.tui import cli
+from tests.doors.engine import Run, presets, runs
+from tests.doors.tui import tui_cli as cli
 from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import detached, ended, events, gputui, happened, last_losses, opened, step, until
 

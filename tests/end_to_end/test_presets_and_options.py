@@ -15,16 +15,10 @@ from types import SimpleNamespace
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import places
-from tests.doors.job import Machine, this_machine
-from tests.doors.options import OPTIONS
-from tests.doors.runs import Run, titles
-from tests.doors.tui import cli, show
-from tests.doors.tui_base import terminal
-from tests.doors.tui_cli import Bash
-from tests.doors.tui_cli import command_cli as commands
-from tests.doors.tui_form import INFO
+from tests.doors.engine import OPTIONS, Machine, Run, places, presets, runs, this_machine, titles
+from tests.doors.tui import INFO, Bash, show, terminal
+from tests.doors.tui import command_cli as commands
+from tests.doors.tui import tui_cli as cli
 from tests.support.damaged_runs import ran
 from tests.support.front_door import gputui
 from tests.support.mutated_presets import violations

@@ -28,9 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.export import RefusedError, to_script
-from tests.doors.runs import Run
+from tests.doors.engine import RefusedError, Run, presets, to_script
 from tests.support.exporting import form_of, prepared_script
 from tests.support.forking import TRAINER, Forks, Program, trainer_of
 from tests.support.front_door import happened

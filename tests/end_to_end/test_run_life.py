@@ -14,11 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.process import launch, resuming
-from tests.doors.runs import Run
-from tests.doors.tui import cli
-from tests.doors.tui_reading import RunReader
+from tests.doors.engine import Run, launch, presets, resuming, runs
+from tests.doors.tui import RunReader
+from tests.doors.tui import tui_cli as cli
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
 from tests.support.idle import idle

@@ -10,15 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.files import writing
-from tests.doors.process import RESUMED
-from tests.doors.proof import folder
-from tests.doors.runs import Run, RunError, all_runs, record, titles
-from tests.doors.system import locks
-from tests.doors.tui import cli
-from tests.doors.tui_base import INTERRUPTED, WRONG
-from tests.doors.tui_commands import logs
-from tests.doors.tui_reading import RunList, matching
+from tests.doors.engine import RESUMED, Run, RunError, all_runs, folder, locks, titles, writing
+from tests.doors.engine import titles_record as record
+from tests.doors.tui import INTERRUPTED, WRONG, RunList, logs, matching
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.recorded_proof import write_proof
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.tui import cli
-from tests.doors.tui_commands import serve
+from tests.doors.tui import serve
+from tests.doors.tui import tui_cli as cli
 from tests.support.cluster import free_ports
 
 pytestmark = pytest.mark.needs("aiohttp")

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.proof import folder
-from tests.doors.queue import SLURM_LOG, entries, queue_settings
-from tests.doors.runs import Run, checkpoint_files, run_cluster
+from tests.doors.engine import SLURM_LOG, Run, checkpoint_files, entries, folder, queue_settings, run_cluster, runs
 from tests.support import slurm
 from tests.support.front_door import documented, happened, step, until
 from tests.support.idle import idle

@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.runs import Run, checkpoint_files
-from tests.doors.tui_commands import AGAIN_SECONDS
+from tests.doors.engine import Run, checkpoint_files, presets, runs
+from tests.doors.tui import AGAIN_SECONDS
 from tests.support.front_door import COMMAND, happened, opened, step, until
 from tests.support.idle import idle
 

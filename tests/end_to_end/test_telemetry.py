@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.process import launch
-from tests.doors.telemetry import Host, chips
+from tests.doors.engine import Host, chips, launch, presets
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
 from tests.support.front_door import happened

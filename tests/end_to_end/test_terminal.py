@@ -14,10 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.leases import lease
-from tests.doors.queue import entries
-from tests.doors.system import locks
+from tests.doors.engine import entries, lease, locks, runs
 from tests.support.front_door import COMMAND, ended, gputui, step, until
 from tests.support.idle import idle
 from tests.support.standing_in import stand_in as stand_in

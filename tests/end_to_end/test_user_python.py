@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.process import launch
-from tests.doors.runs import checkpoint_files
-from tests.doors.system import Process
+from tests.doors.engine import Process, checkpoint_files, launch, runs
 from tests.support.environments import OF_GPUTUI, OF_TRAINING, without
 from tests.support.front_door import ended, happened, until
 

@@ -12,14 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.diagnosis import Measurements, collector, diagnose
-from tests.doors.engine import runs
-from tests.doors.options import Options
-from tests.doors.profile import read
-from tests.doors.runs import Run
+from tests.doors.engine import Measurements, Options, Run, collector, diagnose, runs
+from tests.doors.engine import reports_read as read
 from tests.doors.trainer import Source, source
 from tests.doors.trainer import pipeline as pipelines
-from tests.doors.tui_printing import lines
+from tests.doors.tui import lines
 from tests.support.front_door import events, gputui
 from tests.support.planted import SLEEP, slow_load, slow_read
 from tests.support.training import Build

@@ -13,12 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.doors.checks import Finding, gpu_checks
-from tests.doors.engine import checks, presets, runs
-from tests.doors.interpreter import installed
-from tests.doors.job import Machine
-from tests.doors.job import read as read_job
-from tests.doors.options import OPTIONS, options_json
+from tests.doors.engine import OPTIONS, Machine, checks, gpu_checks, installed, options_json, presets, runs
+from tests.doors.engine import checks_Finding as Finding
+from tests.doors.engine import several_tasks_read as read_job
 from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.checked import (

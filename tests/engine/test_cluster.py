@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.job import ClusterError, SlurmJob, cluster, slurm, slurm_programs, start_worker
-from tests.doors.runs import Cluster, Run, RunError, run_cluster
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    Cluster,
+    ClusterError,
+    Run,
+    RunError,
+    SlurmJob,
+    cluster,
+    run_cluster,
+    runs,
+    slurm,
+    slurm_programs,
+    start_worker,
+)
+from tests.doors.tui import tui_cli as cli
 from tests.support.cluster import free_ports
 
 WORKERS = ["--preset", "quickstart", "--set", "strategy.kind=multi_worker"]

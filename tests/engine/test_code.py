@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import EntryFault, examine, presets
-from tests.doors.process import Ending, ending, launch, resuming
-from tests.doors.runs import Run, code_copy, code_files
-from tests.doors.system import git_state
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    Ending,
+    EntryFault,
+    Run,
+    code_copy,
+    code_files,
+    ending,
+    examine,
+    git_state,
+    launch,
+    presets,
+    resuming,
+)
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.needs import require
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.doors.compare import CodeRow, Comparison, LineUp, baseline, caveats
-from tests.doors.compare import compare as compare_line_up
-from tests.doors.compare import comparison as comparison_repeats
-from tests.doors.runs import Run, RunError, Started, recalled, run_cluster
-from tests.doors.tui import cli
-from tests.doors.tui_base import Refused
-from tests.doors.tui_commands import compare as compare_command
-from tests.doors.tui_wording import comparison
+from tests.doors.engine import CodeRow, LineUp, Run, RunError, Started, baseline, caveats, recalled, run_cluster
+from tests.doors.engine import compare as compare_line_up
+from tests.doors.engine import comparison as comparison_repeats
+from tests.doors.engine import comparison_Comparison as Comparison
+from tests.doors.tui import Refused, comparison
+from tests.doors.tui import compare as compare_command
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.deleting import deleted
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.interpreter import installed, supported_versions
-from tests.doors.interpreter import supported_versions as versions
-from tests.doors.telemetry import chips
+from tests.doors.engine import chips, installed, supported_versions
+from tests.doors.engine import supported_versions as versions
 from tests.engine.test_checks import TEXTS, found_by
 from tests.support.checked import BLACKWELL, NONE, ONE, TWO, VOLTA, WITH_DISPLAY
 

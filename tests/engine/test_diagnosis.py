@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.doors.diagnosis import RULES, SUPPORTING, VERDICTS, Collector, Measurements, diagnose, findings, stragglers
-from tests.doors.runs import Diagnosis, GradientExchange, Started, WorkerReadings, recalled
+from tests.doors.engine import (
+    RULES,
+    SUPPORTING,
+    VERDICTS,
+    Collector,
+    Diagnosis,
+    GradientExchange,
+    Measurements,
+    Started,
+    WorkerReadings,
+    diagnose,
+    findings,
+    recalled,
+    stragglers,
+)
 from tests.support.judged import STAGES, gpu, measured, waits
 
 OWN = {"workload.entry": "mine.py:build"}

@@ -10,11 +10,21 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.doors.doctor import Finding, NvmlAnswers, Output, gpu_findings, host_findings, libraries, tensorflow_check
-from tests.doors.engine import doctor
-from tests.doors.interpreter import Interpreter, installed, supported_versions
-from tests.doors.job import environment_variables
-from tests.doors.telemetry import resource_limits
+from tests.doors.engine import (
+    Interpreter,
+    NvmlAnswers,
+    Output,
+    doctor,
+    environment_variables,
+    gpu_findings,
+    host_findings,
+    installed,
+    libraries,
+    resource_limits,
+    supported_versions,
+    tensorflow_check,
+)
+from tests.doors.engine import doctor_Finding as Finding
 from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
 from tests.support.fakenvml import FakeNvml

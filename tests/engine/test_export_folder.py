@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import EntryFault, __version__, presets
-from tests.doors.export import Exported, Form, export, export_folder, stateful_draws
-from tests.doors.interpreter import installed, interpreter
-from tests.doors.presets import Preset
+from tests.doors.engine import (
+    EntryFault,
+    Exported,
+    Form,
+    Preset,
+    __version__,
+    export,
+    export_folder,
+    installed,
+    interpreter,
+    presets,
+    stateful_draws,
+)
 
 
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:

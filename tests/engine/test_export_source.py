@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.export import Partly, Specialiser
-from tests.doors.options import Options
+from tests.doors.engine import Options, Partly, Specialiser
 from tests.support.training import options
 
 SOURCE = '''

@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.gpu_report import text
 from benchmarks.gpu_report.text import ROOT as ROOT_report
-from tests.doors.engine import units
-from tests.doors.runs import Run, history, read_events
+from tests.doors.engine import Run, history, read_events, units
 from tests.support.front_door import gputui
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.files import GrowingFile, values, writing
-from tests.doors.system import locks
+from tests.doors.engine import GrowingFile, locks, values, writing
 
 # ---- values --------------------------------------------------------------------------------------
 

@@ -11,9 +11,22 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.doors.diagnosis import Gpus
-from tests.doors.job import Answers, Device, Gpu, Instance, Shown, this_machine, visible_devices
-from tests.doors.telemetry import GPM_SHARES, NOT_AVAILABLE, PCIE, QUESTIONS, Reason, gpm_nvlink
+from tests.doors.engine import (
+    GPM_SHARES,
+    NOT_AVAILABLE,
+    PCIE,
+    QUESTIONS,
+    Answers,
+    Gpu,
+    Gpus,
+    Instance,
+    Reason,
+    Shown,
+    gpm_nvlink,
+    this_machine,
+    visible_devices,
+)
+from tests.doors.engine import visible_devices_Device as Device
 from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
 

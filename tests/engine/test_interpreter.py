@@ -11,11 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.doors.checks import Finding
-from tests.doors.engine import checks, presets
-from tests.doors.interpreter import Interpreter, installed, installed_query, interpreter
-from tests.doors.process import launch
-from tests.doors.runs import Run, python_of
+from tests.doors.engine import (
+    Interpreter,
+    Run,
+    checks,
+    installed,
+    installed_query,
+    interpreter,
+    launch,
+    presets,
+    python_of,
+)
+from tests.doors.engine import checks_Finding as Finding
 from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until
 

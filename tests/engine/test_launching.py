@@ -11,14 +11,28 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.job import allocation, several_tasks, slurm
-from tests.doors.leases import Devices
-from tests.doors.options import options_json
-from tests.doors.process import RESUMED, launch, resuming
-from tests.doors.runs import EVENTS_FILE, EventWriter, Phase, Run, code_copy
-from tests.doors.system import ENGINE_LOCK, Lock, RunClock, locks
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    ENGINE_LOCK,
+    EVENTS_FILE,
+    RESUMED,
+    Devices,
+    EventWriter,
+    Lock,
+    Phase,
+    Run,
+    RunClock,
+    allocation,
+    code_copy,
+    launch,
+    locks,
+    options_json,
+    presets,
+    resuming,
+    runs,
+    several_tasks,
+    slurm,
+)
+from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, until
 from tests.support.recorded import stopped
 from tests.support.standing_in import stand_in as stand_in

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.diagnosis import Collector, Measurements, diagnose
-from tests.doors.diagnosis import collector as collecting
-from tests.doors.runs import EVENT_FILES, Diagnosis, Run, options_of, recalled
+from tests.doors.engine import EVENT_FILES, Collector, Diagnosis, Measurements, Run, diagnose, options_of, recalled
+from tests.doors.engine import collector as collecting
 from tests.support import recorded
 from tests.support.judged import OPTIONS
 from tests.support.recorded import BEGAN

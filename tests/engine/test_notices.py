@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from tests.doors.follow import without_login
-from tests.doors.job import environment_variables
-from tests.doors.notify import Notice, Targets, sending
+from tests.doors.engine import Notice, Targets, environment_variables, sending, without_login
 
 RUN = Notice(
     "run", "oom", True, "2026-one", "r7", "one: xla", 3725.0, {"loss": 0.25, "accuracy": None, "auc": 0.5}, "val_loss",

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.options import (
+from tests.doors.engine import (
     OPTIONS,
     MisfitsError,
     Options,
     gpu_choice,
     keys_of,
     option_meant,
+    presets,
     resolve_key,
     validated,
 )
-from tests.doors.presets import presets_PresetError as PresetError
+from tests.doors.engine import presets_PresetError as PresetError
 from tests.support.cases import all_hold
 from tests.support.training import options
 

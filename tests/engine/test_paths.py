@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.doors.engine import presets
-from tests.doors.export import form
-from tests.doors.files import places, run_numbers
-from tests.doors.options import GROUPS, Options, validated
-from tests.doors.presets import saving
-from tests.doors.proof import request
-from tests.doors.tui import cli
-from tests.doors.tui_form import FormState
+from tests.doors.engine import GROUPS, Options, form, places, presets, run_numbers, saving, validated
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import FormState
+from tests.doors.tui import tui_cli as cli
 
 CODE = "def build(context):\n    ...\n"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import plan, presets
-from tests.doors.proof import duration, request
+from tests.doors.engine import duration, plan, presets
+from tests.doors.engine import proof_request as request
 from tests.support import recorded
 
 

@@ -14,25 +14,25 @@ from typing import Any
 
 import pytest
 
-from tests.doors.prepare import (
+from tests.doors.engine import (
     Broken,
     Estimate,
     Manifest,
     PrepareError,
-    Progress,
-    Request,
+    Preset,
     Written,
     layout,
+    locks,
     of,
     preparing,
+    resource_limits,
     result_files,
     workers,
 )
-from tests.doors.prepare import request as requests
-from tests.doors.presets import Preset
-from tests.doors.system import locks
-from tests.doors.telemetry import resource_limits
-from tests.doors.tui import cli
+from tests.doors.engine import prepare_request as requests
+from tests.doors.engine import prepare_request_Request as Request
+from tests.doors.engine import preparing_Progress as Progress
+from tests.doors.tui import tui_cli as cli
 from tests.support.training import options
 
 COUNTS = {"validation": 7, "train": 23}

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import YamlFault, yaml_nodes
-from tests.doors.options import OPTIONS
-from tests.doors.presets import presets_PresetError as PresetError
-from tests.doors.tui import cli
+from tests.doors.engine import OPTIONS, YamlFault, presets, runs, yaml_nodes
+from tests.doors.engine import presets_PresetError as PresetError
+from tests.doors.tui import tui_cli as cli
 from tests.support.broken_presets import Broken, all_broken
 from tests.support.cases import all_hold
 

@@ -18,20 +18,24 @@ from typing import Any
 
 import pytest
 
-from tests.doors.runs import Liveness, Run, RunError, control, liveness
-from tests.doors.system import (
+from tests.doors.engine import (
     ENGINE_LOCK,
+    Liveness,
     Peaks,
-    Place,
     Process,
+    Run,
     RunClock,
+    RunError,
+    control,
     descendants,
     identity,
     import_cost,
+    liveness,
     locks,
     process_memory,
     stop_signals,
 )
+from tests.doors.engine import identity_Place as Place
 from tests.support import recorded
 from tests.support.front_door import until
 

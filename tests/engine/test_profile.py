@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.profile import ProfileError, ProfileReport, reports, xprof_tables
-from tests.doors.runs import Run
-from tests.doors.tui_printing import lines
+from tests.doors.engine import ProfileError, ProfileReport, Run, reports, xprof_tables
+from tests.doors.tui import lines
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
 

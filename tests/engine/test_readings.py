@@ -13,10 +13,24 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.doors.files import Gap, LineFile, appending
-from tests.doors.runs import Event, HostReading, Warn, parsing
-from tests.doors.system import BackgroundCalls
-from tests.doors.telemetry import ALL_LOST_HINT, DriverError, GpuReader, GpuTotals, Host, Sampler, host, resource_limits
+from tests.doors.engine import (
+    ALL_LOST_HINT,
+    BackgroundCalls,
+    DriverError,
+    Event,
+    Gap,
+    GpuReader,
+    GpuTotals,
+    Host,
+    HostReading,
+    LineFile,
+    Sampler,
+    Warn,
+    appending,
+    host,
+    parsing,
+    resource_limits,
+)
 from tests.support.machines import put
 
 GIB = 1024**3

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.doors.diagnosis import ORDER, Remedy, diagnose, remedies_input, stragglers, verdict
-from tests.doors.diagnosis import diagnosis_remedies as making
-from tests.doors.diagnosis import verdict_remedies as remedies
-from tests.doors.options import BATCHED
-from tests.doors.runs import Diagnosis
+from tests.doors.engine import BATCHED, ORDER, Diagnosis, Remedy, diagnose, remedies_input, stragglers, verdict
+from tests.doors.engine import diagnosis_remedies as making
+from tests.doors.engine import verdict_remedies as remedies
 from tests.support.judged import STAGES, gpu, measured, waits
 
 

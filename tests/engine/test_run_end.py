@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.process import RESUMED, Ending, Evidence, classify, known_failures, with_hint
-from tests.doors.telemetry import Ceilings
+from tests.doors.engine import RESUMED, Ceilings, Ending, Evidence, classify, known_failures, with_hint
 from tests.doors.trainer import LOST, TrainerError, session
 from tests.support.cases import all_hold
 

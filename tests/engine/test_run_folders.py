@@ -12,21 +12,18 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.process import Ending, launch, summary_of
-from tests.doors.runs import (
+from tests.doors.engine import (
     EVENTS_FILE,
     TELEMETRY_FILE,
     Allocator,
-    Best,
     Damage,
+    Ending,
     EpochEnd,
     Event,
     EventWriter,
     Liveness,
     MemoryAnswer,
     Notes,
-    Progress,
     Run,
     RunError,
     Started,
@@ -34,15 +31,22 @@ from tests.doors.runs import (
     Trash,
     XlaAnswer,
     code_copy,
+    launch,
     liveness,
+    locks,
     path_of,
+    presets,
+    runs,
     seal,
     steps_in,
+    summary_of,
     titles,
     verify,
     whole_step,
 )
-from tests.doors.system import Place, locks
+from tests.doors.engine import events_Best as Best
+from tests.doors.engine import events_Progress as Progress
+from tests.doors.engine import identity_Place as Place
 
 
 @pytest.fixture

@@ -15,29 +15,31 @@ from typing import Any
 
 import pytest
 
-from tests.doors.compare import LineUp, compare
-from tests.doors.engine import presets, runs
-from tests.doors.files import run_numbers
-from tests.doors.options import options_json
-from tests.doors.process import launch
-from tests.doors.queue import jobs
-from tests.doors.runs import (
+from tests.doors.engine import (
     EVENTS_FILE,
     EventWriter,
+    LineUp,
     Run,
     RunError,
     Started,
     Trash,
     Warn,
+    compare,
     delete_all,
+    jobs,
+    launch,
     launched_with,
+    locks,
+    options_json,
     parsing,
+    presets,
+    run_numbers,
+    runs,
     sweep,
 )
-from tests.doors.runs import runs_title as title
-from tests.doors.system import locks
-from tests.doors.tui import cli
-from tests.doors.tui_cli import completion
+from tests.doors.engine import runs_title as title
+from tests.doors.tui import completion
+from tests.doors.tui import tui_cli as cli
 from tests.support.small_disk import small_disk as small_disk
 
 EACH = 5

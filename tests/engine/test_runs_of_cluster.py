@@ -12,28 +12,34 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import proofs_folder, writing
-from tests.doors.process import launch, resuming
-from tests.doors.queue import Entry, entries, interrupted_sweeps
-from tests.doors.runs import (
+from tests.doors.engine import (
     EVENTS_FILE,
     TELEMETRY_FILE,
     Cluster,
+    Entry,
     EventWriter,
     Follower,
     Liveness,
     Run,
+    RunClock,
     RunError,
     Started,
+    entries,
     event_reading,
     folders,
+    interrupted_sweeps,
+    launch,
     part_of_sweep,
+    presets,
+    proofs_folder,
+    resuming,
     run_cluster,
+    runs,
+    writing,
 )
-from tests.doors.system import Place, RunClock
-from tests.doors.tui import cli
-from tests.doors.tui_reading import entry_of
+from tests.doors.engine import identity_Place as Place
+from tests.doors.tui import entry_of
+from tests.doors.tui import tui_cli as cli
 
 ADDRESSES = ("h0:1", "h1:1")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.presets import Preset, SaveError, paths, saving
+from tests.doors.engine import Preset, SaveError, paths, presets, saving
 
 LAID_OUT = """\
 # my preset

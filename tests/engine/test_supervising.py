@@ -17,38 +17,41 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import presets, runs
-from tests.doors.leases import start_devices
-from tests.doors.process import (
+from tests.doors.engine import (
     MOST_ANSWERS,
+    TELEMETRY_FILE,
     Answer,
+    Finished,
+    Lock,
+    Report,
+    Run,
+    RunClock,
+    RunError,
+    Sampler,
     Supervisor,
     Trainer,
+    TrainerHeartbeat,
+    Warn,
+    checkpoint_files,
     ending,
     engine_failure,
     launch,
+    locks,
     oom_answer,
-    record,
+    presets,
+    read_events,
     recovery,
+    results,
     resuming,
+    runs,
     spawn,
+    start_devices,
+    stop_signals,
     supervisor,
 )
-from tests.doors.runs import (
-    TELEMETRY_FILE,
-    Fault,
-    Finished,
-    Report,
-    Run,
-    RunError,
-    Warn,
-    checkpoint_files,
-    read_events,
-    results,
-)
-from tests.doors.runs import titles_title as title
-from tests.doors.system import Lock, RunClock, TrainerHeartbeat, locks, stop_signals
-from tests.doors.telemetry import Sampler
+from tests.doors.engine import events_Fault as Fault
+from tests.doors.engine import recovery_record as record
+from tests.doors.engine import titles_title as title
 from tests.support.cases import all_hold
 from tests.support.small_disk import no_writing
 

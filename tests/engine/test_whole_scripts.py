@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.export import DIGITS, Form, to_script
+from tests.doors.engine import DIGITS, Form, presets, to_script
 
 # What the export itself writes, or makes of a function for the options.
 OWN = ("build", "load", "onto_devices", "cache_file", "batches_of_epoch", "decay_steps")

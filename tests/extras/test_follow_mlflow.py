@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.doors.follow import EXPERIMENT, start
-from tests.doors.tui import cli
+from tests.doors.engine import EXPERIMENT
+from tests.doors.engine import follow_start as start
+from tests.doors.tui import tui_cli as cli
 from tests.support.followed import Written
 from tests.support.front_door import until
 from tests.support.small_disk import SmallDisk

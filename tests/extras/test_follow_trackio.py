@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.follow import start
-from tests.doors.tui import cli
+from tests.doors.engine import follow_start as start
+from tests.doors.tui import tui_cli as cli
 from tests.support.followed import Written
 
 

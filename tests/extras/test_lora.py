@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.runs import Run
+from tests.doors.engine import Run, presets
 from tests.support.exporting import losses_of_run, trained_by_both
 from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import happened

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.runs import Run
+from tests.doors.engine import Run, runs
 from tests.support.cases import all_hold
 from tests.support.front_door import until
 

@@ -13,24 +13,29 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.follow import (
-    Place,
+from tests.doors.engine import (
+    MemoryAnswer,
     Point,
     PointMaker,
     TensorBoard,
     about_run,
     batches,
+    dated,
     file_of,
     following,
-    process,
+    history,
+    presets,
+    read_events,
     read_place,
-    start,
+    runs,
     tfevents,
     to_tensorboard,
     without_login,
 )
-from tests.doors.runs import MemoryAnswer, Progress, dated, history, read_events
+from tests.doors.engine import events_Progress as Progress
+from tests.doors.engine import follow_process as process
+from tests.doors.engine import follow_start as start
+from tests.doors.engine import place_Place as Place
 from tests.support.followed import Kept, Written, follow
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.follow import start, to_tensorboard
-from tests.doors.runs import Run
+from tests.doors.engine import Run, runs, to_tensorboard
+from tests.doors.engine import follow_start as start
 from tests.support.front_door import detached, ended, gputui, happened, until
 from tests.support.idle import idle
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.doors.follow import VARIABLE, AboutRun, Mlflow, Point, Prometheus, Wandb
-from tests.doors.tui import cli
+from tests.doors.engine import AboutRun, Mlflow, Point, Prometheus, Wandb
+from tests.doors.engine import to_prometheus_VARIABLE as VARIABLE
+from tests.doors.tui import tui_cli as cli
 from tests.support.followed import Written, follow
 from tests.support.small_disk import small_disk as small_disk
 

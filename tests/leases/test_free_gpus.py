@@ -12,26 +12,35 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import TRIALS, proofs_folder, runs_folder
-from tests.doors.job import Gpu, Machine, this_machine
-from tests.doors.leases import (
-    CPU,
+from tests.doors.engine import (
+    TRIALS,
+    Gpu,
     GpuUse,
     GpuUser,
     Holder,
+    Machine,
     NotFree,
     NotMeasuredError,
+    Options,
+    RunError,
     Ticket,
+    adding,
+    entries,
+    events,
     free_gpus,
     lease,
     memory_needs,
+    options_json,
+    presets,
+    proofs_folder,
+    runs,
     start_devices,
+    this_machine,
     tickets,
 )
-from tests.doors.options import Options, options_json
-from tests.doors.queue import Device, adding, entries
-from tests.doors.runs import RunError, events
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import lease_CPU as CPU
+from tests.doors.engine import places_runs_folder as runs_folder
 from tests.support.queued import Trainings, no_runner
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)

@@ -14,11 +14,24 @@ from typing import Any
 
 import pytest
 
-from tests.doors.files import runs_folder
-from tests.doors.job import Gpu, Instance, Machine, allocation, candidates
-from tests.doors.leases import GpuUse, Holder, NotFree, Wish, free_gpus, lease, name_of
-from tests.doors.options import gpu_choice
-from tests.doors.system import Place, Process
+from tests.doors.engine import (
+    Gpu,
+    GpuUse,
+    Holder,
+    Instance,
+    Machine,
+    NotFree,
+    Process,
+    Wish,
+    allocation,
+    candidates,
+    free_gpus,
+    gpu_choice,
+    lease,
+    name_of,
+)
+from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import places_runs_folder as runs_folder
 from tests.leases.test_commands import answer
 from tests.support.fakenvml import FakeNvml
 
@@ -225,7 +238,7 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
 
 
 def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.doors.files import runs_folder
+    from tests.doors.engine import places_runs_folder as runs_folder
 
     made = []
     for number in (1, 2, 3):

@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.proof import Proof, folder
-from tests.doors.runs import Run
-from tests.doors.trials import significance
-from tests.doors.tui import cli
+from tests.doors.engine import Proof, Run, folder, presets, runs, significance
+from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import happened, opened, until
 from tests.support.proving import forked_trials as forked_trials
 

@@ -11,12 +11,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import Gpu, Machine
-from tests.doors.leases import start_devices
-from tests.doors.proof import ProofError, folder, proof_start, request
-from tests.doors.trials import SweepSettings
-from tests.doors.tui import cli
+from tests.doors.engine import Gpu, Machine, ProofError, SweepSettings, folder, presets, proof_start, start_devices
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.proving import HERE
 from tests.support.recorded_search import write_search

@@ -11,13 +11,20 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import Machine, this_machine
-from tests.doors.process import ForkServer, launch
-from tests.doors.proof import proof_start
-from tests.doors.runs import Run, control
-from tests.doors.system import Process
-from tests.doors.trials import Stop, TrialRunner, below
+from tests.doors.engine import (
+    ForkServer,
+    Machine,
+    Process,
+    Run,
+    Stop,
+    TrialRunner,
+    below,
+    control,
+    launch,
+    presets,
+    proof_start,
+    this_machine,
+)
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of
 from tests.support.standing_in import stand_in as stand_in

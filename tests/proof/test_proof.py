@@ -12,15 +12,28 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.options import Options
-from tests.doors.proof import ProofError, folder, improved_preset, proof_start, request
-from tests.doors.runs import Outcome, Run
-from tests.doors.system import Process
-from tests.doors.trials import BaselineFailed, Record, Stopped, comparing, trial_preset, trial_runner
-from tests.doors.tui import cli
-from tests.doors.tui_commands import proof as proof_command
-from tests.doors.tui_printing import proof as proof_tables
+from tests.doors.engine import (
+    BaselineFailed,
+    Options,
+    Outcome,
+    Process,
+    ProofError,
+    Record,
+    Run,
+    Stopped,
+    comparing,
+    folder,
+    improved_preset,
+    presets,
+    proof_start,
+    runs,
+    trial_preset,
+    trial_runner,
+)
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import commands_proof as proof_command
+from tests.doors.tui import printing_proof as proof_tables
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.front_door import gputui
 from tests.support.proving import HERE, Planted, Proving, proving
@@ -393,7 +406,7 @@ def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None
 
 
 def test_a_fit_that_gputui_cannot_start_is_not_measured_as_something_else(home: Path, capsys: Any) -> None:
-    from tests.doors.tui import cli
+    from tests.doors.tui import tui_cli as cli
 
     run = recorded.write(home, name="20260921-100000-mine", seconds=40, gpus=0)
     run.file("preset.yaml").write_text(MONITORED)

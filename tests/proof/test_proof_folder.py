@@ -14,17 +14,38 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.job import this_machine
-from tests.doors.leases import free_gpus, lease
-from tests.doors.notify import sending
-from tests.doors.options import Options
-from tests.doors.presets import defaults
-from tests.doors.process import ForkServer
-from tests.doors.proof import ProofError, Request, Site, folder, process, proof_start, request
-from tests.doors.runs import Liveness, results
-from tests.doors.system import PROOF_LOCK, Process, locks, stop_signals
-from tests.doors.trials import BaselineFailed, Comparison, Record, Stop, Stopped, Trial, TrialRunner, trial_runner
+from tests.doors.engine import (
+    PROOF_LOCK,
+    BaselineFailed,
+    ForkServer,
+    Liveness,
+    Options,
+    Process,
+    ProofError,
+    Record,
+    Site,
+    Stop,
+    Stopped,
+    Trial,
+    TrialRunner,
+    defaults,
+    folder,
+    free_gpus,
+    lease,
+    locks,
+    presets,
+    proof_start,
+    results,
+    runs,
+    sending,
+    stop_signals,
+    this_machine,
+    trial_runner,
+)
+from tests.doors.engine import proof_process as process
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import record_Comparison as Comparison
 from tests.support.proving import HERE, Planted, proving
 from tests.support.recorded_proof import write_proof
 from tests.support.small_disk import no_writing

@@ -15,16 +15,35 @@ from typing import Any, cast
 
 import pytest
 
-from tests.doors.diagnosis import Measurements, collector
-from tests.doors.engine import diagnosis, presets
-from tests.doors.job import VARIABLE
-from tests.doors.leases import free_gpus, lease
-from tests.doors.options import Options
-from tests.doors.presets import Preset
-from tests.doors.process import ForkServer
-from tests.doors.proof import duration, folder, process, request, trial_diagnosis
-from tests.doors.runs import Diagnosis, EventWriter, Run, create_at
-from tests.doors.trials import UNREAD, Comparison, Learning, Stop, Trial, TrialRunner, comparing, significance
+from tests.doors.engine import (
+    UNREAD,
+    Diagnosis,
+    EventWriter,
+    ForkServer,
+    Learning,
+    Measurements,
+    Options,
+    Preset,
+    Run,
+    Stop,
+    Trial,
+    TrialRunner,
+    collector,
+    comparing,
+    create_at,
+    diagnosis,
+    duration,
+    folder,
+    free_gpus,
+    lease,
+    presets,
+    significance,
+    trial_diagnosis,
+)
+from tests.doors.engine import proof_process as process
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import record_Comparison as Comparison
+from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.support.judged import measured
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
 from tests.support.recorded_search import write_search

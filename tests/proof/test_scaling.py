@@ -13,15 +13,34 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import checks, presets
-from tests.doors.job import Gpu, Machine
-from tests.doors.options import Options, options_json
-from tests.doors.presets import Preset
-from tests.doors.proof import ProofError, Request, as_markdown, folder, improved_preset, request
-from tests.doors.runs import EventWriter, Run, events
-from tests.doors.scaling import Rounds, copies, scaling_request
-from tests.doors.trials import BaselineFailed, Record, Stopped, Trial, proof_sentences, scaling_sentences
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    BaselineFailed,
+    EventWriter,
+    Gpu,
+    Machine,
+    Options,
+    Preset,
+    ProofError,
+    Record,
+    Rounds,
+    Run,
+    Stopped,
+    Trial,
+    as_markdown,
+    checks,
+    copies,
+    events,
+    folder,
+    improved_preset,
+    options_json,
+    presets,
+    proof_sentences,
+    scaling_request,
+    scaling_sentences,
+)
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials

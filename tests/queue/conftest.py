@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doors.tui import cli
+from tests.doors.tui import tui_cli as cli
 from tests.support.queued import Said
 
 

@@ -12,16 +12,31 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.leases import free_gpus
-from tests.doors.proof import Proof, ProofError, folder, request
-from tests.doors.queue import CPU, NOT_FREE, REFUSED, Device, adding, entries, entry_changes, jobs, start
-from tests.doors.runs import RunError, part_of_sweep, titles
-from tests.doors.trials import Limits
-from tests.doors.tui import cli
-from tests.doors.tui_base import WRONG
-from tests.doors.tui_reading import queue
-from tests.doors.tune import tune_request
+from tests.doors.engine import (
+    NOT_FREE,
+    REFUSED,
+    Limits,
+    Proof,
+    ProofError,
+    RunError,
+    adding,
+    entries,
+    entry_changes,
+    folder,
+    free_gpus,
+    jobs,
+    part_of_sweep,
+    presets,
+    runs,
+    titles,
+    tune_request,
+)
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import queue_start as start
+from tests.doors.tui import WRONG, queue
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.queued import Said, Trainings, add, entry_file, no_runner, states, waiting
 

@@ -15,30 +15,39 @@ from typing import Any
 
 import pytest
 
-from tests.doors.checks import Finding
-from tests.doors.engine import checks, presets, runs
-from tests.doors.job import Gpu, Machine, this_machine
-from tests.doors.leases import start_devices
-from tests.doors.presets import Preset
-from tests.doors.process import launch, resuming
-from tests.doors.proof import proof_start, request
-from tests.doors.queue import (
+from tests.doors.engine import (
     BEGUN,
-    CPU,
+    Cluster,
     DeviceReader,
     Durations,
     Entry,
+    Gpu,
+    Machine,
+    Preset,
+    Run,
+    RunError,
     Runner,
     Settings,
     adding,
+    checks,
     entries,
     entry_changes,
     free_devices,
+    launch,
+    presets,
+    proof_start,
     queue_settings,
+    resuming,
     runner,
-    start,
+    runs,
+    start_devices,
+    this_machine,
+    titles,
 )
-from tests.doors.runs import Cluster, Run, RunError, titles
+from tests.doors.engine import checks_Finding as Finding
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import queue_start as start
 from tests.support.queued import add, no_runner, states, waiting
 
 

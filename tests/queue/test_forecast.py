@@ -10,13 +10,27 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.leases import free_gpus, lease
-from tests.doors.proof import request
-from tests.doors.queue import CPU, Begun, Device, Expected, adding, entries, free_devices, start_times
-from tests.doors.runs import EVENTS_FILE, EventWriter, Run, events, titles
-from tests.doors.trials import Limits
-from tests.doors.tui import cli
+from tests.doors.engine import (
+    EVENTS_FILE,
+    Begun,
+    EventWriter,
+    Expected,
+    Limits,
+    Run,
+    adding,
+    entries,
+    events,
+    free_devices,
+    free_gpus,
+    lease,
+    runs,
+    start_times,
+    titles,
+)
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import tui_cli as cli
 from tests.support.queued import Trainings, add, no_runner, waiting
 
 BOTH = ("a", "b")

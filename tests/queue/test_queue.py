@@ -15,12 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.proof import folder
-from tests.doors.queue import entries, entry_changes, fair_share, jobs
-from tests.doors.runs import Run
-from tests.doors.system import locks
-from tests.doors.tui_base import WRONG
+from tests.doors.engine import Run, entries, entry_changes, fair_share, folder, jobs, locks, runs
+from tests.doors.tui import WRONG
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
 from tests.support.idle import idle

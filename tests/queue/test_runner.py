@@ -12,23 +12,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.leases import GpuUser
-from tests.doors.queue import (
-    CPU,
+from tests.doors.engine import (
     NOT_FREE,
     REFUSED,
-    Device,
     Entry,
+    GpuUser,
+    Run,
+    RunError,
     entries,
     entry_changes,
+    events,
     free_devices,
+    locks,
     queue_settings,
     runner,
-    start,
+    runs,
 )
-from tests.doors.runs import Run, RunError, events
-from tests.doors.system import locks
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import queue_start as start
 from tests.support.queued import GPUS, Trainings, add, entry_file, no_runner, states, waiting
 
 

@@ -15,13 +15,21 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.job import slurm_programs
-from tests.doors.process import launch
-from tests.doors.proof import folder as proofs
-from tests.doors.queue import Runner, entries, entry_changes, queue_settings, slurm_follower, slurm_job
-from tests.doors.runs import Run
-from tests.doors.tui_base import WRONG
+from tests.doors.engine import (
+    Run,
+    Runner,
+    entries,
+    entry_changes,
+    launch,
+    presets,
+    queue_settings,
+    runs,
+    slurm_follower,
+    slurm_job,
+    slurm_programs,
+)
+from tests.doors.engine import folder as proofs
+from tests.doors.tui import WRONG
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.front_door import until
 from tests.support.idle import idle

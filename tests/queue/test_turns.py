@@ -13,9 +13,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.doors.leases import GpuUser, Holder, Ticket, lease, tickets
-from tests.doors.queue import CPU, Device, Entry, FairShare, entries, entry_changes, fair_share
-from tests.doors.system import Place, Process
+from tests.doors.engine import (
+    Entry,
+    FairShare,
+    GpuUser,
+    Holder,
+    Process,
+    Ticket,
+    entries,
+    entry_changes,
+    fair_share,
+    lease,
+    tickets,
+)
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import identity_Place as Place
 from tests.support.queued import GPUS, Trainings, add, no_runner, states, waiting
 
 Turns = Callable[..., FairShare]

@@ -9,10 +9,8 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tests.doors.runs import Run
-from tests.doors.tui_form import FormState
-from tests.doors.tui_reading import Waiting
-from tests.doors.tui_screens import Ask, QueueActions
+from tests.doors.engine import Run
+from tests.doors.tui import Ask, FormState, QueueActions, Waiting
 from tests.support.tiny import Tiny
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.interpreter import installed
-from tests.doors.telemetry import resource_limits
+from tests.doors.engine import installed, resource_limits
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.doors.options import GROUPS, OPTIONS, OptionInfo
+from tests.doors.engine import GROUPS, OPTIONS, OptionInfo
 
 HEAD = "# a comment\ndescription: broken\n"
 

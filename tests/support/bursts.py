@@ -11,7 +11,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
 
-from tests.doors.tui_base import BaseApp
+from tests.doors.tui import BaseApp
 
 DOWN, LEFT, F4, F6 = "\x1b[B", "\x1b[D", "\x1bOS", "\x1b[17~"
 ENTER, ESCAPE, PALETTE = "\r", "\x1b", "\x10"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.doors.job import Fault, Gpu, Instance, Machine, allocation
-from tests.doors.runs import Cluster
+from tests.doors.engine import Cluster, Gpu, Instance, Machine, allocation
+from tests.doors.engine import machine_gpus_Fault as Fault
 
 GB = 1024**3
 

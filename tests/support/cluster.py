@@ -12,8 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import presets
-from tests.doors.runs import Run
+from tests.doors.engine import Run, presets
 from tests.support.forking import Program, trainer_of
 
 # A model without layers that draw random numbers; the callback ends or freezes the worker that the file names.

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.doors.runs import Run
-from tests.doors.tui import cli
-from tests.doors.tui_reading import RunList, RunReader
+from tests.doors.engine import Run
+from tests.doors.tui import RunList, RunReader
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.damage import Kind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.doors.runs import Run, RunError, Trash
+from tests.doors.engine import Run, RunError, Trash
 
 
 def deleted(run: Run) -> None:

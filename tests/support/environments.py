@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.interpreter import installed_query
-from tests.doors.job import environment_variables
+from tests.doors.engine import environment_variables, installed_query
 
 ROOT = Path(__file__).parents[2]
 # What gputui needs and a trainer does not, by the names of modules and of their packages.

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.export import TITLE, Form, form, to_script
-from tests.doors.presets import Preset
-from tests.doors.runs import EpochEnd, Run, read_events
+from tests.doors.engine import TITLE, EpochEnd, Form, Preset, Run, form, read_events, to_script
 from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """

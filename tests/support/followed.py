@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import FOLDER
-from tests.doors.follow import AboutRun, Following, Place, Point, State, Target, file_of, read_place
-from tests.doors.runs import Run
+from tests.doors.engine import FOLDER, AboutRun, Following, Point, Run, State, Target, file_of, read_place
+from tests.doors.engine import place_Place as Place
 
 BEGIN = 1_700_000_000.0
 

@@ -17,11 +17,7 @@ from typing import TextIO
 
 import pytest
 
-from tests.doors.files import places
-from tests.doors.interpreter import installed
-from tests.doors.presets import Preset
-from tests.doors.process import launch
-from tests.doors.runs import Run
+from tests.doors.engine import Preset, Run, installed, launch, places
 from tests.support import shared
 
 # XLA of TensorFlow 2.18 and 2.19 ends the process on the flag that it does not know.

@@ -10,11 +10,8 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.doors.job import Gpu, Machine
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_form import FormState
-from tests.doors.tui_screens import FormScreen
-from tests.doors.tui_widgets import OptionRow
+from tests.doors.engine import Gpu, Machine
+from tests.doors.tui import FormScreen, FormState, GputuiApp, OptionRow
 from tests.support.cases import all_hold
 from tests.support.tiny import wait_for
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import runs
-from tests.doors.runs import Run, fields_of
+from tests.doors.engine import Run, fields_of, runs
 
 # Under nohup, or in the background of a script, these are ignored: by the tests, and by what they start.
 AS_IN_A_TERMINAL = ["/usr/bin/env", "--default-signal=HUP,INT"]

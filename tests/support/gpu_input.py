@@ -232,7 +232,7 @@ def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
 
 def first_convolution(trainings: Trainings) -> dict[str, Any]:
     """The result of a training whose first convolution takes memory of its own, its events, and its diagnosis."""
-    from tests.doors.diagnosis import collector
+    from tests.doors.engine import collector
 
     settings = ("model=cnn", "epochs=1", "steps_per_epoch=3", "validation_split=0")
     training = trainings.built(*settings).announce().train()

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tests.doors.diagnosis import Measurements
-from tests.doors.presets import defaults
+from tests.doors.engine import Measurements, defaults
 
 OPTIONS = {
     f"{group}.{name}": value for group, values in asdict(defaults([]).options).items() for name, value in values.items()

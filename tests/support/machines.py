@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.doors.telemetry import chips
+from tests.doors.engine import chips
 from tests.support.fakenvml import FakeNvml
 
 # Says and sees what FAKE_TF holds: its number of GPUs, or "hang", with a process of its own that keeps the pipes open.

@@ -17,9 +17,8 @@ from typing import Any
 
 import yaml
 
-from tests.doors.engine import presets
-from tests.doors.options import OPTIONS
-from tests.doors.tui import cli
+from tests.doors.engine import OPTIONS, presets
+from tests.doors.tui import tui_cli as cli
 from tests.support.broken_presets import all_broken
 
 LONGEST = 200

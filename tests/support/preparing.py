@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.options import Options
-from tests.doors.prepare import Manifest, preparing
-from tests.doors.prepare import request as requests
-from tests.doors.presets import Preset
+from tests.doors.engine import Manifest, Options, Preset, preparing
+from tests.doors.engine import prepare_request as requests
 
 
 class InProcess:

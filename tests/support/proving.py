@@ -10,14 +10,29 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import checks, plan
-from tests.doors.job import Machine
-from tests.doors.options import SCHEMA_VERSION, Options
-from tests.doors.presets import Preset
-from tests.doors.proof import Prover, Request, folder
-from tests.doors.runs import EventWriter, Run, create_at, events
-from tests.doors.trials import LEAST_REPORTS, Judge, Record, Stop, Trial, TrialRunner, outcome
-from tests.doors.tune import Searcher
+from tests.doors.engine import (
+    LEAST_REPORTS,
+    SCHEMA_VERSION,
+    EventWriter,
+    Judge,
+    Machine,
+    Options,
+    Preset,
+    Prover,
+    Record,
+    Run,
+    Searcher,
+    Stop,
+    Trial,
+    TrialRunner,
+    checks,
+    create_at,
+    events,
+    folder,
+    outcome,
+    plan,
+)
+from tests.doors.engine import proof_request_Request as Request
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)
 VERSIONS = {"python": "3.11", "tensorflow": "2.21", "keras": "3.15"}

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.proof import Proof
-from tests.doors.queue import CPU, Device, Entry, Runner, entries
-from tests.doors.runs import Run, events
-from tests.doors.system import Lock, locks
+from tests.doors.engine import Entry, Lock, Proof, Run, Runner, entries, events, locks, runs
+from tests.doors.engine import free_devices_CPU as CPU
+from tests.doors.engine import free_devices_Device as Device
 
 Said = Callable[..., str]  # the fixture `said` of tests/queue
 GPUS = (Device("GPU-a", 0), Device("GPU-b", 1))

@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import presets
-from tests.doors.proof import Proof
-from tests.doors.system import Place, Process
+from tests.doors.engine import Process, Proof, presets
+from tests.doors.engine import identity_Place as Place
 from tests.support import recorded
 
 DIAGNOSIS: dict[str, Any] = {

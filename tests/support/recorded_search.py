@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import presets
-from tests.doors.proof import Proof
-from tests.doors.system import Place, Process, steady
+from tests.doors.engine import Process, Proof, presets, steady
+from tests.doors.engine import identity_Place as Place
 from tests.support import recorded, recorded_proof
 from tests.support.recorded_proof import trials
 

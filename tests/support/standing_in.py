@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.process import launch
-from tests.doors.runs import Run
-from tests.doors.system import Process
+from tests.doors.engine import Process, Run, launch, presets
 from tests.support.front_door import until
 
 TRAINER = """

@@ -7,21 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.doors.proof import Request, folder
-from tests.doors.sweep import ABSENT, Alone, Figures, Look, SweepLoop, swept_values
-from tests.doors.system import steady
-from tests.doors.trials import (
+from tests.doors.engine import (
+    ABSENT,
     DONE,
     RUNNING,
     STOPPED,
-    WAITING,
+    Alone,
+    Figures,
+    Look,
     Record,
     Stop,
     Sweep,
+    SweepLoop,
     SweepSettings,
     SweepTrial,
+    folder,
+    steady,
     sweep_groups,
+    swept_values,
 )
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import sweep_record_WAITING as WAITING
 
 Metric = Callable[[Mapping[str, Any], int, int], float | None]  # of changes, seed and epoch (from 1)
 

@@ -12,10 +12,8 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.options import Options
-from tests.doors.proof import Proof
-from tests.doors.runs import Run
-from tests.doors.tui_base import RICH, BaseApp, Glyphs
+from tests.doors.engine import Options, Proof, Run
+from tests.doors.tui import RICH, BaseApp, Glyphs
 
 
 class Tiny(BaseApp):

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.doors.engine import presets
-from tests.doors.options import Options
-from tests.doors.runs import EventWriter, Run
+from tests.doors.engine import EventWriter, Options, Run, presets
 
 if TYPE_CHECKING:
     from tests.doors.trainer import Devices, Pipeline, TrainingLoop

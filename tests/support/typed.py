@@ -8,8 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tests.doors.files import completed
-from tests.doors.trials import Record, of_plain
+from tests.doors.engine import Record, completed, of_plain
 
 Declared = TypeVar("Declared")
 _EMPTY: Mapping[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, Path: Path()}

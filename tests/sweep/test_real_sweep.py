@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import runs
-from tests.doors.proof import folder
-from tests.doors.runs import EVENTS_FILE, EpochEnd, Run, Started, part_of_sweep, read_events, runs_folder, titles
+from tests.doors.engine import EVENTS_FILE, EpochEnd, Run, Started, folder, part_of_sweep, read_events, runs, titles
+from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.support import standing_in
 from tests.support.front_door import gputui, until
 

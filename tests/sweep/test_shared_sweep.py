@@ -14,10 +14,24 @@ from typing import Any
 
 import pytest
 
-from tests.doors.proof import ProofError
-from tests.doors.sweep import Claims, Look, SharedStudy, claims, preset_block, shared_study, sweep_request
-from tests.doors.trials import BaselineFailed, Record, Stop, Stopped, SweepTrial, sweep_sentences
-from tests.doors.tune import StudyError, storage
+from tests.doors.engine import (
+    BaselineFailed,
+    Claims,
+    Look,
+    ProofError,
+    Record,
+    SharedStudy,
+    Stop,
+    Stopped,
+    StudyError,
+    SweepTrial,
+    claims,
+    preset_block,
+    shared_study,
+    storage,
+    sweep_request,
+    sweep_sentences,
+)
 from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
 

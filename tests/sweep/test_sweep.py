@@ -14,29 +14,42 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.presets import saving
-from tests.doors.process import spawn
-from tests.doors.proof import ProofError, markdown
-from tests.doors.queue import Entry, interrupted_sweeps
-from tests.doors.runs import Run, RunError, part_of_sweep, runs_folder
-from tests.doors.sweep import Look, QueuedTrainings, decision, halving, preset_block, sweep_request, swept_values
-from tests.doors.system import PROOF_LOCK, Place, locks
-from tests.doors.trials import (
+from tests.doors.engine import (
     PROOF,
+    PROOF_LOCK,
     RUNNING,
     SEARCH,
-    Axis,
     BaselineFailed,
+    Entry,
+    Look,
+    ProofError,
+    QueuedTrainings,
     Rival,
+    Run,
+    RunError,
     Stop,
     Stopped,
     Sweep,
     SweepSettings,
     SweepTrial,
+    halving,
+    interrupted_sweeps,
+    locks,
+    markdown,
+    part_of_sweep,
+    preset_block,
+    presets,
+    saving,
+    spawn,
     sweep_groups,
+    sweep_request,
     sweep_sentences,
+    swept_values,
 )
+from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import runs_runs_folder as runs_folder
+from tests.doors.engine import sweep_decision as decision
+from tests.doors.engine import sweep_record_Axis as Axis
 from tests.support.damaged_runs import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 

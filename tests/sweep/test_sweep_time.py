@@ -10,24 +10,35 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.presets import Problem
-from tests.doors.presets import preset_PresetError as PresetError
-from tests.doors.proof import ProofError, Request, folder, proof_start
-from tests.doors.queue import adding, entries
-from tests.doors.runs import Run, part_of_sweep, runs_folder, titles
-from tests.doors.sweep import Look, QueuedTrainings, SweepTime, sweep_request
-from tests.doors.trials import (
+from tests.doors.engine import (
     PROOF,
     SEARCH,
-    Axis,
     BaselineFailed,
+    Look,
+    Problem,
+    ProofError,
+    QueuedTrainings,
     Record,
+    Run,
     Stop,
     SweepSettings,
+    SweepTime,
     SweepTrial,
+    adding,
+    entries,
+    folder,
+    part_of_sweep,
+    presets,
+    proof_start,
+    runs,
+    sweep_request,
     sweep_sentences,
+    titles,
 )
+from tests.doors.engine import preset_PresetError as PresetError
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import runs_runs_folder as runs_folder
+from tests.doors.engine import sweep_record_Axis as Axis
 from tests.support import recorded
 from tests.support.queued import no_runner
 from tests.support.swept import Simulated, Timed, read_back, request_of, swept

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.runs import MANIFEST, checkpoint_files
+from tests.doors.engine import MANIFEST, checkpoint_files
 from tests.doors.trainer import (
     Arrays,
     Checkpoints,

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import presets
-from tests.doors.runs import EpochEnd, Event, Fault, Finished, Phase, Progress, Run, Started, Warn, read_events
+from tests.doors.engine import EpochEnd, Event, Finished, Phase, Run, Started, Warn, presets, read_events
+from tests.doors.engine import events_Fault as Fault
+from tests.doors.engine import events_Progress as Progress
 from tests.doors.trainer import TrainerError, best_models, save_as
 from tests.support.forking import Forks, trainer_of
 from tests.support.own import Write, resumed

@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import presets
-from tests.doors.export import to_script
-from tests.doors.options import options_json
-from tests.doors.runs import EventWriter, Run
+from tests.doors.engine import EventWriter, Run, options_json, presets, to_script
 from tests.doors.trainer import DataError, Pipeline, RunReport, StopSwitch, TrainerError, session
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.training import options

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.doors.interpreter import installed
-from tests.doors.job import Fault, Gpu, Machine
-from tests.doors.telemetry import resource_limits
+from tests.doors.engine import Gpu, Machine, installed, resource_limits
+from tests.doors.engine import machine_gpus_Fault as Fault
 from tests.doors.trainer import (
     Devices,
     TrainerError,

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.doors.options import options_json
-from tests.doors.runs import EventWriter, Run, events
+from tests.doors.engine import EventWriter, Run, events, options_json
 from tests.doors.trainer import (
     ENGINE_GONE,
     ENGINE_LOST,

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.doors.profile import ProfileError, read, xprof_process
-from tests.doors.runs import EventWriter, PhaseName, Run, results
-from tests.doors.system import RunClock, steady
+from tests.doors.engine import EventWriter, PhaseName, ProfileError, Run, RunClock, results, steady, xprof_process
+from tests.doors.engine import reports_read as read
 from tests.doors.trainer import Moment, Plan, Profiler, RunReport, Spent
 from tests.support.training import Build
 

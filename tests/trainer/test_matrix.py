@@ -9,11 +9,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import checks
-from tests.doors.job import Machine
-from tests.doors.options import OPTIONS, by_key
-from tests.doors.presets import presets_PresetError as PresetError
-from tests.doors.tui_wording import scaled_learning_rate as scaled_rate
+from tests.doors.engine import OPTIONS, Machine, by_key, checks
+from tests.doors.engine import presets_PresetError as PresetError
+from tests.doors.tui import scaled_learning_rate as scaled_rate
 from tests.support.combinations import any_two
 from tests.support.training import Build, Training, options
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.runs import Cluster, port_of
+from tests.doors.engine import Cluster, port_of
 from tests.doors.trainer import Hello, Meeting, TrainerError, rendezvous
 from tests.support.cluster import free_ports
 from tests.support.front_door import until

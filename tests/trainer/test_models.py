@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tests.doors.telemetry import chips
+from tests.doors.engine import chips
 from tests.doors.trainer import TrainerError, models, optimizer
 from tests.support.training import Build, options
 

@@ -17,14 +17,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.diagnosis import of_run
-from tests.doors.job import Fault, Gpu, Machine, this_machine
-from tests.doors.runs import Run
-from tests.doors.system import RunClock, steady, stop_signals
-from tests.doors.telemetry import Sampler
+from tests.doors.engine import Gpu, Machine, Run, RunClock, Sampler, steady, stop_signals, this_machine
+from tests.doors.engine import machine_gpus_Fault as Fault
+from tests.doors.engine import verdict_of_run as of_run
 from tests.doors.trainer import LOOK, Life, WatchedFit, description, fit_life
 from tests.doors.trainer import engine_Monitor as Monitor
-from tests.doors.tui_wording import next_step
+from tests.doors.tui import next_step
 from tests.support.forking import Forks, Program
 from tests.support.front_door import until
 

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import presets
-from tests.doors.runs import EventWriter, Run, checkpoint_files
+from tests.doors.engine import EventWriter, Run, checkpoint_files, presets
 from tests.doors.trainer import OwnPipeline, Pipeline, Returned, RunReport, Share, opened
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.cluster import connected, epochs, program, told, workers_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.doors.runs import runs_title as title
+from tests.doors.engine import runs_title as title
 from tests.doors.trainer import StopRequested
 from tests.support.own import Write
 from tests.trainer.test_own_code import SHORT, not_applied, source

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.runs import Run, code_files
+from tests.doors.engine import Run, code_files, presets
 from tests.doors.trainer import StopRequested, UserError
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened

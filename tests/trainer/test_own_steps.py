@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.runs import Run
+from tests.doors.engine import Run
 from tests.doors.trainer import TrainerError, built_training, models
 from tests.support.own import Write, resumed
 from tests.support.training import Training

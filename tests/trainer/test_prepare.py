@@ -15,10 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import presets
-from tests.doors.files import ExistsError
-from tests.doors.prepare import ManifestError, PrepareError, preparing
-from tests.doors.presets import Preset
+from tests.doors.engine import ExistsError, ManifestError, PrepareError, Preset, preparing, presets
 from tests.doors.trainer import Broken, Request, Samples, TrainerError, array_file, preset_data, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders

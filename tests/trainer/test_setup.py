@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import VARIABLE, environment_variables
+from tests.doors.engine import environment_variables, presets
+from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla, xla_cache
 from tests.support.environments import as_launched as as_launched
 from tests.support.fakegpu import FakeGpu

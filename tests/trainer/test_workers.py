@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.runs import Cluster, Run
+from tests.doors.engine import Cluster, Run
 from tests.doors.trainer import (
     Agreement,
     Exchange,

@@ -16,19 +16,11 @@ from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import places
-from tests.doors.presets import presets_PresetError as PresetError
-from tests.doors.presets import resolving
-from tests.doors.proof import Proof
-from tests.doors.runs import Liveness, Run
-from tests.doors.tui import GputuiApp, show
+from tests.doors.engine import Liveness, Proof, Run, places, presets, resolving, runs
+from tests.doors.engine import presets_PresetError as PresetError
+from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, Refused, show, watch
 from tests.doors.tui import app as application
-from tests.doors.tui_base import THEMES, Refused
-from tests.doors.tui_form import FormState
-from tests.doors.tui_reading import Ended
-from tests.doors.tui_screens import LiveScreen, watch
-from tests.doors.tui_screens import watch as run_watch
+from tests.doors.tui import watch as run_watch
 from tests.support import recorded
 from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof

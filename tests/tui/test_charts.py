@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from tests.doors.runs import Run
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import Charts
-from tests.doors.tui_screens import ChartScreen, CompareScreen, LiveScreen
-from tests.doors.tui_widgets import BigChart, Chart, LogLines
+from tests.doors.engine import Run
+from tests.doors.tui import BigChart, Chart, Charts, ChartScreen, CompareScreen, GputuiApp, LiveScreen, LogLines
 from tests.support import recorded
 from tests.support.bursts import ENTER, ESCAPE, F4, answered, burst
 from tests.support.tiny import Tiny, text_of, wait_for

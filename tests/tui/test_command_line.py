@@ -11,10 +11,9 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.doors.job import this_machine
-from tests.doors.runs import RunError
-from tests.doors.tui import cli
-from tests.doors.tui_base import Acts, errors
+from tests.doors.engine import RunError, this_machine
+from tests.doors.tui import Acts, errors
+from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.form_pilot import NO_GPU
 

@@ -14,13 +14,13 @@ from typing import Any, cast, get_args
 import pytest
 from textual.pilot import Pilot
 
-from tests.doors.proof import Proof, Request, folder
-from tests.doors.queue import Entry, entries, entry_changes
-from tests.doors.runs import WAITING, Run, all_runs, events
-from tests.doors.system import Place, Process
-from tests.doors.tui_base import VERBS, shown
-from tests.doors.tui_screens import (
+from tests.doors.engine import Entry, Process, Proof, Run, all_runs, entries, entry_changes, events, folder
+from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import run_WAITING as WAITING
+from tests.doors.tui import (
     ACTING,
+    VERBS,
     AppScreen,
     CompareScreen,
     DiagnosisScreen,
@@ -31,6 +31,7 @@ from tests.doors.tui_screens import (
     ScalingScreen,
     SweepScreen,
     TuneScreen,
+    shown,
     working,
 )
 from tests.support import queued, recorded, recorded_proof, recorded_search, swept

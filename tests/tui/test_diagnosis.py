@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.proof import folder, proof_start
-from tests.doors.runs import Run
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import BaseApp
-from tests.doors.tui_screens import DiagnosisScreen, LiveScreen
+from tests.doors.engine import Run, folder, proof_start
+from tests.doors.tui import BaseApp, DiagnosisScreen, GputuiApp, LiveScreen
 from tests.support import recorded
 from tests.support.form_pilot import settled, told
 from tests.support.recorded_proof import DIAGNOSIS, STAGES

@@ -15,10 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Label, Static
 from textual.worker import WorkerFailed
 
-from tests.doors.tui_base import Faults, keys
-from tests.doors.tui_screens import AppScreen, FollowingScreen, Header
-from tests.doors.tui_upstream import in_background
-from tests.doors.tui_widgets import KeyFooter
+from tests.doors.tui import AppScreen, Faults, FollowingScreen, Header, KeyFooter, in_background, keys
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, wait_for
 

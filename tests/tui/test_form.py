@@ -17,17 +17,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
-from tests.doors.engine import presets, runs
-from tests.doors.files import home, run_numbers
-from tests.doors.job import this_machine
-from tests.doors.options import options_json
-from tests.doors.presets import Preset
-from tests.doors.process import launch
-from tests.doors.runs import Run, titles
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import PLAIN
-from tests.doors.tui_form import FormState
-from tests.doors.tui_widgets import Findings, OptionRow
+from tests.doors.engine import Preset, Run, home, launch, options_json, presets, run_numbers, runs, this_machine, titles
+from tests.doors.tui import PLAIN, Findings, FormState, GputuiApp, OptionRow
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
@@ -127,7 +118,7 @@ async def what_only_the_disk_knows_is_checked_again_at_start(
 async def test_what_is_wrong_is_told_and_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.doors.tui_commands import presets as presets_command
+    from tests.doors.tui import presets as presets_command
 
     monkeypatch.chdir(tmp_path)
     file = Path("wrong.yaml")  # a line with a longer place is shortened

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets, runs
-from tests.doors.options import OPTIONS
-from tests.doors.tui_form import INFO, FormState, History, Moment, search, to_text, to_value
+from tests.doors.engine import OPTIONS, presets, runs
+from tests.doors.tui import INFO, FormState, History, Moment, search, to_text, to_value
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 

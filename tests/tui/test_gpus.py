@@ -18,12 +18,10 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.telemetry import resource_limits
-from tests.doors.tui_base import RICH
-from tests.doors.tui_reading import Gpu, GpuProcess, Snapshot, Users
-from tests.doors.tui_reading import machine_Line as Line
-from tests.doors.tui_screens import GpusScreen, ProcessesScreen
-from tests.doors.tui_screens import gpus_screen as gpus_screen
+from tests.doors.engine import resource_limits
+from tests.doors.tui import RICH, Gpu, GpuProcess, GpusScreen, ProcessesScreen, Snapshot, Users
+from tests.doors.tui import gpus_screen as gpus_screen
+from tests.doors.tui import machine_Line as Line
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
 from tests.support.form_pilot import told

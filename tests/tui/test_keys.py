@@ -20,24 +20,26 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.doors.files import places
-from tests.doors.presets import Preset
-from tests.doors.runs import Run
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import VERBS, keys, remapped
-from tests.doors.tui_screens import (
+from tests.doors.engine import Preset, Run, places
+from tests.doors.tui import (
+    PIECE_SECONDS,
     SEEN_AFTER_SECONDS,
+    VERBS,
     Ask,
     ChoiceScreen,
     FollowingScreen,
     FormScreen,
+    GputuiApp,
     HelpScreen,
     LiveScreen,
     RunsScreen,
+    TerminalInput,
+    keys,
     offers_all,
+    remapped,
+    typeahead,
     working,
 )
-from tests.doors.tui_upstream import PIECE_SECONDS, TerminalInput, typeahead
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import DOWN, ENTER, ESCAPE, PALETTE, answered, burst
 from tests.support.form_pilot import SMALL, each_anew, form, go, opened, seen, settled, told, write
@@ -242,8 +244,7 @@ SEEDS = (None, 1)  # at once, and cut at random places
 @pytest.fixture
 def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What would have been done to trainings, instead of doing it."""
-    from tests.doors.engine import runs
-    from tests.doors.process import launch
+    from tests.doors.engine import launch, runs
 
     done: list[str] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual import events
 
-from tests.doors.tui_upstream import Typeahead, typeahead
+from tests.doors.tui import Typeahead, typeahead
 
 
 class Place:

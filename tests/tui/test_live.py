@@ -16,13 +16,21 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.doors.runs import Run
-from tests.doors.system import Process
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import Settings, base_app
-from tests.doors.tui_reading import Ended, Now
-from tests.doors.tui_screens import ChartScreen, CopyScreen, LiveScreen, RunsScreen, RunWatch
-from tests.doors.tui_widgets import LogLines, ValueInput
+from tests.doors.engine import Process, Run
+from tests.doors.tui import (
+    ChartScreen,
+    CopyScreen,
+    Ended,
+    GputuiApp,
+    LiveScreen,
+    LogLines,
+    Now,
+    RunsScreen,
+    RunWatch,
+    Settings,
+    ValueInput,
+    base_app,
+)
 from tests.support import recorded
 from tests.support.form_pilot import form, opened, seen, settled, told
 from tests.support.tiny import Tiny, still, tiny, wait_for

@@ -9,10 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.doors.runs import Run
-from tests.doors.tui_reading import Picture, Snapshot
-from tests.doors.tui_screens import LiveScreen
-from tests.doors.tui_screens import view as live_view
+from tests.doors.engine import Run
+from tests.doors.tui import LiveScreen, Picture, Snapshot
+from tests.doors.tui import view as live_view
 from tests.support import recorded
 from tests.support.answering import Answering
 

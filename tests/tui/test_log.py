@@ -9,12 +9,22 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.doors.process import RESUMED
-from tests.doors.tui_base import PLAIN, RICH
-from tests.doors.tui_drawing import judged, only, rows, wrapped
-from tests.doors.tui_reading import Epoch, Picture, Snapshot
-from tests.doors.tui_screens import LiveScreen
-from tests.doors.tui_widgets import LogLines, LogPanel, LogTitle
+from tests.doors.engine import RESUMED
+from tests.doors.tui import (
+    PLAIN,
+    RICH,
+    Epoch,
+    LiveScreen,
+    LogLines,
+    LogPanel,
+    LogTitle,
+    Picture,
+    Snapshot,
+    judged,
+    only,
+    rows,
+    wrapped,
+)
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
 

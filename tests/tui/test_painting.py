@@ -20,12 +20,24 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Static
 
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_base import HIGH_CONTRAST, RICH, THEMES
-from tests.doors.tui_drawing import Row, head, length, plain
-from tests.doors.tui_reading import RunReader
-from tests.doors.tui_upstream import ChangedCellsUpdate, Codes, Shown
-from tests.doors.tui_widgets import STYLES, Painted, Panel, card
+from tests.doors.tui import (
+    HIGH_CONTRAST,
+    RICH,
+    STYLES,
+    THEMES,
+    ChangedCellsUpdate,
+    Codes,
+    GputuiApp,
+    Painted,
+    Panel,
+    Row,
+    RunReader,
+    Shown,
+    card,
+    head,
+    length,
+    plain,
+)
 from tests.support import recorded
 from tests.support.tiny import Tiny, wait_for
 

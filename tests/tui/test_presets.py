@@ -12,13 +12,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from tests.doors.engine import presets
-from tests.doors.job import this_machine
-from tests.doors.presets import saving
-from tests.doors.tui import GputuiApp, app
-from tests.doors.tui_form import FormState
-from tests.doors.tui_reading import Listing, preset_files
-from tests.doors.tui_screens import Ask, AskText, PresetsScreen
+from tests.doors.engine import presets, saving, this_machine
+from tests.doors.tui import Ask, AskText, FormState, GputuiApp, Listing, PresetsScreen, app, preset_files
 from tests.support.form_pilot import NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, told, write
 from tests.support.opened_files import opened_below
 from tests.support.tiny import wait_for

@@ -13,16 +13,23 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import this_machine
-from tests.doors.proof import Proof, Request, folder, proof_start
-from tests.doors.runs import Run, part_of_sweep, titles
-from tests.doors.scaling import scaling_request
-from tests.doors.system import Process
-from tests.doors.tui import GputuiApp, cli
-from tests.doors.tui_screens import (
+from tests.doors.engine import (
+    Process,
+    Proof,
+    Run,
+    folder,
+    part_of_sweep,
+    presets,
+    proof_start,
+    scaling_request,
+    this_machine,
+    titles,
+)
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import (
     SEEN_AFTER_SECONDS,
     FormScreen,
+    GputuiApp,
     ProofScreen,
     ProofsScreen,
     RunsScreen,
@@ -30,6 +37,7 @@ from tests.doors.tui_screens import (
     SweepDialog,
     SweepScreen,
 )
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import TWO_GPUS, form, opened
 from tests.support.recorded_proof import PROOF, running, write_proof

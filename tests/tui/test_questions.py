@@ -16,13 +16,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, OptionList
 
-from tests.doors.engine import presets
-from tests.doors.leases import NotFree
-from tests.doors.proof import Proof, duration, folder, proof_start, request
-from tests.doors.runs import RunError
-from tests.doors.tui_form import INFO
-from tests.doors.tui_screens import Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing
-from tests.doors.tune import tune_request
+from tests.doors.engine import NotFree, Proof, RunError, duration, folder, presets, proof_start, tune_request
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing
 from tests.support import recorded
 from tests.support.answering import Answering
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof

@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from tests.doors.queue import entries, entry_changes
-from tests.doors.runs import Run
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_screens import Ask, LiveScreen, RunsScreen
-from tests.doors.tui_widgets import KeyFooter
+from tests.doors.engine import Run, entries, entry_changes
+from tests.doors.tui import Ask, GputuiApp, KeyFooter, LiveScreen, RunsScreen
 from tests.support import queued, recorded
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.form_pilot import settled

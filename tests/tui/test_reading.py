@@ -11,16 +11,29 @@ from typing import Any
 
 import pytest
 
-from tests.doors.queue import Device, Entry, entries, free_devices
-from tests.doors.runs import Run, recalled
-from tests.doors.trials import Record
-from tests.doors.tui_base import PLAIN, RICH
-from tests.doors.tui_drawing import Plot, charts, draw, head, length, phases, plain, tune_leaderboard, tune_memory
-from tests.doors.tui_drawing import tune as drawing
-from tests.doors.tui_printing import proof
-from tests.doors.tui_reading import RunReader, Snapshot, Store, earlier_starts, queue_times
-from tests.doors.tui_reading import series_Line as Line
-from tests.doors.tune import search_results
+from tests.doors.engine import Entry, Record, Run, entries, free_devices, recalled, search_results
+from tests.doors.engine import free_devices_Device as Device
+from tests.doors.tui import (
+    PLAIN,
+    RICH,
+    Plot,
+    RunReader,
+    Snapshot,
+    Store,
+    charts,
+    draw,
+    earlier_starts,
+    head,
+    length,
+    phases,
+    plain,
+    queue_times,
+    tune_leaderboard,
+    tune_memory,
+)
+from tests.doors.tui import printing_proof as proof
+from tests.doors.tui import series_Line as Line
+from tests.doors.tui import tune as drawing
 from tests.support import recorded
 from tests.support.recorded_search import ENDED, running
 from tests.support.typed import as_read, typed

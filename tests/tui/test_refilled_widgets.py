@@ -6,9 +6,7 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 
 from tests.doors.engine import presets
-from tests.doors.tui_base import PLAIN
-from tests.doors.tui_form import INFO, FormState
-from tests.doors.tui_widgets import OptionRow, OptionsView
+from tests.doors.tui import INFO, PLAIN, FormState, OptionRow, OptionsView
 from tests.support.tiny import Tiny
 
 # ---- tables ------------------------------------------------------------------------------------------------------

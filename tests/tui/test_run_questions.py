@@ -12,14 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.doors.checks import Finding
-from tests.doors.engine import checks
-from tests.doors.process import resuming
-from tests.doors.queue import entries, entry_changes
-from tests.doors.runs import Run, RunError, Title, Trash, code_files, titles, with_name
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_reading import Entry
-from tests.doors.tui_screens import RunsScreen, Start, starting
+from tests.doors.engine import (
+    Run,
+    RunError,
+    Title,
+    Trash,
+    checks,
+    code_files,
+    entries,
+    entry_changes,
+    resuming,
+    titles,
+    with_name,
+)
+from tests.doors.engine import checks_Finding as Finding
+from tests.doors.tui import Entry, GputuiApp, RunsScreen, Start, starting
 from tests.support import queued, recorded
 from tests.support.answering import Answering, Shown, act
 from tests.support.deleting import deleted

@@ -11,14 +11,24 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from tests.doors.compare import baseline
-from tests.doors.figures import LOSS
-from tests.doors.runs import Notes, Run, RunState, Title, all_runs, titles
-from tests.doors.tui_base import THEMES, colour
-from tests.doors.tui_reading import COLUMNS, Entry, Waiting, ordered, queue_first, run_list, usual
-from tests.doors.tui_screens import CompareScreen, HelpScreen, RunsScreen, RunsTable
-from tests.doors.tui_screens import runs_screen as runs_screen
-from tests.doors.tui_widgets import Panel
+from tests.doors.engine import LOSS, Notes, Run, RunState, Title, all_runs, baseline, titles
+from tests.doors.tui import (
+    COLUMNS,
+    THEMES,
+    CompareScreen,
+    Entry,
+    HelpScreen,
+    Panel,
+    RunsScreen,
+    RunsTable,
+    Waiting,
+    colour,
+    ordered,
+    queue_first,
+    run_list,
+    usual,
+)
+from tests.doors.tui import runs_screen as runs_screen
 from tests.support import recorded
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, tiny, wait_for

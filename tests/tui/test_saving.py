@@ -15,16 +15,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tests.doors.engine import presets, runs
-from tests.doors.job import this_machine
-from tests.doors.presets import saving as files
-from tests.doors.process import launch
-from tests.doors.tui import GputuiApp
-from tests.doors.tui_cli import preset_or_command
-from tests.doors.tui_form import FormState
-from tests.doors.tui_reading import preset_files
-from tests.doors.tui_screens import Ask, editor, saving
-from tests.doors.tui_screens import saving as saving_screen
+from tests.doors.engine import launch, presets, runs, this_machine
+from tests.doors.engine import saving as files
+from tests.doors.tui import Ask, FormState, GputuiApp, editor, preset_files, preset_or_command, saving
+from tests.doors.tui import saving as saving_screen
 from tests.support.answering import Answering
 from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
 from tests.support.tiny import wait_for

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.files import places
-from tests.doors.tui_base import Settings, declared
-from tests.doors.tui_form import INFO
-from tests.doors.tui_screens import SettingsRows
+from tests.doors.engine import places
+from tests.doors.tui import INFO, Settings, SettingsRows, declared
 from tests.support.form_pilot import opened, settled, told
 from tests.support.tiny import wait_for
 

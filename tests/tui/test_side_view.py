@@ -12,12 +12,9 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.runs import Notes, Run, Title
-from tests.doors.trials import UNREAD
-from tests.doors.tui_reading import Entry, Message, Picture, Snapshot, SweepEntry, Waiting
-from tests.doors.tui_reading import series_Line as Line
-from tests.doors.tui_screens import SideView, side_view
-from tests.doors.tui_widgets import Chart, Panel
+from tests.doors.engine import UNREAD, Notes, Run, Title
+from tests.doors.tui import Chart, Entry, Message, Panel, Picture, SideView, Snapshot, SweepEntry, Waiting, side_view
+from tests.doors.tui import series_Line as Line
 from tests.support.tiny import Tiny, text_of, wait_for
 
 Written = Any  # a text of `__snapshots__`

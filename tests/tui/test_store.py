@@ -18,15 +18,15 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.compare import compare, line_up
-from tests.doors.files import open_regular, reading
-from tests.doors.runs import EventWriter, Progress, Run, fields_of, recalled
-from tests.doors.runs import runs_Tail as Tail
-from tests.doors.tui import cli
-from tests.doors.tui_base import RICH
-from tests.doors.tui_drawing import head, plain
-from tests.doors.tui_reading import (
+from tests.doors.engine import EventWriter, Run, compare, fields_of, line_up, open_regular, reading, recalled
+from tests.doors.engine import events_Progress as Progress
+from tests.doors.engine import runs_Tail as Tail
+from tests.doors.tui import (
     CAPACITY,
+    NOTHING_READ,
+    RICH,
+    CompareScreen,
+    LiveScreen,
     MergedTail,
     RunReader,
     Series,
@@ -34,10 +34,12 @@ from tests.doors.tui_reading import (
     Store,
     by_physical_gpu,
     entry_of,
+    head,
+    plain,
     start_of,
 )
-from tests.doors.tui_reading import reader as feeding
-from tests.doors.tui_screens import NOTHING_READ, CompareScreen, LiveScreen
+from tests.doors.tui import reader as feeding
+from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
 

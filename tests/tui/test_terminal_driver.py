@@ -11,7 +11,7 @@ from textual import events
 from textual.drivers import linux_driver
 from textual.geometry import Size
 
-from tests.doors.tui_upstream import TerminalDriver, TerminalInput, terminal_input
+from tests.doors.tui import TerminalDriver, TerminalInput, terminal_input
 
 
 class Mark:

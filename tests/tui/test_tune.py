@@ -13,16 +13,10 @@ from pathlib import Path
 import pytest
 from textual.widget import Widget
 
-from tests.doors.engine import presets
-from tests.doors.job import this_machine
-from tests.doors.proof import Proof, folder, proof_start
-from tests.doors.proof import request as proof_request
-from tests.doors.queue import entries, entry_changes
-from tests.doors.runs import Run
-from tests.doors.trials import STAGES
-from tests.doors.trials import search_record as shapes
-from tests.doors.tui_form import LimitTexts, WrongLimit
-from tests.doors.tui_screens import SEEN_AFTER_SECONDS, TuneDialog, TuneScreen
+from tests.doors.engine import STAGES, Proof, Run, entries, entry_changes, folder, presets, proof_start, this_machine
+from tests.doors.engine import proof_request as proof_request
+from tests.doors.engine import search_record as shapes
+from tests.doors.tui import SEEN_AFTER_SECONDS, LimitTexts, TuneDialog, TuneScreen, WrongLimit
 from tests.support import queued
 from tests.support.bursts import ENTER, answered, burst
 from tests.support.form_pilot import NO_GPU, form, opened

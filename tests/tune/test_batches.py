@@ -10,21 +10,32 @@ from typing import Any, cast
 
 import pytest
 
-from tests.doors.options import Options
-from tests.doors.proof import ProofError, Request, folder, request
-from tests.doors.telemetry import Ceilings, resource_limits
-from tests.doors.trials import BaselineFailed, Candidate, Limits, Memory, Record, Search, Trial, proof_sentences
-from tests.doors.tune import (
+from tests.doors.engine import (
     ROOM,
     STEP,
+    BaselineFailed,
     BatchSize,
+    Candidate,
+    Ceilings,
+    Limits,
+    Memory,
     MemoryModel,
+    Options,
     Prediction,
+    ProofError,
+    Record,
     Screening,
+    Search,
+    Trial,
+    folder,
     largest_error,
     memory_model,
+    proof_sentences,
+    resource_limits,
     tune_request,
 )
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 from tests.support.training import options
 from tests.support.typed import typed

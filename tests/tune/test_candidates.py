@@ -10,27 +10,35 @@ from typing import Any, cast
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import Gpu
-from tests.doors.presets import Preset, defaults
-from tests.doors.proof import ProofError
-from tests.doors.runs import EVENTS_FILE, Run
-from tests.doors.trials import Candidate, Limits, LossCheck, Search, SpeedWatch, Trial, below
-from tests.doors.tune import (
-    Best,
+from tests.doors.engine import (
+    EVENTS_FILE,
+    Candidate,
+    Gpu,
+    Limits,
+    LossCheck,
     OutOfTime,
-    Place,
+    Preset,
+    ProofError,
+    Run,
     Screening,
+    Search,
     SideBySide,
     Space,
+    SpeedWatch,
     TimePlan,
+    Trial,
     TrialRequest,
     Trials,
+    below,
+    defaults,
     judgement,
     losses,
+    presets,
     tune_request,
     undisturbed,
 )
+from tests.doors.engine import judgement_Best as Best
+from tests.doors.engine import search_trials_Place as Place
 from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 
 XLA = {"compile.xla": True}

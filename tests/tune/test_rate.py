@@ -11,14 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.options import Options
-from tests.doors.proof import as_markdown, folder, improved_preset, request
-from tests.doors.runs import EventWriter, Run, events
-from tests.doors.trials import BaselineFailed, RateSettings, RateTest, Record, proof_sentences
-from tests.doors.tui_base import PLAIN
-from tests.doors.tui_drawing import length, plain
-from tests.doors.tui_drawing import rate as drawing
-from tests.doors.tune import rate_at, rate_request, rate_test, suggest
+from tests.doors.engine import (
+    BaselineFailed,
+    EventWriter,
+    Options,
+    RateSettings,
+    RateTest,
+    Record,
+    Run,
+    as_markdown,
+    events,
+    folder,
+    improved_preset,
+    proof_sentences,
+    rate_at,
+    rate_request,
+    rate_test,
+    suggest,
+)
+from tests.doors.engine import proof_request as request
+from tests.doors.tui import PLAIN, length, plain
+from tests.doors.tui import rate as drawing
 from tests.support import proving
 from tests.support.front_door import gputui
 from tests.support.proving import Planted, PlantedBench, started

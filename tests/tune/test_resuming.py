@@ -14,14 +14,26 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.options import Options
-from tests.doors.proof import Proof, ProofError, Request, folder, improved_preset, process, proof_start, request
-from tests.doors.runs import Run
-from tests.doors.system import Process
-from tests.doors.trials import Limits, Record
-from tests.doors.tui import cli
-from tests.doors.tune import DECISION_SHARE, TimePlan, tune_request
+from tests.doors.engine import (
+    DECISION_SHARE,
+    Limits,
+    Options,
+    Process,
+    Proof,
+    ProofError,
+    Record,
+    Run,
+    TimePlan,
+    folder,
+    improved_preset,
+    presets,
+    proof_start,
+    tune_request,
+)
+from tests.doors.engine import proof_process as process
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import Planted, searching, searching_in_time
 from tests.support.proving import forked_trials as forked_trials

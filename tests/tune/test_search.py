@@ -11,12 +11,25 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.options import Options
-from tests.doors.presets import Preset, defaults
-from tests.doors.proof import Request, request
-from tests.doors.trials import BaselineFailed, Limits, Record, proof_sentences
-from tests.doors.tune import Data, Length, affordable, brought, decision, recheck, tune_request
+from tests.doors.engine import (
+    BaselineFailed,
+    Data,
+    Length,
+    Limits,
+    Options,
+    Preset,
+    Record,
+    affordable,
+    brought,
+    defaults,
+    presets,
+    proof_sentences,
+    recheck,
+    tune_request,
+)
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import tune_decision as decision
 from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import as_read, typed
 

@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import presets
-from tests.doors.job import Gpu, Machine
-from tests.doors.options import Options
-from tests.doors.proof import ProofError, Request, request
-from tests.doors.proof import folder as folder_of_proof
-from tests.doors.trials import LEAST_REPORTS, Candidate, Limits
-from tests.doors.tui import cli
-from tests.doors.tune import (
-    Axis,
+from tests.doors.engine import (
+    LEAST_REPORTS,
+    Candidate,
     Combinations,
+    Gpu,
+    Limits,
+    Machine,
+    Options,
+    ProofError,
     Proposal,
     Searcher,
     SettingsResult,
@@ -31,9 +30,15 @@ from tests.doors.tune import (
     Study,
     axes_of,
     members,
+    presets,
     storage,
     tune_request,
 )
+from tests.doors.engine import folder as folder_of_proof
+from tests.doors.engine import proof_request as request
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import search_axes_Axis as Axis
+from tests.doors.tui import tui_cli as cli
 from tests.support.fakegpu import FakeGpu
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.doors.interpreter import installed
+from tests.doors.engine import installed
 
 SOURCE = Path(__file__).with_name("src")
 # TensorFlow's own libraries are in the process before this one: empty ones with their names satisfy the linker.

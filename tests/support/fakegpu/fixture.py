@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.doors.interpreter import installed
+from tests.doors.engine import installed
 from tests.support.fakegpu import FakeGpu, build
 from tests.support.fakenvml import FakeNvml
 from tests.support.needs import require

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.doors.process import LOCK, MOST_LEASES
-from tests.doors.system import LEASED, VARIABLE, RunClock, process_memory, stop_signals
+from tests.doors.engine import LEASED, LOCK, MOST_LEASES, RunClock, process_memory, stop_signals
+from tests.doors.engine import run_clock_VARIABLE as VARIABLE
 from tests.doors.trainer import fork_server
 
 # TensorFlow's import sets these, in whatever process of tests has imported it.

@@ -1,1 +1,0 @@
-from gputui.engine.checks import Finding, gpu_checks

@@ -1,1 +1,0 @@
-from gputui.engine.figures import Figure, LOSS, of_run

@@ -1,2 +1,0 @@
-from gputui.engine.scaling import copies, scaling_request
-from gputui.engine.scaling.rounds import Rounds
