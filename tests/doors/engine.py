@@ -325,3 +325,4 @@ from gputui.engine.tune.wide.search_axes import Axis as search_axes_Axis, Combin
 from gputui.engine.tune.wide.storage import StudyError
 from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
 from gputui.engine.units import clock
+from gputui.engine.runs import run

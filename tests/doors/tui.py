@@ -88,3 +88,5 @@ from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Painted, Panel, STYLES
 from gputui.tui.wording import comparison
 from gputui.tui.wording.run import next_step, scaled_learning_rate
+from gputui.tui.base import warm_engine
+from gputui.tui.screens.runs import actions as runs_actions

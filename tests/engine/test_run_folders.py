@@ -47,6 +47,7 @@ from tests.doors.engine import (
 from tests.doors.engine import events_Best as Best
 from tests.doors.engine import events_Progress as Progress
 from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import run as run_module
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_new_run_without_locks_counts_as_starting_for_fifteen_seconds(
     monkeypatch.setattr(locks, "held", lambda _path: None)
     created = run.file("preset.yaml").stat().st_mtime
     now = [created]
-    monkeypatch.setattr("gputui.engine.runs.run.time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(time=lambda: now[0]))
     seen = []
     for age in (-1, 0, 14.9, 15):
         now[0] = created + age

@@ -38,6 +38,7 @@ from tests.doors.engine import (
     writing,
 )
 from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import run as run_module
 from tests.doors.tui import entry_of
 from tests.doors.tui import tui_cli as cli
 
@@ -180,7 +181,7 @@ class Followed:
         self.now = Liveness(engine=True, trainer=True)
         self.t = 1_800_000_000.0
         monkeypatch.setattr(Run, "liveness", property(lambda _run: self.now))
-        monkeypatch.setattr("gputui.engine.runs.run.STARTING_SECONDS", 0.0)
+        monkeypatch.setattr(run_module, "STARTING_SECONDS", 0.0)
         self.follower = Follower(self.run)
 
     def wrote(self, name: str, kind: str, t: float, **fields: object) -> None:

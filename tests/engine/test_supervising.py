@@ -33,11 +33,15 @@ from tests.doors.engine import (
     TrainerHeartbeat,
     Warn,
     checkpoint_files,
+    code_copy,
+    descendants,
     ending,
     engine_failure,
     launch,
     locks,
+    of_runs,
     oom_answer,
+    places,
     presets,
     read_events,
     recovery,
@@ -200,9 +204,9 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, did = list[int](), list[str]()
-    monkeypatch.setattr("gputui.engine.system.descendants.end_descendants", lambda spared: ended.append(spared))
-    monkeypatch.setattr("gputui.engine.files.places.remove_scratch", lambda: did.append("removes"))
-    monkeypatch.setattr("gputui.engine.notify.of_runs.send", lambda run, _: did.append(f"tells of {run.state}"))
+    monkeypatch.setattr(descendants, "end_descendants", lambda spared: ended.append(spared))
+    monkeypatch.setattr(places, "remove_scratch", lambda: did.append("removes"))
+    monkeypatch.setattr(of_runs, "send", lambda run, _: did.append(f"tells of {run.state}"))
     monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.25)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
@@ -338,7 +342,7 @@ def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="temporarily unavailable"):
             launch.start(preset)
     with monkeypatch.context() as patched:
-        patched.setattr("gputui.engine.runs.code_copy.make", refuses)
+        patched.setattr(code_copy, "make", refuses)
         with pytest.raises(OSError, match="temporarily unavailable"):
             launch.create(launch.settle(preset, Path.cwd()))
     assert runs.all_runs() == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, Lock, Proof, Run, Runner, entries, events, locks, runs
+from tests.doors.engine import Entry, Lock, Proof, Run, Runner, entries, events, locks, runner, runs
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import free_devices_Device as Device
 
@@ -100,7 +100,7 @@ class Trainings:
 def no_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the test itself is the runner."""
     monkeypatch.setattr(entries, "ensure_runner", lambda: None)
-    monkeypatch.setattr("gputui.engine.queue.runner.WALK_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "WALK_SECONDS", 0.0)
 
 
 def states() -> dict[str, str]:

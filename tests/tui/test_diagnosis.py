@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Run, folder, proof_start
-from tests.doors.tui import BaseApp, DiagnosisScreen, GputuiApp, LiveScreen
+from tests.doors.engine import Run, folder, proof_start, runs
+from tests.doors.tui import BaseApp, DiagnosisScreen, GputuiApp, LiveScreen, starting
 from tests.support import recorded
 from tests.support.form_pilot import settled, told
 from tests.support.recorded_proof import DIAGNOSIS, STAGES
@@ -60,7 +60,7 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         launched.append(preset)
         return run, object()
 
-    monkeypatch.setattr("gputui.tui.screens.starting.start", start)
+    monkeypatch.setattr(starting, "start", start)
     app = GputuiApp(watch=run)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
@@ -119,7 +119,7 @@ async def test_a_run_that_goes_on_has_to_end_first(
 ) -> None:
     run = diagnosed(home, outcome=None, engine_pid=os.getpid())
     stopped: list[Run] = []
-    monkeypatch.setattr("gputui.engine.runs.request_stop", stopped.append)
+    monkeypatch.setattr(runs, "request_stop", stopped.append)
     async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "! Input-bound")
         await pilot.press("w")

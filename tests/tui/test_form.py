@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from tests.doors.engine import Preset, Run, home, launch, options_json, presets, run_numbers, runs, this_machine, titles
-from tests.doors.tui import PLAIN, Findings, FormState, GputuiApp, OptionRow
+from tests.doors.tui import PLAIN, Findings, FormState, GputuiApp, OptionRow, starting
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
@@ -272,7 +272,7 @@ async def test_a_restart_with_another_batch_size_takes_few_keys(home: Path, monk
         launched.append(preset.options.input.batch_size)
         return run, object()
 
-    monkeypatch.setattr("gputui.tui.screens.starting.start", start)
+    monkeypatch.setattr(starting, "start", start)
     app = GputuiApp(watch=run)
     async with app.run_test(size=(80, 24)) as pilot:
         for keys, size in (("a \r", 256), ("e /b\r128\x12", 128), ("\x1bOQ /b\r96\x12", 96)):

@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.doors.engine import Preset, Run, places
+from tests.doors.engine import Preset, Run, launch, places
 from tests.doors.tui import (
     PIECE_SECONDS,
     SEEN_AFTER_SECONDS,
@@ -37,6 +37,7 @@ from tests.doors.tui import (
     keys,
     offers_all,
     remapped,
+    starting,
     typeahead,
     working,
 )
@@ -188,7 +189,7 @@ def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
         presets_started.append(preset)
         return shown, "engine"
 
-    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    monkeypatch.setattr(launch, "start", start)
     return presets_started
 
 
@@ -244,7 +245,7 @@ SEEDS = (None, 1)  # at once, and cut at random places
 @pytest.fixture
 def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What would have been done to trainings, instead of doing it."""
-    from tests.doors.engine import launch, runs
+    from tests.doors.engine import runs
 
     done: list[str] = []
 
@@ -255,7 +256,7 @@ def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return act
 
-    monkeypatch.setattr("gputui.tui.screens.starting.start", refuse("start"))
+    monkeypatch.setattr(starting, "start", refuse("start"))
     monkeypatch.setattr(launch, "start", refuse("start"))
     monkeypatch.setattr(runs, "request_stop", refuse("stop"))
     return done

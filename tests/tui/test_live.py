@@ -16,7 +16,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.doors.engine import Process, Run
+from tests.doors.engine import Process, Run, launch
 from tests.doors.tui import (
     ChartScreen,
     CopyScreen,
@@ -163,7 +163,7 @@ async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch)
         started.append(preset)
         return run, "engine"
 
-    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    monkeypatch.setattr(launch, "start", start)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
         await pilot.press("r")

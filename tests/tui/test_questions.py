@@ -16,9 +16,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, OptionList
 
-from tests.doors.engine import NotFree, Proof, RunError, duration, folder, presets, proof_start, tune_request
+from tests.doors.engine import NotFree, Proof, RunError, duration, folder, presets, proof_start, runs, tune_request
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing
+from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing, warm_engine
 from tests.support import recorded
 from tests.support.answering import Answering
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof
@@ -193,7 +193,7 @@ def test_gpus_that_are_not_free_are_waited_for_only_if_the_user_says_so(
 def test_a_run_that_conflicts_leaves_the_warm_engine_to_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
     app, warm = Answering(), SimpleNamespace(start=lambda preset: ("run", preset.name))
     app.warm = warm  # type: ignore[assignment]
-    monkeypatch.setattr("gputui.tui.base.warm_engine.take", lambda app: warm)
+    monkeypatch.setattr(warm_engine, "take", lambda app: warm)
     here = SimpleNamespace(gpus=())
 
     def check(*_: Any) -> Any:
@@ -346,7 +346,7 @@ def test_a_run_that_goes_on_is_stopped_before_a_proof_only_if_the_user_says_so(
         if fault is not None:
             raise fault
 
-    monkeypatch.setattr("gputui.engine.runs.request_stop", stop)
+    monkeypatch.setattr(runs, "request_stop", stop)
     run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     app = Answering(answer)
     app.set_keymap({"prove": "ctrl+b"})

@@ -17,6 +17,7 @@ from tests.doors.engine import (
     RunError,
     Title,
     Trash,
+    adding,
     checks,
     code_files,
     entries,
@@ -26,7 +27,8 @@ from tests.doors.engine import (
     with_name,
 )
 from tests.doors.engine import checks_Finding as Finding
-from tests.doors.tui import Entry, GputuiApp, RunsScreen, Start, starting
+from tests.doors.engine import runs as runs_module
+from tests.doors.tui import Entry, GputuiApp, RunsScreen, Start, queue, runs_actions, starting
 from tests.support import queued, recorded
 from tests.support.answering import Answering, Shown, act
 from tests.support.deleting import deleted
@@ -71,7 +73,7 @@ def test_a_stop_is_asked_about_only_if_something_is_lost(
     status: dict[str, Any], answer: str | None, question: Any, told: str,
 ) -> None:  # fmt: skip
     stopped: list[Run] = []
-    monkeypatch.setattr("gputui.engine.runs.request_stop", stopped.append)
+    monkeypatch.setattr(runs_module, "request_stop", stopped.append)
     run = recorded.write(home, gpus=0, seconds=seconds, outcome=None, engine_pid=os.getpid(), settings=settings)
     run.file("status.json").write_text(json.dumps(json.loads(run.file("status.json").read_text()) | status))
     app.answers, screen = [answer], Shown(run)
@@ -93,7 +95,7 @@ def test_a_stop_that_is_refused_says_why_and_the_next_one_asks_nothing_more(
     def refuse(run: Run) -> None:
         raise RunError(f"{run.name} is not running")
 
-    monkeypatch.setattr("gputui.engine.runs.request_stop", refuse)
+    monkeypatch.setattr(runs_module, "request_stop", refuse)
     run = recorded.write(home, gpus=0, seconds=20)
     screen = Shown(run)
     act(screen, "stop")
@@ -276,7 +278,7 @@ def test_what_was_deleted_is_said_with_what_brings_it_back(
     chosen = two(home)
     put = (chosen[:count], ["the last one is in use\x1b"])
     monkeypatch.setattr(Trash, "put", lambda trash, runs: put)
-    monkeypatch.setattr("gputui.tui.screens.runs.actions.delete_all", lambda runs, reserve: put)
+    monkeypatch.setattr(runs_actions, "delete_all", lambda runs, reserve: put)
     screen = Told()
     Told._delete.__wrapped__(screen, chosen, {run.id: 1024 for run in chosen}, for_good)  # type: ignore[attr-defined]
     expected = [f"{told} (information)"] if told else []
@@ -310,7 +312,7 @@ def test_a_run_is_resumed_with_the_code_that_the_user_chooses(
 
     monkeypatch.setattr(starting, "code_changed", lambda run: changed)
     monkeypatch.setattr(starting, "resumed_run", resumed_run)
-    monkeypatch.setattr("gputui.engine.runs.code_files.can_use_copy", lambda run: has_copy)
+    monkeypatch.setattr(code_files, "can_use_copy", lambda run: has_copy)
     app.answers, app.stopping_runs, screen = (
         [answer],
         {run.id: None, "other": None},
@@ -403,8 +405,8 @@ def test_a_resumed_run_waits_with_the_code_that_was_chosen(
         queued.append((run, code))
         return "entry"
 
-    monkeypatch.setattr("gputui.engine.queue.adding.queue_resume", queue_resume)
-    monkeypatch.setattr("gputui.tui.reading.queue.place_text", lambda entry, title: f"{entry} is first")
+    monkeypatch.setattr(adding, "queue_resume", queue_resume)
+    monkeypatch.setattr(queue, "place_text", lambda entry, title: f"{entry} is first")
     assert starting.resumed_run(run, new, copy).queue() == "entry is first"
     assert queued == [(run, code)]
 
@@ -430,7 +432,7 @@ async def test_a_stopped_run_is_resumed_in_two_keystrokes(
         assert (new_code, from_copy) == (answer == "g", answer == "u")
         return "engine"
 
-    monkeypatch.setattr("gputui.engine.process.resuming.resume", resume)
+    monkeypatch.setattr(resuming, "resume", resume)
     app = GputuiApp()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press("f3")
