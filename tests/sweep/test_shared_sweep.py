@@ -42,14 +42,13 @@ MEMBERS = """\
 import json, os, sys, time, traceback
 from pathlib import Path
 import optuna
-from gputui.engine.proof import folder
 from gputui.engine.sweep import claims, shared_study
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import Look
 from gputui.engine.trials import sweep_sentences
 from gputui.engine.trials.comparing import Stopped
-from gputui.engine.trials.record import Record
 from gputui.engine.trials.trial_runner import Stop
+from tests.doors.engine import Record, folder
 from tests.support.swept import Simulated, request_of
 from tests.sweep.test_sweep import loss
 

@@ -478,8 +478,7 @@ import json, sys
 from pathlib import Path
 from gputui.engine import presets
 from gputui.engine.job import this_machine
-from gputui.engine.runs.events import Started
-from gputui.engine.runs.events import EVENTS_FILE
+from tests.doors.engine import EVENTS_FILE, Started
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.trials.trial_runner import Stop, TrialRunner
 from gputui.engine.tune.candidates.search_trials import TrialRequest, SideBySide
