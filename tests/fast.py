@@ -9,6 +9,7 @@ change through a process of its own.
 from __future__ import annotations
 
 import argparse
+import ast
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -64,6 +65,29 @@ def nearest_tests(graph: grimp.ImportGraph, modules: Iterable[str]) -> dict[str,
     }
 
 
+def look_through_doors(graph: grimp.ImportGraph) -> None:
+    """Let each test import the modules whose names it takes from tests/doors, instead of all that the doors import."""
+    sources: dict[tuple[str, str], str] = {}
+    doors = {module_of(str(path.relative_to(ROOT))): path for path in (ROOT / "tests" / "doors").glob("*.py")}
+    for door, path in doors.items():
+        for module, name, as_name in _taken(path):
+            inner = f"{module}.{name}"
+            sources[door, as_name] = inner if inner in graph.modules else module
+    for path in (ROOT / "tests").rglob("*.py"):
+        importer = module_of(str(path.relative_to(ROOT)))
+        for door, name, _ in _taken(path):
+            if (door, name) in sources and importer in graph.modules:
+                graph.add_import(importer=importer, imported=sources[door, name])
+    for door in doors.keys() & graph.modules:
+        graph.remove_module(door)
+
+
+def _taken(path: Path) -> list[tuple[str, str, str]]:
+    """The module, the name and the name here of each `from ... import` of a file."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return [(node.module or "", alias.name, alias.asname or alias.name) for node in nodes for alias in node.names]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fast", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--base", default="HEAD", metavar="REV", help="the revision to compare with (default: HEAD)")
@@ -71,6 +95,7 @@ def main() -> int:
     given = parser.parse_args()
     paths = changed_files(given.base)
     graph = grimp.build_graph("gputui.engine", "gputui.tui", "tests")
+    look_through_doors(graph)
     tests = nearest_tests(graph, (module_of(path) for path in paths if path.endswith(".py")))
     of_others = {
         test: 0 for path in paths for part, test in OF_OTHERS.items() if path.startswith(part) or path.endswith(part)
@@ -85,20 +110,8 @@ def main() -> int:
         + (f"; {left} that are farther away are left out" if left > 0 else "")
     )
     marks = "not slow and not alone and not slurm and not extras and not nightly"
-    pytest = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "4",
-        "--dist",
-        "loadfile",
-        "-m",
-        marks,
-        *chosen[: given.files],
-    ]
-    code = subprocess.run(pytest, cwd=ROOT, check=False).returncode
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile", "-m", marks]
+    code = subprocess.run([*pytest, *chosen[: given.files]], cwd=ROOT, check=False).returncode
     return 0 if code == 5 else code  # 5: all of them are marked
 
 
