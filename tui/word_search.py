@@ -147,7 +147,6 @@ def letters(word: str, name: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _in_order(word: str) -> re.Pattern[str]:
-    """Return a pattern of texts with the letters of `word` in their order, which excludes most texts quickly."""
     first, *others = map(re.escape, word)
     return re.compile(first + "".join(f"[^{letter}]*{letter}" for letter in others), re.DOTALL)
 

@@ -83,7 +83,6 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def _no_effect(options: Options) -> Iterator[Finding]:
-    """Yield a warning for each changed option that had no effect in the last run of the same code."""
     earlier = launched_with.of_same_code(options)
     for info in OPTIONS if earlier else ():
         why = earlier.inapplicable.get(info.key) if earlier else None

@@ -264,7 +264,6 @@ def _explaining(s: Measurements, verdict: str) -> list[dict[str, object]]:
 
 
 def _braced(text: str) -> str:
-    """Return the text with doubled braces, so that it can be part of a format string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

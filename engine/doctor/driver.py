@@ -87,7 +87,6 @@ def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
 
 
 def _quicker(seen: NvmlAnswers) -> str:
-    """Return the remedy for a driver that has not answered all queries in time."""
     longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
     return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
 

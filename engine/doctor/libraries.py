@@ -135,7 +135,6 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 
 
 def _driver_folders() -> Iterator[Path]:
-    """Yield folders that the system's loader searches for the driver's libraries, among them those of WSL and NixOS."""
     for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
         yield resource_limits.ROOT / folder
     yield from (resource_limits.ROOT / "usr/lib").glob("*-linux-gnu")
@@ -179,7 +178,6 @@ def _has_cuda() -> bool:
 
 
 def _wheel(relative: str) -> bool:
-    """Return True if one of NVIDIA's pip packages provides the file, whose path is relative to the folder `nvidia`."""
     return installed.site(f"nvidia/{relative}") is not None
 
 

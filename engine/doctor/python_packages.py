@@ -91,7 +91,6 @@ def _lists(distribution: str, place: Path) -> list[str]:
 
 
 def _checksum(place: Path) -> str:
-    """Return the checksum of a file in the form in which packages list it."""
     digest = hashlib.sha256(place.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
 

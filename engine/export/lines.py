@@ -105,7 +105,6 @@ class Script:
 
 
 def _text(lines: Sequence[str]) -> str:
-    """Return the lines as a text, without more than two empty lines in a row."""
     kept: list[str] = []
     for line in lines:
         if line or kept[-2:] != ["", ""]:

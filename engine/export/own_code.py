@@ -104,7 +104,6 @@ def _count(script: Script, options: Options, form: Form) -> str:
 
 
 def _batches(options: Options, form: Form, arguments: str) -> str:
-    """Return the expression for the training batches of `elements`."""
     made = f"training_batches(elements, {arguments})"
     return f"augmented_batches({made}, SEED)" if _augments(options, form) else made
 

@@ -127,7 +127,6 @@ def _head(preset: Preset) -> str:
 
 
 def _docstring(text: str) -> str:
-    """Return the text in one line, with ' for each ", each backslash and each character that cannot be printed."""
     return "".join(c if c.isprintable() and c not in '"\\' else "'" for c in " ".join(text.split()))
 
 

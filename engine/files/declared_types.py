@@ -111,7 +111,6 @@ def _filled(declared: Any, content: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _inner(declared: Any) -> Mapping[str, Any]:
-    """Return, by the field's name, the dataclass of each field of `declared` that holds a dataclass or a list of it."""
     parts = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(declared).items()}
     inner = {name: next(filter(is_dataclass, of), None) for name, of in parts.items()}
     return {name: dataclass for name, dataclass in inner.items() if dataclass is not None}

@@ -55,7 +55,6 @@ def short_names(runs_folder: Path) -> Mapping[str, str]:
 
 
 def _is_older(name: str, first_numbered: str) -> bool:
-    """Return True if the run was started before the first run that has a number, according to their names."""
     return bool(_TIME.match(name) and _TIME.match(first_numbered) and name[:15] < first_numbered[:15])
 
 

@@ -55,7 +55,6 @@ class _Block:
         return next((event.t for event, _ in reversed(self.lines) if event is not None), math.inf)
 
     def until(self, t: float) -> Iterator[tuple[Event | None, int]]:
-        """Yield the lines before the first event that is later than `t`."""
         for event, end in self.lines:
             if event is not None and event.t > t:
                 return

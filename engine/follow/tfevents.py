@@ -80,7 +80,6 @@ def crc32c(data: bytes) -> int:
 
 @functools.cache
 def _of_byte() -> Sequence[int]:
-    """Return how each byte changes the checksum."""
     table = list(range(256))
     for _ in range(8):
         table = [crc >> 1 ^ (_CASTAGNOLI if crc & 1 else 0) for crc in table]
@@ -117,7 +116,6 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return a number, which is not negative, seven bits to a byte."""
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)

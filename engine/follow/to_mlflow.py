@@ -75,7 +75,6 @@ class Mlflow:
         return int(run.data.tags.get(ROWS_TAG, "0"))
 
     def _existing(self, client: MlflowClient, key: str) -> str | None:
-        """Return the id of a run that an earlier follower has created and could not note."""
         runs = client.search_runs([self._experiment(client)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
         return runs[0].info.run_id if runs else None
 
@@ -115,7 +114,6 @@ class Mlflow:
         self._may_have_more = False
 
     def _present(self, name: str) -> set[tuple[int, int]]:
-        """Return the time and the step of each value that the run has of a metric."""
         assert self._client is not None
         return {(each.timestamp, each.step) for each in self._client.get_metric_history(self.remote["run"], name)}
 

@@ -84,7 +84,6 @@ def file_name(begin: float, run_id: str) -> str:
 
 
 def _table(about: AboutRun) -> str:
-    """Return the title, the note and the options of a run as a table in Markdown."""
     head = [f"**{about.title}** {' '.join(f'#{tag}' for tag in about.tags)}", "", about.note, ""]
     rows = [f"| {key} | {str(value).replace('|', '/')} |" for key, value in about.options.items()]
     return "\n".join([*head, "| option | value |", "| --- | --- |", *rows])

@@ -93,6 +93,5 @@ class Wandb:
 
 
 def _remove(folder: Path, key: str) -> None:
-    """Remove the folder of an offline run with the id `key`, which is written again as a whole."""
     if folder.name.startswith("offline-run-") and folder.name.endswith(f"-{key}"):
         shutil.rmtree(folder, ignore_errors=True)

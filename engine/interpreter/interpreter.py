@@ -163,7 +163,6 @@ def file_of(text: str, folder: str = "") -> str:
 
 
 def _is_active(name: str) -> bool:
-    """Return True if a shell finds the program `name` in the environment of gputui."""
     return os.path.dirname(_on_path(name) or "") == os.path.dirname(sys.executable)
 
 

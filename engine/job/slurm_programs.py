@@ -149,6 +149,5 @@ def _answer(
 
 
 def _reason(text: str, code: int) -> str:
-    """Return the last two different lines of an error in one line, without the name of the program."""
     lines = [re.sub(r"^\w+: (error|fatal): ", "", line).strip() for line in text.splitlines() if line.strip()]
     return "; ".join(list(dict.fromkeys(lines))[-2:]) or f"it ended with {code}"

@@ -243,7 +243,6 @@ def holder(name: str) -> Holder | None:
 
 
 def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
-    """Yield the number of each leased slot of the device `name`, with its holder."""
     for slot in range(1, MOST_SHARING + 1):
         is_held = locks.held(_file(_key(name, slot), _LOCK))
         if is_held is None:  # slots are made in their order
@@ -253,7 +252,6 @@ def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
 
 
 def _recorded(name: str, key: str) -> Holder:
-    """Return the recorded holder of the lease `key`, which a process holds, of the device `name`."""
     records = sorted(_records_of(key), key=lambda each: each[0].since)
     alive = [about for about, process in records if process is None or process.alive()]
     return replace(alive[-1], name=name) if alive else Holder(name)

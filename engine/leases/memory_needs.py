@@ -89,7 +89,6 @@ def _with_margin(peak_bytes: float) -> int:
 
 
 def _earlier() -> Iterator[Run]:
-    """Yield the newest runs, then the newest trials of proofs and searches, at most MOST_RUNS of each."""
     yield from runs.all_runs()[:MOST_RUNS]
     yield from islice(_trials(), MOST_RUNS)
 

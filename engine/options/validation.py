@@ -92,7 +92,6 @@ def _model_of(group: type[Group]) -> type[BaseModel]:
 
 
 def _checks_of(group: type[Group]) -> dict[str, Any]:
-    """Return the static methods of the group that are marked by `check`, as pydantic's validators by method name."""
     validators = {}
     for name, method in vars(group).items():
         if isinstance(method, staticmethod) and hasattr(method.__func__, "checks"):

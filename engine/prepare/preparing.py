@@ -104,13 +104,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _drafts(folder: Path) -> list[Path]:
-    """Return the drafts of the manifest and of the files for users."""
     names = (manifests.FILE, result_files.READER, result_files.PRESET)
     return [draft for name in names for draft in writing.drafts(folder / name)]
 
 
 def _remove_drafts(folder: Path) -> None:
-    """Remove what killed processes have left half-written."""
     for path in (*folder.glob(".*.part"), *_drafts(folder)):
         path.unlink(missing_ok=True)
 

@@ -128,7 +128,6 @@ def reader(manifest: Manifest) -> str:
 
 
 def _tensors(node: Any) -> int:
-    """Return the number of tensors in a described structure (trainer/prepare/entry_data.py)."""
     inner = node["tuple"] if "tuple" in node else list(node["dict"].values()) if "dict" in node else None
     return 1 if inner is None else sum(map(_tensors, inner))
 

@@ -141,7 +141,6 @@ def _names_entry(tree: Mapping[str, Located]) -> bool:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    """Remove the options of gputui's models and data from the layers, as the user's own code replaces them."""
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
@@ -315,7 +314,6 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _misfit(key: str, layers: _Layers) -> Problem:
-    """Return the problem of the value of the option `key` in `layers`, which the option does not accept."""
     place, line = layers.origins[key]
     return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
 

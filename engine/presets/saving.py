@@ -218,7 +218,6 @@ def updated(text: str, preset: Preset, path: Path) -> str:
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    """Return True if workload.folder need not be written, as it is the file's own folder, which is the default."""
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
@@ -237,7 +236,6 @@ def _describe(document: CommentedMap, text: str) -> None:
 
 
 def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
-    """Write a value in its present place, or at the end of its group, or in a new group at the end of the file."""
     if document.get(info.group) is None:
         group = CommentedMap()
         if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
@@ -269,7 +267,6 @@ def _moved(text: str, source: Path, target: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text as a quoted text of YAML on one line."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{quoted}"'
 

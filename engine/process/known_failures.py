@@ -401,7 +401,6 @@ def in_exception(text: str) -> KnownFailure | None:
 
 
 def _level(line: str) -> tuple[str, str]:
-    """Return the level of a log line (I, W, E or F), and its text without the prefix."""
     match = _PREFIX.match(line)
     return (match["level"] or match["old"], match["text"]) if match else ("E", line)
 

@@ -237,7 +237,6 @@ def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
 
 
 def _before_changes(run: Run) -> Iterator[tuple[str, Any]]:
-    """Yield the key and the former value of each option that the engine has changed, the earliest change first."""
     for event in read_events(run.path, [TELEMETRY_FILE]).events:
         if isinstance(event, OptionChanged):
             yield event.option, event.before

@@ -200,7 +200,6 @@ class Supervisor:
             self.events.emit(warning)
 
     def _clean_up(self) -> None:
-        """Remove the trainer's temporary files, and end the processes that the trainer has started and not ended."""
         places.remove_scratch()
         if ended := descendants.end_descendants(spared=self.trainer.pid, apart=self.followers.pids):
             self.events.emit(

@@ -183,7 +183,6 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
 
 
 def _reason(code: int, stderr: str) -> str:
-    """Return the signal that ended XProf (by its exit `code`), or the last line of `stderr` that is not a log line."""
     if code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]

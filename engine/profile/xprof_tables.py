@@ -124,7 +124,6 @@ _OPERATION = ("operation", "type", "total_self_time")  # columns: its name, its 
 
 
 def _operation_rows(tools: Tools) -> tuple[str, Sequence[Row]]:
-    """Return the place where the operations ran, as `operations` does, and their rows."""
     rows = [row for row in last_rows(tools, "framework_op_stats") if row["type"] not in (DATASET, IDLE)]
     on_device = [row for row in rows if row["host_or_device"] == "Device"]
     if on_device:

@@ -203,7 +203,6 @@ def _followed(key: str, search: Search) -> Iterator[str]:
 
 
 def _learns_better(value: Any, search: Search) -> Iterator[str]:
-    """Yield a text if the batch size `value` was chosen because a faster batch size learns worse."""
     checks = search.losses
     worse = [check.settings.get(BATCH) for check in checks if check.decision == "worse"]
     for check in checks:

@@ -245,7 +245,6 @@ class Prover:
         return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 
     def _versions(self) -> None:
-        """Record the versions of the libraries from the latest trial's events, if they are not yet recorded."""
         if not self.record.versions:
             events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
             started = events.last(Started)

@@ -138,7 +138,6 @@ class _Forecast:
         return not is_lost
 
     def _numbers_on(self, device: str) -> list[int]:
-        """Return the `per_gpu` of each run or program that uses a device."""
         return [self._begun[run].per_gpu for run in self.ends if device in self._begun[run].devices]
 
     def _queued_devices(self) -> set[str]:

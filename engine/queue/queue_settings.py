@@ -118,7 +118,6 @@ def _without_effect(values: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the YAML file without the line numbers in its first level."""
     if isinstance(value, Mapping):
         return {name: _plain(getattr(inner, "value", inner)) for name, inner in value.items()}
     return [getattr(each, "value", each) for each in value] if isinstance(value, list) else value
@@ -162,7 +161,6 @@ def _arguments(value: Any) -> tuple[str, ...] | None:
 
 
 def _is_refused(argument: str) -> bool:
-    """Return True for an argument that makes several jobs of one, replaces its command, or submits none."""
     name = argument.partition("=")[0].partition(" ")[0]
     short = name[:2] if not name.startswith("--") else ""
     return name in ("--array", "--help", "--test-only", "--usage", "--version", "--wait", "--wrap") or short in (

@@ -106,7 +106,6 @@ class Runner:
 
     @property
     def _entries(self) -> Sequence[Entry]:
-        """The entries that the runner starts."""
         return [entry for entry in self._reader.listing.entries if not entry.is_of_slurm]
 
     @property
@@ -299,7 +298,6 @@ class Runner:
             entry_changes.ask_to_yield(name)
 
     def _able(self) -> Iterator[Entry]:
-        """Yield the waiting entries that wait for no other entry."""
         for entry in self._entries:
             try:
                 if entry.state == "waiting" and not _waits_for_another(entry):
@@ -358,7 +356,6 @@ class Runner:
         return ""
 
     def _read_settings(self) -> None:
-        """Read the settings of the queue if their file has changed."""
         stamp = queue_settings.stamp()
         if stamp != self._settings_stamp:
             self._settings, self._settings_stamp = queue_settings.read(), stamp

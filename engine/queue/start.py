@@ -74,7 +74,6 @@ def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> sub
 
 
 def _to_lease(entry: Entry, among: Sequence[str] | None) -> Sequence[str] | None:
-    """Return `among`, or None if the entry takes the CPU although others use it."""
     return None if entry.anyway and among is not None and list(among) == [lease.CPU] else among
 
 

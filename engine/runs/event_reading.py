@@ -209,7 +209,6 @@ class Follower:
         return news
 
     def _new_damage(self) -> list[Event]:
-        """Return a warning for each damaged file that has not been reported yet."""
         damages = [damage for tail in self._tails for damage in tail.damages]
         new = [damage for damage in damages if damage not in self._reported and str(damage)]
         self._reported.update(new)

@@ -60,7 +60,6 @@ class Event:
 
 @cache
 def _absent(kind: type[Event]) -> Mapping[str, Any]:
-    """Return, for an event class, the value of each field that a line may lack, by the field's name."""
     return {name: _empty(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
 
 

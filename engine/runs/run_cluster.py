@@ -151,7 +151,6 @@ def local_chief(run: Run) -> Run | None:
 
 
 def _is_of(run: Run, index: int, chief: Run) -> bool:
-    """Return True if the run's own files name `chief` as its chief and `index` as its index."""
     mine = of_run(run)
     workers = members(run) if mine is not None and mine.index == index else ()
     return bool(workers) and workers[0].get("run") == chief.id

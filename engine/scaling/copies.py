@@ -138,7 +138,6 @@ class _Together:
         return ends
 
     def end(self) -> None:
-        """Let the other copies end."""
         with self._lock:
             self._is_over = True
 
@@ -215,13 +214,11 @@ def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
 
 
 def _reports(run: Run) -> list[Progress]:
-    """Return the progress that a run has reported since its warm-up, in the order of time."""
     reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
     return [report for report in reports if report.samples_per_second]
 
 
 def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:
-    """Return the count at a moment within a curve of times and counts, on the straight line between two reports."""
     for (before, count), (after, next_count) in pairwise(curve):
         if moment <= after:
             share = (moment - before) / (after - before) if after > before else 1.0

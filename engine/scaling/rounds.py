@@ -152,7 +152,6 @@ class Rounds:
             record.gain_total = measured[-1].speedup
 
     def _report(self, doing: str) -> None:
-        """Write the results so far, the present work (`doing`, in words) and the estimated total time to the record."""
         left = max(0, len(self._going) * self.request.repeats - sum(len(point.trials) for point in self._going))
         seconds = duration.remaining_seconds(self.record, left, self._guessed_seconds)
         self.record.budget_seconds = self.record.elapsed + seconds

@@ -86,7 +86,6 @@ class Claims:
             claim.report = entry["report"]
 
     def _take_release(self, entry: Mapping[str, Any]) -> None:
-        """A member gives its trial back, or another one takes over a trial without a result."""
         claim = self.claims.get(entry["key"])
         if claim is None or claim.token != entry["token"] or claim.state == DONE:
             return
@@ -94,7 +93,6 @@ class Claims:
             del self.claims[entry["key"]]
 
     def _take_choice(self, entry: Mapping[str, Any]) -> None:
-        """The finalists count only if no trial of the search was waiting or training."""
         is_open = any(claim.part == SEARCH and claim.state in IN_FLIGHT for claim in self.claims.values())
         if self.choice is None and not is_open:
             self.choice = entry["choice"]

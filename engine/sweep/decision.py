@@ -52,7 +52,6 @@ def decide(sweep: Sweep, higher: bool) -> dict[str, Any]:
 
 
 def _diverged(trials: Sequence[SweepTrial]) -> int:
-    """Return how many of the trials have ended with a metric that is no finite number."""
     return sum(trial.state == FAILED and trial.cause == NOT_FINITE for trial in trials)
 
 

@@ -80,7 +80,6 @@ def _has_failed(trial: SweepTrial) -> bool:
 
 
 def _is_beyond(trial: SweepTrial, rung: int) -> bool:
-    """Return True if a trial that has reached the rung has gone on from it."""
     return len(trial.rungs) > rung + 1 or trial.state != PAUSED
 
 

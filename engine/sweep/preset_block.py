@@ -62,7 +62,6 @@ def of_block(block: Mapping[str, Any], place: str = "") -> dict[str, Any]:
 
 
 def _over(place: str, given: Any) -> list[str]:
-    """Return the swept options as texts that --over takes."""
     if not isinstance(given, dict) or not given:
         raise ProofError(f"{place}{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}")
     return [f"{key}={_listed(values)}" for key, values in given.items()]
@@ -73,7 +72,6 @@ def _listed(values: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Return the text of a value of a list, in quotes if it has a comma."""
     return json.dumps(value) if isinstance(value, str) and "," in value else text_of(value)
 
 

@@ -242,11 +242,9 @@ class SharedStudy(Alone):
                 self._seen[member] = sign, now
 
     def _silent_seconds(self, member: str) -> float:
-        """Return for how long a member has given no sign of life since this one has joined."""
         return time.monotonic() - self._seen[member][1] if member in self._seen else 0.0
 
     def _others(self) -> bool:
-        """Return True if there is another member that has not vanished."""
         others = (member for member in self._seen if member != self._member)
         return any(self._silent_seconds(member) < self._vanished_seconds for member in others)
 
@@ -313,7 +311,6 @@ class SharedStudy(Alone):
         return before if is_lost else None
 
     def _in_words(self, claim: Claim) -> str:
-        """Return the machine of a member and, if it is silent, when it was last seen."""
         silent = self._silent_seconds(claim.member)
         if claim.state in claims.RESULTS or silent < SILENT_SECONDS:
             return claim.host

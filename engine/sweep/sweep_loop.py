@@ -291,7 +291,6 @@ class SweepLoop:
         return planned[0] if planned else None
 
     def _complete_or_in_flight(self) -> set[str]:
-        """Return the settings of the search that are complete or train, by the text that names each."""
         trials = [trial for trial in self._sweep.trials if trial.part == SEARCH and trial.state in IN_FLIGHT]
         return {sweep_groups.key_of(changes) for changes in (*self._time.finalists, *(each.changes for each in trials))}
 
@@ -333,7 +332,6 @@ class SweepLoop:
             self._add(changes, self._seed + place, SEARCH)
 
     def _add_proposed(self) -> None:
-        """Plan the settings that members of the study have proposed, in the order of their numbers."""
         made = len(sweep_groups.groups(self._sweep.trials))
         while (changes := self._study.settings.get(made)) is not None:
             self._add_setting(changes)
@@ -470,11 +468,9 @@ class SweepLoop:
 
     @property
     def _is_in_vain(self) -> bool:
-        """True if no swept option has changed a figure, so that no setting is better than another."""
         return len(self._sweep.without_effect) == len(self._settings.axes)
 
     def _leave_out(self, part: str) -> None:
-        """Give the trials of a part that are not complete their last state, and store why they are not."""
         for trial in self._sweep.trials:
             if trial.part == part and trial.state in (PLANNED, PAUSED, STOPPED):
                 trial.state = {PLANNED: LEFT_OUT, PAUSED: DROPPED}.get(trial.state, trial.state)

@@ -295,7 +295,6 @@ def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machin
 
 
 def _by_option(preset: Preset, machine: Machine) -> float:
-    """Return the factor by which the training itself multiplies the learning rate, for its replicas."""
     return plan.rate_factor(preset.options.train.learning_rate_scaling, checks.replicas(preset.options, machine))
 
 

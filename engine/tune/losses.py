@@ -165,7 +165,6 @@ class Losses:
         return made
 
     def _started(self) -> Started:
-        """Return the event `started` of the first successful trial of the search."""
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
         return read_events(self._trials.run_of(first).path, [EVENTS_FILE]).of(Started)[-1]
 

@@ -99,7 +99,6 @@ def report(fault: Exception) -> int:
 
 
 def _deleted_folder() -> str:
-    """Return words about the current folder if it was deleted, after which no relative path can be resolved."""
     try:
         os.getcwd()
     except OSError:

@@ -285,7 +285,6 @@ def _is_key(key: str) -> bool:
 
 
 def _clashes(changed: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
-    """Yield (verb, key, other verb) for each key in `changed` that would belong to another verb, too."""
     for verb, keys in changed.items():
         for other in GRAMMAR:
             theirs = changed.get(other.id, tuple(_named(key) for key in other.keys.split(",")))

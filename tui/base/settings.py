@@ -388,7 +388,6 @@ def _parsed(text: str) -> dict[str, Located]:
 
 
 def _plain(value: Located) -> Any:
-    """Return the value, and the values in it, without the line numbers that the YAML reader has added."""
     if isinstance(value.value, dict):
         return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
     return value.value

@@ -110,7 +110,6 @@ class Faults:
             self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
 
     def _close(self, screen: Screen[Any]) -> None:
-        """Close the screen and all screens over it."""
         while screen in self._app.screen_stack:
             above = self._app.screen
             if isinstance(above, ModalScreen):

@@ -82,7 +82,6 @@ def _show_run(run: Run, as_json: bool) -> int:
 
 
 def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
-    """Return True if a completed run on one machine had too few steps for a verdict."""
     unknown = findings["verdict"] == "undecided" and not findings["evidence"]
     return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
 

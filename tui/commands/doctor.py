@@ -52,7 +52,6 @@ def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
 
 
 def _lines(finding: Finding) -> str:
-    """Return a finding and its remedy as lines that are not cut, for files and pipes."""
     remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
     return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
 

@@ -135,7 +135,6 @@ class _InOrder:
         return f"{epoch_text(epoch)}\n"
 
     def rest(self) -> Iterator[str]:
-        """Yield the last line of the log if it has no line end yet."""
         if self._begun:
             yield _shown(self._begun.rstrip("\r"))
             self._begun = ""
@@ -161,5 +160,4 @@ def _goes_on(run: Run) -> bool:
 
 
 def _shown(line: str) -> str:
-    """Return the line without tabs and without characters that control the terminal."""
     return clean(line.expandtabs(8))

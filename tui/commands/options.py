@@ -87,7 +87,6 @@ def _takes(info: OptionInfo) -> str:
 
 
 def _show_in_brief(info: OptionInfo) -> None:
-    """Print an option in a few lines that fit into a terminal of any width."""
     out = console()
     width, indent = min(TEXT_WIDTH, out.width), "    "
     out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))

@@ -225,7 +225,6 @@ def _to_its_end(
 
 
 def _why_nothing(data: Record) -> str:
-    """Return why there is no preset to save."""
     if data.state == "failed":
         return f"the {NOUNS.get(data.kind, 'proof')} failed"
     if data.kind == "tune" and proof_sentences.learns_worse(data):

@@ -107,7 +107,6 @@ def _server(port: int, token: str) -> Any:
             return response
 
         async def on_shutdown(self, _app: web.Application) -> None:
-            """End the screens of all pages while the event loop can still wait for their processes."""
             ending = list(pages)
             for page in ending:
                 page.cancel()

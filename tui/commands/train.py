@@ -157,7 +157,6 @@ def _placed(preset: Preset, finding: Finding) -> str:
 
 
 def _warn_of_others(options: Options, here: Machine) -> None:
-    """Write to stderr who else uses the GPUs that the options name, if stderr is a terminal."""
     if here.gpus and sys.stderr.isatty() and (others := start_devices.in_use(options, here)):
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 

@@ -302,7 +302,6 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
 
 
 def _named(gpu: Gpu, key: str) -> Row:
-    """Return name and value of a figure in a constant width, or the reason why it has no value."""
     figure, value = GPU[key], gpu.value(key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:

@@ -114,7 +114,6 @@ def _processes(now: Snapshot) -> list[Row]:
 
 
 def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the use of the CPUs over time as a curve."""
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
     return fit(curve_rows(plot, width, 1, glyphs)[0], width)
 

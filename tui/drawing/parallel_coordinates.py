@@ -85,7 +85,6 @@ def parallel(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int
 
 
 def _head(names: Sequence[str], columns: Sequence[int], width: int, glyphs: Glyphs) -> Row:
-    """Return the names of the axes, each above its axis."""
     cells = [" "] * width
     apart = columns[1] - columns[0]
     for name, column in zip(names, columns, strict=True):
@@ -114,7 +113,6 @@ def _option(axis: Axis, groups: Sequence[Sequence[SweepTrial]]) -> _Places:
 
 
 def _metric(groups: Sequence[Sequence[SweepTrial]], higher: bool) -> _Places:
-    """Return the axis of the metric with the best value on top."""
     means = [mean for group in groups if (mean := sweep_groups.mean_and_spread(group)[0]) is not None]
     if not means:
         return _Places({}, {})

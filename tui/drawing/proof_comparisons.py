@@ -182,7 +182,6 @@ _APART = 2  # blanks between two columns
 
 
 def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
-    """Return the figures that at least one trial has, as many as fit into `width` cells."""
     room, shown = width - _SIDE - _OUTCOME, []
     for figure in figures.shown("trial"):
         has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)

@@ -183,7 +183,6 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
 
 
 def _same(old: Row, new: Row) -> int:
-    """Return the number of equal pieces at the beginning of both rows."""
     changed = (at for at, (was, now) in enumerate(zip(old, new, strict=False)) if was != now)
     return next(changed, min(len(old), len(new)))
 

@@ -71,7 +71,6 @@ def widths(whole: int) -> dict[str, int]:
 
 
 def _with_bar(columns: Mapping[str, int]) -> dict[str, int]:
-    """Return the columns with that of the bars after the gain and its spread."""
     names = list(columns)
     after = names.index("spread") + 1
     return {name: BAR if name == "bar" else columns[name] for name in (*names[:after], "bar", *names[after:])}

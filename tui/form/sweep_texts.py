@@ -65,5 +65,4 @@ class SweepTexts:
 
 
 def _around(rate: float) -> str:
-    """Return a text that sweeps the learning rate around its present value."""
     return "learning_rate=" + f"{rate / AROUND:.2g},{text_of(rate)},{rate * AROUND:.2g}"

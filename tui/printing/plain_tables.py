@@ -87,7 +87,6 @@ class Columns:
         return min(_WHOLE, max(map(cell_len, words), default=0))
 
     def _shown(self, width: int) -> list[int]:
-        """Return the numbers of the columns that fit into `width` cells."""
         shown, spare = list(range(len(self._least))), list(self._spare)
         while spare and _total([self._least[position] for position in shown]) > width:
             shown.remove(spare.pop())

@@ -61,7 +61,6 @@ def progress_view() -> Iterator[LineView]:
 
 
 def _figures(progress: preparing.Progress) -> str:
-    """Return the progress in one line."""
     broken = f", {progress.broken:,} broken" if progress.broken else ""
     samples = f"{progress.samples:,} of {progress.all_samples:,} samples"
     return f"{samples}, {progress.files} of {progress.all_files} files{broken}"

@@ -150,7 +150,6 @@ def _show_sweep(sweep: Sweep) -> None:
 
 
 def _profile(data: Record) -> list[str]:
-    """Return the lines of the profile that XProf has read, or the reason why there is no profile."""
     report = proof_sentences.profile_of(data)
     return (
         diagnosis.lines(report)

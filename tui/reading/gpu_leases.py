@@ -36,7 +36,6 @@ def _with_uses(gpu: Gpu, uses: Sequence[GpuUse]) -> Gpu:
 
 
 def _uses(gpu: Gpu) -> list[GpuUse]:
-    """Return the use of a GPU or, in MIG mode, of each instance."""
     if not gpu.mig:
         return [_use(gpu, gpu, gpu.busy)]
     return [replace(_use(gpu, instance, None), instance=place) for place, instance in enumerate(gpu.mig)]

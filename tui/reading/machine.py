@@ -192,7 +192,6 @@ class MachineReader:
         self._read_events.put((time.time(), event))
 
     def _events(self) -> Iterator[Event]:
-        """Yield the readings that were made since the last call, as events of a run."""
         while True:
             try:
                 t, event = self._read_events.get_nowait()

@@ -165,7 +165,6 @@ class ChartScreen(AppScreen):
         self._show_new()
 
     def _show_panels(self) -> None:
-        """Show the title, the values at the cursor (at most MOST_ROWS rows) and the row below the chart."""
         values = self.query_one("#values", Panel)
         height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
         if height != self._values_height:

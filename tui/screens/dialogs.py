@@ -263,7 +263,6 @@ class ChoiceScreen(ModalScreen[str | None]):
         self._place()
 
     def _place(self) -> None:
-        """Place the list below the option's row, or above the row if there is too little room below."""
         row, value_column = self.row()
         height = len(self.info.fixed_values) + 2
         below = row.bottom + height <= self.size.height

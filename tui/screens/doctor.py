@@ -136,7 +136,6 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         return [level, Text(finding.about), what]
 
     def _show_status(self) -> None:
-        """Show the conclusion from the findings in as many lines as it needs."""
         panel = self.query_one("#status", Panel)
         panel.styles.height = len(self._status_lines(self.size.width - 2, 0))
         panel.repaint()

@@ -186,7 +186,6 @@ class SettingsScreen(UndoActions):
         self._fill(list(self._settings).index(act.key))
 
     def _set(self, key: str, value: Any) -> None:
-        """Set the value, which can be taken back."""
         if (former := self._value(key)) != value:
             what = f"changed {key} from {_as_text(key, former)} to {_as_text(key, value)}"
             self.did(what, partial(self.app.call_from_thread, self._put, key, former), key=key)

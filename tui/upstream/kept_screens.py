@@ -60,7 +60,6 @@ class KeptScreens:
                 taken._pop_result_callback()
 
     def _remove_oldest(self, kind: type[Any]) -> None:
-        """Remove the closed screens of a class that were opened longest ago, so that at most `KEPT` are left."""
         alike = [kept for kept in self._screens.values() if type(kept) is kind]
         closed = [kept for kept in alike if kept not in self._app.screen_stack]
         for kept in closed[: max(0, len(alike) - kind.KEPT)]:

@@ -120,7 +120,6 @@ class ChangedCellsCompositor(Compositor):
 
 
 def _outside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
-    """Yield the parts of the spans that lie left of the column `begin`, or at the column `end` and right of it."""
     for y, x, after in spans:
         if x < min(after, begin):
             yield y, x, min(after, begin)

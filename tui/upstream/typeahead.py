@@ -166,7 +166,6 @@ class Typeahead:
             self._answered()
 
     async def _watched(self, event: events.Event) -> None:
-        """Pass the event to the application, and hold back the next keys until it has taken effect."""
         before = self._now()
         await self._hand_over(event)
         if self._settling is None:
@@ -193,13 +192,11 @@ class Typeahead:
         return True
 
     def _may_start(self, event: Typed) -> bool:
-        """Return True if the event is a letter that may start a training on the present screen."""
         if not isinstance(event, events.Key) or not event.is_printable:
             return False
         return self._starts(event.key) and not _written(self._app.focused, event)
 
     def _is_pasted(self, held: Held) -> bool:
-        """Return True if the held event is a letter that may start a training, within a pasted text."""
         after = self._held[0] if self._held and self._held[0].behind is held.event else None
         return self._may_start(held.event) and (_is_text(held.behind) or (after is not None and _is_text(after.event)))
 
@@ -218,13 +215,11 @@ class Typeahead:
         self._naming = asyncio.get_running_loop().call_later(waits, self._name_unused)
 
     def _name_unused(self) -> None:
-        """Show which keys had no effect, so that the user knows which part of the typed text was lost."""
         unused, self._unused = self._unused, []
         if self._app.is_running and unused:
             self._name(unused)
 
     def _unseen(self, event: events.Key) -> bool:
-        """Return True if the key was typed so soon after a question appeared that the user cannot have read it."""
         screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
@@ -248,7 +243,6 @@ class Typeahead:
         self._seen_since.setdefault(screen, time.monotonic())
 
     def _arrive(self) -> None:
-        """Record the present screen and field as the place that keys go to."""
         place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
         if place != self._place:
             self._place = place
@@ -339,20 +333,17 @@ class Typeahead:
         await self._next()
 
     def _ready(self) -> bool:
-        """Return True if the screen and its focused widget are mounted."""
         if not self._app.screen_stack or not self._app.screen.is_mounted:
             return False
         return self._app.focused is None or self._app.focused.is_mounted
 
     def _waits_for(self, now: Moment, before: Moment) -> bool:
-        """Return True if a worker that the event has started is still running and may open a screen."""
         if now.screen is not before.screen or _is_field(now.focused):
             return False
         new = now.workers - before.workers
         return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
 
     def _path(self) -> Iterator[MessagePump]:
-        """Yield the nodes that get a key one after the other, from the focused widget up to the application."""
         if self._app.screen_stack:
             yield from _upwards(self._app.focused or self._app.screen)
         yield self._app
@@ -385,7 +376,6 @@ def _is_text(event: Typed | None) -> bool:
 
 
 def _is_field(widget: Widget | None) -> bool:
-    """Return True if the widget takes typed text."""
     if isinstance(widget, Input) or widget is None:
         return widget is not None
     from textual.widgets import TextArea  # not needed for the first paint
@@ -394,6 +384,5 @@ def _is_field(widget: Widget | None) -> bool:
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:
-    """Return True if the widget takes the key as text, and not as a command."""
     begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
     return _is_field(widget) or (begins is not None and begins(event.character or ""))

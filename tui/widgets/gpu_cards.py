@@ -244,7 +244,6 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _warmth(gpu: Gpu) -> Row:
-    """Return temperature and power in a constant width."""
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
     warm, drawn = host.temperature(gpu.temperature_c), host.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
@@ -273,7 +272,6 @@ def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_name(name: str, width: int) -> str:
-    """Return the GPU's name without NVIDIA, as many whole words as fit into `width` characters."""
     words = name.removeprefix("NVIDIA ").split()
     while words and len(" ".join(words)) > width:
         words.pop()
@@ -310,7 +308,6 @@ def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return a gauge of `width` cells with the share of busy time, or the reason why it is not known."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]

@@ -76,14 +76,12 @@ class KeyFooter(ChosenKeys):
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
 
     def _with_label(self, key: ActiveBinding) -> ActiveBinding:
-        """Return the key with the label that `labels_now` of the screen gives to its verb, if it gives one."""
         labels: Mapping[str, str] = getattr(self.screen, "labels_now", {})
         if (label := labels.get(key.binding.id or "")) is None:
             return key
         return key._replace(binding=replace(key.binding, description=label))
 
     def _is_offered(self, key: ActiveBinding) -> bool:
-        """Return False if `keys_without_use` of the screen names the verb of the key, as the key has no effect now."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
         return (key.binding.id or "") not in without
 
@@ -95,19 +93,16 @@ class KeyFooter(ChosenKeys):
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
-        """Return True if the header shows the keys of the screens that open from everywhere."""
         try:
             return self.screen.query_one(ScreenTabs).with_keys
         except NoMatches:
             return False
 
     def _width(self, key: ActiveBinding) -> int:
-        """Return the width of a key with its label and the gap after it, in columns."""
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
 
 
 def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
-    """Return the first binding of each action."""
     first: dict[str, ActiveBinding] = {}
     for key in bindings:
         first.setdefault(key.binding.action, key)
@@ -119,7 +114,6 @@ def _goes_to_a_place(key: ActiveBinding) -> bool:
 
 
 def _acts(key: ActiveBinding) -> bool:
-    """Return True if the key starts an action or opens the palette, so that the footer may show it."""
     verb = keys.VERBS.get(key.binding.id or "")
     return verb is not None and (verb.group == "Actions" or verb.id == "palette")
 

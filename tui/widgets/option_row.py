@@ -293,12 +293,10 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _needs_room(self) -> bool:
-        """True if the option takes free text, which may be long, and the place of the value is too narrow for it."""
         free = not (self.info.choices or self.info.is_number)
         return free and self.size.width - self.value_column < ROOM_FOR_TEXT
 
     def _put_below(self, field: Widget, height: int) -> None:
-        """Put the field below the row, as wide as the whole list of options."""
         whole = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.region
         field.styles.offset = (whole.x - self.region.x, height)
         field.styles.width = whole.width

@@ -72,7 +72,6 @@ class OptionsView(Widget):
         self._short, self._short_two = set(short), _in_columns(short, 2)
 
     def _lines(self) -> Iterator[Widget]:
-        """Yield the headings and rows in the order of the options."""
         opening = {part.keys[0]: part for part in self.parts}
         for heading in self.headings.values():
             yield heading
@@ -212,7 +211,6 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _show_last(self) -> None:
-        """Scroll to the row or heading that has the focus."""
         if self.last.display and self.last.has_focus_within:
             self._bring_to_view(self.last)
 
@@ -267,7 +265,6 @@ class OptionsView(Widget):
 
 
 def _in_columns(lines: list[Widget], count: int) -> list[list[Widget]]:
-    """Return the widgets in `count` columns of whole groups, the longest of which is as short as possible."""
     starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
     splits = ([0, *cut, len(lines)] for cut in combinations(starts[1:], count - 1))
     columns = ([lines[begin:end] for begin, end in pairwise(split)] for split in splits)
@@ -275,7 +272,6 @@ def _in_columns(lines: list[Widget], count: int) -> list[list[Widget]]:
 
 
 def _height(lines: list[Widget]) -> int:
-    """Return the number of rows that the widgets of a column take if all parts of groups are folded."""
     rows = [line for line in lines if not (isinstance(line, OptionRow) and line.info.about.part)]
     return len(rows) + sum(isinstance(line, GroupHeading) for line in rows)  # with the empty row above them
 

@@ -72,7 +72,6 @@ def conclusion(findings: list[Finding]) -> str:
 
 
 def _is_of_gpus(finding: Finding) -> bool:
-    """Return True if the finding concerns only training on GPUs, not on the CPU."""
     if finding.about == "TensorFlow":
         return "GPU" in finding.what
     return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")

@@ -90,7 +90,6 @@ class Checkpoints:
         self._remove_older(step)
 
     def _states_of_callbacks(self) -> tuple[list[Any], Arrays]:
-        """Return the states of the callbacks of each worker, and the arrays in them."""
         assert self.callbacks is not None
         arrays = Arrays()
         return [self.callbacks(arrays)], arrays

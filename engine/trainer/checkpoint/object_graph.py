@@ -122,7 +122,6 @@ def _attributes(values: Mapping[str, Any]) -> list[Named]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Named]:
-    """Return the values of the variables that a function has captured, and the default values of its parameters."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     captured = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     return [

@@ -194,7 +194,6 @@ class State:
             begins += size
 
     def _own_parts(self) -> list[tf.Variable]:
-        """Return the variables that differ between workers, as older versions have listed them."""
         groups = self._by_position()
         own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
         return [part for variable in tf.nest.flatten(own) for part in _parts(variable)]
@@ -228,7 +227,6 @@ class State:
         ).write(prefix)
 
     def _with_later(self) -> list[_Entry]:
-        """Return the entries, and those of the restored checkpoint whose variables do not exist yet."""
         entries = self._entries()
         self.later.look_at(entries)
         return [*entries, *self.later.waiting]
@@ -529,7 +527,6 @@ def _counts(objects: dict[str, Any]) -> Counter[str]:
 
 
 def _held(prefix: str) -> Counter[str]:
-    """Return the number of variables of each group in the checkpoint `prefix`."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return Counter(match[1] for match in map(_GROUP.match, names) if match)
 

@@ -58,7 +58,6 @@ def npz(options: Options, seed: int) -> Source:
 
 
 def _stamp(paths: Iterable[str]) -> str:
-    """Return a hash of the files `paths` that differs for other files, and for files that were written to since."""
     digest = hashlib.sha256()
     for path in paths:
         state = os.stat(path)

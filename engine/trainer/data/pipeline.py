@@ -162,7 +162,6 @@ class Pipeline:
 
     @property
     def _elements(self) -> Elements:
-        """The elements that training batches are made of."""
         train = self.source.train
         return Elements(train.elements, train.samples, self.source.load, self.source.vary)
 
@@ -227,7 +226,6 @@ class Pipeline:
 
     @functools.cached_property
     def _ready(self) -> bool:
-        """True if batches already have the types and shape that the model takes."""
         x, _ = batching.loaded(self.source.train.elements, self.source.load, self.options).element_spec
         made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
         return made and x.shape == self.source.shape and self.options.workload.model != "transformer"

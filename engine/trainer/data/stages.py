@@ -149,7 +149,6 @@ class StageMeter:
 
 
 def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int]]) -> None:
-    """Add the node `number` and all its inputs to `by_place`, by their places in the pipeline."""
     by_place.setdefault(place, []).append(number)
     many = nodes[number].node_class in MANY
     for position, child in enumerate(nodes[number].inputs):
@@ -250,7 +249,6 @@ class Naming:
         return sorted(other for other in self._tallies if other[:-1] == place)
 
     def _behind(self, place: Place, child: Place, elements: float) -> float:
-        """Return the number of elements that the child makes while this place makes `elements`."""
         mine, its = self._tallies[place], self._tallies[child]
         if mine.node_class in KNOWN_RATIO:
             return elements * (mine.ratio or 1.0)

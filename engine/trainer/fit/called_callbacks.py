@@ -218,7 +218,6 @@ def _may_change_model(callback: keras.callbacks.Callback) -> bool:
 
 
 def _numbers(logs: Any) -> Any:
-    """Return nested logs without values that a checkpoint cannot hold, such as objects that a user's step returns."""
     if isinstance(logs, dict):
         return {str(name): _numbers(value) for name, value in logs.items()}
     return logs if isinstance(logs, float | np.ndarray | None) else str(logs)

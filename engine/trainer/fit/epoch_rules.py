@@ -119,7 +119,6 @@ class EpochRules(keras.callbacks.Callback):
     # ---- figures ----------------------------------------------------------------------------------
 
     def _of_chief(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return the figures as the first worker has them, so that all workers decide the same."""
         joined = self._built.joined
         if joined is None:
             return dict(figures)
@@ -195,7 +194,6 @@ def _restore(callback: Any, state: dict[str, Any]) -> None:
 
 
 def _chooses_rate(built: Built) -> bool:
-    """Return True if the options choose the optimizer, and so its learning rate."""
     return built.own is None or "train.schedule" not in built.own.inapplicable
 
 

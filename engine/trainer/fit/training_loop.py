@@ -189,7 +189,6 @@ class TrainingLoop:
             self._fit(callbacks, beyond, beyond, self.steps_per_epoch)
 
     def _trace_without_a_step(self) -> Any:
-        """Return the traced step, for batches that are not used."""
         count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
         batches = iter(self.data.training(none_of(self.built.pipeline.batch_spec)))
         return self.executions.trace(batches, count)

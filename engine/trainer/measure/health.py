@@ -169,7 +169,6 @@ class Health:
 
 
 def _finite(weights: Sequence[Any]) -> list[Any]:
-    """Return for each weight whether all of its values are finite."""
     parts = [_parts_here(weight) for weight in weights]
     return [
         tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(part))) for part in of_one])

@@ -152,7 +152,6 @@ def caches_in_file(data: Any) -> bool:
 
 
 def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """Return the data set, and all data sets that it reads from."""
     return [data, *(stage for source in data._inputs() for stage in _stages(source))]
 
 

@@ -95,7 +95,6 @@ def _graphs(data: tf.data.Dataset) -> list[Any]:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """Yield the operations of a function, and those of the functions that it calls."""
     definition = graph.as_graph_def()
     yield from definition.node
     for inner in definition.library.function:

@@ -223,7 +223,6 @@ def _is_of_keras_2(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Return the name of the value's type with its article, such as "a list"."""
     if value is None:
         return "nothing (None)"
     name = type(value).__name__

@@ -198,7 +198,6 @@ class Batched:
         return 2 * passes + int(self.replicas > 1)
 
     def _from(self, skipped: int, unused: int) -> tf.data.Dataset:
-        """Return the rest of a pass without its first `skipped` batches, after `unused` iterators have been begun."""
         data = self.data.skip(skipped) if skipped else self.data
         if not reshuffles(self.data):
             return data

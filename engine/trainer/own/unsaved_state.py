@@ -97,7 +97,6 @@ def _changed(node: ast.AST, me: str) -> list[str]:
 
 
 def _unpacked(target: ast.expr) -> list[ast.expr]:
-    """Return the targets in `target`, such as `self.a` and `self.b` of `self.a, *self.b = ...`."""
     if isinstance(target, ast.Tuple | ast.List):
         return [part for item in target.elts for part in _unpacked(item)]
     return _unpacked(target.value) if isinstance(target, ast.Starred) else [target]
@@ -143,7 +142,6 @@ def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _local_names(method: ast.FunctionDef) -> set[str]:
-    """Return the names of the method's parameters, and those that it binds itself."""
     nodes = list(ast.walk(method))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

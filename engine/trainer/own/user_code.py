@@ -268,7 +268,6 @@ def _refused_arguments(fault: SystemExit) -> str:
 
 
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
-    """Yield the exceptions that led to this one, and this one, the earliest first."""
     if fault is not None:
         yield from _chain(fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__))
         yield fault

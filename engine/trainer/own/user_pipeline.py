@@ -291,7 +291,6 @@ def opened(
 
 
 def _of_samples(data: Any, returned: Returned) -> Any:
-    """Return single samples that the user's code gives by iterating as a tf.data.Dataset, and other data unchanged."""
     passes = passes_of(data) if returned.mapped else None
     return data_set_of(passes, batched=False) if passes is not None else data
 

@@ -79,7 +79,6 @@ def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
 
 
 def _order(samples: int, seed: int) -> Sequence[int]:
-    """Return the place among training and validation data, in this order, of each sample of the array."""
     drawn: list[int] = np.argsort(np.random.default_rng(seed).permutation(samples)).tolist()
     return drawn
 

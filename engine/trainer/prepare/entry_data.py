@@ -89,14 +89,12 @@ def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
 
 
 def _as_data_sets(given: Returned) -> Returned:
-    """Return the user's data with what is read by iterating over it (a generator, a loader) as data sets."""
     passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
     made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
     return replace(given, **made)
 
 
 def _reshuffles(given: Returned) -> bool:
-    """Return True if tf.data gives the user's data each time in another order."""
     return reshuffles(given.train) or reshuffles(given.validation)
 
 
@@ -178,7 +176,6 @@ def _rows(batch: Any) -> int:
 
 
 def _load(part: _Part) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function that makes a sample, as a flat tuple of tensors, of an element."""
     load = part.load
     if load is None:
         return lambda element: tuple(tf.nest.flatten(element))
@@ -211,7 +208,6 @@ def _described(spec: Any) -> Any:
 
 
 def _name(element: Any, part: str, number: int) -> str:
-    """Return the first text in the element, which is mostly a path, or the number of the sample."""
     first = tf.nest.flatten(element)[0]
     if first.dtype == tf.string and first.shape.rank == 0:
         return str(first.numpy().decode("utf-8", "replace"))
@@ -229,7 +225,6 @@ def encode(sample: tuple[Any, ...]) -> bytes:
 
 
 def _decoded(record: Any, spec: Any) -> list[Any]:
-    """Return the tensors of a stored sample of the type `spec`."""
     leaves = tf.nest.flatten(spec)
     features = {str(number): tf.io.FixedLenFeature([], tf.string) for number in range(len(leaves))}
     example = tf.io.parse_single_example(record, features)
@@ -237,7 +232,6 @@ def _decoded(record: Any, spec: Any) -> list[Any]:
 
 
 def _stamp(samples: Samples) -> str:
-    """Return a hash of the numbers of samples, and of the first samples of each part, read from the beginning."""
     digest = hashlib.sha256(repr(sorted(samples.counts.items())).encode())
     for part, count in samples.counts.items():
         for sample in islice(samples.fresh(part), min(SAME, count)):

@@ -134,7 +134,6 @@ def encode(sample: tuple[Any, ...]) -> bytes:
 
 
 def _decoded(record: Any, stored: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Return the input and the label of a stored sample, as the reader of TFRecords takes them."""
     features = {
         layout.INPUT: tf.io.FixedLenFeature([], tf.string),
         layout.LABEL: tf.io.FixedLenFeature([], tf.int64),

@@ -48,7 +48,6 @@ def write(samples: Samples, shard: Shard, folder: Path, written: str, at: Callab
 def _good(
     loaded: Iterator[tuple[Any, ...] | Broken], broken: list[Broken], at: Callable[[int], None]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the good samples, and add the others to `broken`."""
     for number, sample in enumerate(loaded, 1):
         if isinstance(sample, Broken):
             broken.append(sample)

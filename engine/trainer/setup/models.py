@@ -83,7 +83,6 @@ def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
 
 
 def _convolution(x: Any, norm: str, filters: int, kernel_size: int, separable: bool = False, strides: int = 1) -> Any:
-    """Return x after a convolution, plain or `separable`, then normalized, then after relu."""
     layer = layers.SeparableConv2D if separable else layers.Conv2D
     return _relu(layer, x, norm, filters=filters, kernel_size=kernel_size, strides=strides, padding="same")
 

@@ -151,7 +151,6 @@ def _chip(options: Options) -> tuple[str, bool]:
 
 
 def _cpu() -> str:
-    """Return the name of the CPU with its features, for which XLA compiles."""
     try:
         lines = _CPU_INFO.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

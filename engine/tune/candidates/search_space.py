@@ -87,7 +87,6 @@ class Space:
                 yield {POLICY: policy}
 
     def _fast_policies(self, preset: Preset) -> list[str]:
-        """Return the precision policies for which the devices have instructions."""
         capability = self.started.compute_capability or (0, 0)
         on_gpu = bool(checks.training_gpus(preset.options, self.machine))
         return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))

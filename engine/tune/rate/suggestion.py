@@ -88,7 +88,6 @@ def _smoothed(values: Sequence[float], width: float) -> list[float]:
 
 
 def _until_divergence(smoothed: list[float]) -> list[float]:
-    """Return the curve up to the place where it has risen clearly above its beginning."""
     lowest = smoothed[0]
     for number, loss in enumerate(smoothed):
         lowest = min(lowest, loss)
@@ -98,7 +97,6 @@ def _until_divergence(smoothed: list[float]) -> list[float]:
 
 
 def _noise(raw: Sequence[float], smoothed: Sequence[float], width: float) -> float:
-    """Return the standard error of the smoothed loss, by the distances of single losses from it."""
     spread = statistics.pstdev([loss - smooth for loss, smooth in zip(raw, smoothed, strict=True)])
     return spread / math.sqrt(2 * math.sqrt(math.pi) * width)  # independent values in a Gaussian window
 

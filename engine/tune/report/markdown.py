@@ -91,7 +91,6 @@ def _learning(data: Record) -> Iterator[str]:
 
 
 def _trials(data: Record, head: str = "Trials of the search") -> Iterator[str]:
-    """Yield a table of all trials before the pairs, failed ones included, below the heading `head`."""
     rows = {trial.run: trial for trials in search_of(data).trials for trial in trials}
     if rows:
         names: Mapping[str, Any] = {"s": "search", "a": "the preset, for its loss", "b": "for its loss"}

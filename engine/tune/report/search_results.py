@@ -162,7 +162,6 @@ def is_dropped(candidate: Candidate, data: Record) -> bool:
 
 
 def _is_undone(candidate: Candidate, data: Record) -> bool:
-    """Return True if the changes of a candidate were kept in the search, but are not in the chosen settings."""
     best, taken, tried = search_of(data).best, chosen(data), candidate.tried
     kept = is_decided(data) and candidate.decision == "kept"
     return kept and any(taken.get(key) != best.get(key) for key in tried)
@@ -259,7 +258,6 @@ def _gain_of(candidate: Candidate) -> float:
 
 
 def _stands(option: Brought, best: Mapping[str, Any]) -> bool:
-    """Return True if the best settings have a kept value of the stage, or the stage is being tried."""
     return option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
 
 

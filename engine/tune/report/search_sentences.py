@@ -169,7 +169,6 @@ def loss_check(check: LossCheck) -> str:
 
 
 def _losses(check: LossCheck, a: float, b: float) -> str:
-    """Return the kind of loss, the number of samples, and the losses with the preset and with the settings."""
     return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
 
 

@@ -52,7 +52,6 @@ def _settings(candidate: Candidate) -> str:
 
 
 def _speed(candidate: Candidate) -> str:
-    """Return the speed with its mark, or with a blank in the mark's place, so that the figures of a column align."""
     speed = candidate.samples_per_second
     return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
 

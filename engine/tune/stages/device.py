@@ -130,7 +130,6 @@ class DeviceStages:
                 return
 
     def _counts(self) -> list[int]:
-        """Return the numbers of steps whose execution takes at most LONGEST_EXECUTION_SECONDS, the smallest first."""
         best = self._screening.best
         step_seconds = (best.trials[-1].step_ms or 0.0) / 1000
         counts = [settings[TOGETHER] for settings in self._space.of("steps_per_execution", best.preset)]
@@ -143,7 +142,6 @@ class DeviceStages:
     # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
-        """Try XLA with the preset's precision, if another precision was kept and XLA together with it was rejected."""
         if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
@@ -189,5 +187,4 @@ class DeviceStages:
 
 
 def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without the batch size."""
     return {key: value for key, value in settings.items() if key != BATCH}

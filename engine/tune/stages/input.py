@@ -85,7 +85,6 @@ class InputStage:
                 yield settings
 
     def _try(self, settings: Mapping[str, Any]) -> None:
-        """Measure `settings` as changes of the best settings, if they were not tried before and are not empty."""
         if settings and settings not in self._tried:
             self._tried.append(settings)
             self._screening.attempt("input", settings)

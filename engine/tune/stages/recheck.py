@@ -52,7 +52,6 @@ class Recheck:
 
     @property
     def _chance_is_unknown(self) -> bool:
-        """True if a candidate was rejected and no settings have been measured twice."""
         candidates = self._screening.search.candidates
         rejected = any(candidate.decision == "rejected" for candidate in candidates)
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
@@ -78,11 +77,9 @@ class Recheck:
         return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
     def _is_new(self, tried: dict[str, Any]) -> bool:
-        """Return True if the changes `tried` were not tried together before, and not measured as another candidate."""
         return tried not in self._combined and not any(_measured(self._screening, tried))
 
     def _try_together(self, parts: Sequence[Candidate]) -> None:
-        """Measure the changes of `parts` in one trial, as changes of the best settings."""
         tried = changes_of(parts)
         self._combined.append(tried)
         self._screening.search.stage = STAGE

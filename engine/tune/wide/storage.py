@@ -95,7 +95,6 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Return True if a line belongs to a journal of Optuna (optuna.storages.journal, JournalStorage)."""
     record = json.loads(line)
     return isinstance(record, dict) and isinstance(record.get("op_code"), int)
 

@@ -305,7 +305,6 @@ def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float
 
 
 def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
-    """Return the axes in `space` as Optuna's distributions, by their names."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {

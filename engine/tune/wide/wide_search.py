@@ -243,7 +243,6 @@ class WideSearch:
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
-        """Return the changes that turn the best settings into `settings`."""
         best = self._screening.best
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
@@ -313,7 +312,6 @@ class WideSearch:
         return int(settings.get(BATCH, value_of(self._preset, BATCH)))
 
     def _note(self) -> None:
-        """Update the state of the study in the record."""
         results, mine = self._study.known(), self._study.of_this_search()
         self.state.trials, self.state.of_others = len(results), len(results) - len(mine)
         self.state.members = self._study.members

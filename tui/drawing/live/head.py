@@ -255,7 +255,6 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
 
 
 def _learnt(now: Snapshot, loss: tuple[str, str]) -> list[tuple[str, str]]:
-    """Return name and value of the metrics and of the loss of the last epoch, those of validation first."""
     values = {str(name): number(value) for name, value in mapping(now.summary.get("metrics")).items() if name != "loss"}
     names = sorted(values, key=lambda name: not name.startswith("val_"))
     others = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]

@@ -103,7 +103,6 @@ def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
 
 
 def _least_devices(width: int, count: int) -> int:
-    """Return the number of rows for `count` GPUs whose cards have one line each."""
     return -(-count // max(1, width // CARD_WIDTH))
 
 

@@ -55,7 +55,6 @@ def x_scale(plot: Plot, width: int) -> Scale:
 
 
 def _from_round(low: float, high: float, step: float) -> Scale:
-    """Return the scale from `low` to `high` whose first label is at a multiple of `step`."""
     return Scale(low, high, step, first=math.ceil(low / step - 1e-6) * step)
 
 

@@ -66,7 +66,6 @@ class _ThinnedTail(Tail):
             self.damage.unreadable = why(fault)
 
     def _outside(self, line: bytes) -> Event | None:
-        """Return an event with nothing but its time for a frequent reading that is not within the span, else None."""
         if self._span is None or (dense := _DENSE.match(line)) is None or not line.endswith(b"}\n"):
             return None
         t = float(dense[1])

@@ -314,7 +314,6 @@ class Store:
         return gpu_reading.with_means(gpu, training, self._series[f"gpu{index} memory"].line())
 
     def _host_now(self) -> Mapping[str, Any]:
-        """Return the last reading of the host or, of an ended run that has trained, the means, with a mark."""
         if self._facts["outcome"] is None or not self._host_training:
             return mapping(self._facts["host"])
         means = {key: total / count for key, (total, count) in self._host_training.items()}

@@ -261,7 +261,6 @@ class CompareScreen(ComparedCurves):
         return [[], *bars] if bars and len(bars) < self.size.height // BARS else []
 
     def _show_remarks(self) -> None:
-        """Show the remarks below the table in as many lines as they need."""
         panel = self.query_one(Panel)
         panel.styles.height = len(self._remark_lines(panel.size.width, 0))
         panel.repaint()

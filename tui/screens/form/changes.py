@@ -135,7 +135,6 @@ class ChangesScreen(AppScreen):
         ]
 
     def _texts(self, key: str) -> list[str]:
-        """Return the texts of an option's present value, its value in the file, and its default."""
         state = self.form.state
         texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
         return [clean(text.strip()) or NOT_GIVEN for text in texts]

@@ -163,7 +163,6 @@ class FormScreen(CheckedForm):
     # ---- acting -------------------------------------------------------------------------------
 
     def _accept_open_field(self) -> None:
-        """Accept the value of the field that is being edited, so that a start or a save uses it."""
         if isinstance(self.focused, ValueInput):
             self.focused.action_leave(True)
 

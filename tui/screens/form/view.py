@@ -270,7 +270,6 @@ class FormView(AppScreen):
         self.query_one(StartBar).take_focus(offer.what)
 
     def _end_offer(self) -> None:
-        """Take the focus from Start if the form no longer has the change that Enter would start."""
         offer, self._offer = self._offer, None
         if offer is not None and offer.state is self.state and offer.texts.items() <= self.state.texts.items():
             self._offer = offer

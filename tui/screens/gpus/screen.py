@@ -162,7 +162,6 @@ class ProcessesScreen(FollowingScreen[Users]):
         ]
 
     def _edges(self, line: Line) -> str:
-        """Return the characters that connect a process with its parents in the tree, for the beginning of its line."""
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
         above = "".join(on if continues else none for continues in line.edges[:-1])
         return above + "".join(more if continues else last for continues in line.edges[-1:])

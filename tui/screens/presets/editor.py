@@ -135,7 +135,6 @@ def _notify_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> No
 
 
 def _text(path: Path) -> str | None:
-    """Return the text of the file, or None if it cannot be read."""
     try:
         return located_yaml.read_text(path)
     except (OSError, located_yaml.YamlFault):

@@ -83,7 +83,6 @@ def _origin(state: FormState) -> Path | None:
 
 
 def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
-    """Return the text of the file `origin` (None if it cannot be read), and True if the file is newer than the run."""
     try:
         text = origin.read_text(encoding="utf-8")
         return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime

@@ -123,7 +123,6 @@ class AskMinutes(AskText):
 
 
 def _is_out_of_time(data: Record) -> bool:
-    """Return True if the search has used its minutes or is complete."""
     limit, spent = limit_seconds(data), data.seconds
     return data.state == "done" or (limit is not None and spent >= limit)
 

@@ -146,7 +146,6 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return [cells[name] for name in self._widths]
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return one row with the result of the proof under the cursor or, if it is running, its present activity."""
         if not self.entries:
             tune, prove = self.app.key("tune"), self.app.key("prove")
             empty = f"no proofs so far: {tune} in the form starts a search, {prove} in a diagnosis a proof"

@@ -75,7 +75,6 @@ class SweepScreen(ProofScreen):
         return sweep_groups.in_order(sweep.trials, sweep.settings.higher) if sweep is not None else []
 
     def _fresh(self, group: list[SweepTrial]) -> list[SweepTrial]:
-        """The trials of the same setting on fresh seeds."""
         trials = self.data.sweep.trials if self.data.sweep is not None else []
         return sweep_groups.groups(trials, PROOF).get(sweep_groups.key_of(group[0].changes), [])
 
@@ -109,7 +108,6 @@ class SweepScreen(ProofScreen):
         return columns | ({"  each seed": seeds} if seeds else {})
 
     def _names(self, width: int) -> tuple[str, list[str]]:
-        """Return the heading of the settings and their names, in `width` cells if possible."""
         sweep = self.data.sweep
         return drawing.names(sweep, self.compared, width - 1) if sweep is not None else ("setting", [])
 
@@ -162,7 +160,6 @@ class SweepScreen(ProofScreen):
 
     @property
     def _has_lines(self) -> bool:
-        """True if there is room for parallel coordinates, below the rows about the setting under the cursor."""
         sweep, size = self.data.sweep, self.query_one("#detail").content_size
         return sweep is not None and parallel_coordinates.fits(sweep, size.width, size.height - size.height // 3 - 1)
 
@@ -212,5 +209,4 @@ class SweepScreen(ProofScreen):
 
 
 def _seeds(group: list[SweepTrial]) -> str:
-    """Return the metric of each trial of a setting, or its state."""
     return clean("  ".join(map(sweep_sentences.seed, group)))

@@ -360,7 +360,6 @@ class RunsTable(OpeningTable):
 
 
 def _is_marked(entry: Entry, marked: Mapping[str, object]) -> bool:
-    """Return True if the run of the row is marked, or all trials of its sweep."""
     return all(trial.run.id in marked for trial in entry.trials) if entry.group else entry.run.id in marked
 
 

@@ -306,7 +306,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self._sorted()
 
     def _sorted(self) -> None:
-        """Store the new order in the settings and show the table in this order."""
         self.app.settings.change("runs.sort", self.table.order.column)
         self.app.settings.change("runs.descending", self.table.order.descending)
         self.rearrange()
@@ -367,7 +366,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @property
     def _hidden(self) -> list[str]:
-        """Return the ids of the marked runs that the filter hides."""
         in_sweeps = {trial.run.id for entry in self.shown.values() for trial in entry.trials}
         return [name for name in self.marked if name not in self.shown and name not in in_sweeps]
 
@@ -419,7 +417,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.table.focus()
 
     def _filtered(self) -> None:
-        """Store the filter in the settings, and show its line only while it has words."""
         line = self.query_one("#filter", Input)
         line.set_class(bool(line.value), "-shown")
         self.app.settings.change("runs.filter", line.value)

@@ -35,7 +35,6 @@ class SweepActions(QueueActions):
 
     @property
     def _under_cursor(self) -> list[Entry]:
-        """The run under the cursor, or the trials of the sweep there that match the filter."""
         at = self.current
         return [] if at is None else list(at.trials) if at.group else [at]
 

@@ -77,7 +77,6 @@ def _of_loader(loader: Any, owns_file: Callable[[str], bool]) -> tuple[list[str]
 
 
 def _functions(data: Any) -> list[tuple[CodeType, dict[str, Any]]]:
-    """Return the code of the functions that make the batches, each with the values that it can name."""
     if isinstance(data, GeneratorType):
         frame = data.gi_frame
         return [] if frame is None else [(data.gi_code, {**frame.f_globals})]

@@ -89,7 +89,6 @@ class Positions:
             self._next()
 
     def _reopen(self, number: int) -> None:
-        """Begin at the last place before batch `number` from which one can begin."""
         with self._keeping:
             before = max((each for each in self._kept if each <= number), default=0)
             kept = self._kept.get(before, {"of_pass": 0, "state": None})
@@ -124,7 +123,6 @@ class Positions:
         return tensors
 
     def _keep(self) -> None:
-        """Note the present place, if one can begin there."""
         state = self.passes.state(self._iterator)
         if state is None and (self._of_pass or self.passes.once):
             return

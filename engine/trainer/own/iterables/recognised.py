@@ -44,7 +44,6 @@ def is_torch(data: Any) -> bool:
 
 
 def _is_of(data: Any, names: tuple[str, ...], package: str) -> bool:
-    """Return True if a class of `data` has one of the names, and is of the package."""
     return any(kind.__name__ in names and kind.__module__.partition(".")[0] == package for kind in type(data).__mro__)
 
 

@@ -125,7 +125,6 @@ def _call(thread: ThreadPoolExecutor | None, function: Callable[..., Any], *argu
 
 
 def _generators(loader: Any, torch: Any) -> list[Any]:
-    """Return the random generators from which the loader and its samplers draw, each once."""
     holders = [loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
     generators = [getattr(holder, "generator", None) for holder in holders]
     return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
