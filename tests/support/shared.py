@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+READY = "ready"  # what a server writes first
+CANNOT = "cannot"  # of one that ends at once, since it cannot serve on this machine
+
 
 def folder(factory: pytest.TempPathFactory, name: str) -> Path:
     """A folder that all workers of this session of tests share."""
@@ -25,8 +28,8 @@ def folder(factory: pytest.TempPathFactory, name: str) -> Path:
 def server(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[None]:
     """Keep the server of this folder running; whoever is first starts it.
 
-    The server writes a line once it serves. Its standard input is a pipe that all users hold open, so that it reads the
-    end of it when the last has gone.
+    The server writes READY once it serves, or CANNOT. Its standard input is a pipe that all users hold open, so that it
+    reads the end of it when the last has gone.
     """
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,7 +62,7 @@ def _start(users: Path, command: Sequence[str], environment: Mapping[str, str]) 
         )
     os.close(reads)
     assert started.stdout is not None
-    assert started.stdout.readline() in (b"ready\n", b"")  # empty: it cannot work here, and has ended
+    assert started.stdout.readline().decode().strip() in (READY, CANNOT), users.with_name("errors").read_text()
     started.stdout.close()
     started.returncode = 0  # it may outlive this worker, which must not be warned of it
     return held

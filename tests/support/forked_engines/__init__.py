@@ -30,6 +30,7 @@ def served(folder: Path, **environment: str) -> Iterator[Path]:
     """The socket of a server, which runs until the tests are over."""
     address = folder / "socket"
     words = [str(HERE / "server.py"), str(address), "-m", "gputui.engine.trainer", ROOM, "--forks-for-tests"]
+    environment["PYTHONPATH"] = str(HERE.parents[2])
     with shared.server(folder, [sys.executable, "-P", *words], environment):
         yield address
 

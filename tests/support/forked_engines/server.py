@@ -18,6 +18,9 @@ from typing import Any
 from tests.doors.engine import LEASED, LOCK, MOST_LEASES, RunClock, process_memory, stop_signals
 from tests.doors.engine import run_clock_VARIABLE as VARIABLE
 from tests.doors.trainer import fork_server
+from tests.support import shared
+
+sys.path.remove(os.environ.pop("PYTHONPATH"))  # where the tests are: no trainer looks there
 
 # TensorFlow's import sets these, in whatever process of tests has imported it.
 OF_TENSORFLOW = {"ENABLE_RUNTIME_UPTIME_TELEMETRY", "TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION",
@@ -77,12 +80,13 @@ def main() -> None:
     try:
         pages = fork_server._prepared(words)
     except OSError:
-        return  # every command starts its engine itself
+        print(shared.CANNOT, flush=True)  # every command starts its engine itself
+        return
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(sys.argv[1])
         listener.listen()
-        print("ready", flush=True)
+        print(shared.READY, flush=True)
         wanted, (lock, *leases), line = next_run(listener)
     try:
         os.chdir(wanted["at"])
