@@ -1,7 +1,4 @@
-"""The pinned baseline: the run that others are compared with until it is unpinned or another one is pinned.
-
-`baseline.json` in gputui's home folder names the run. The file is replaced atomically.
-"""
+"""The pinned baseline: the run that others are compared with. `baseline.json` in gputui's home folder names it."""
 
 from __future__ import annotations
 
@@ -46,9 +43,7 @@ class LineUp:
 
 
 def pin(run: Run) -> None:
-    """Make the run the baseline of all later comparisons, in place of the run that was pinned before. Raises
-    OSError.
-    """
+    """Make the run the baseline of all later comparisons. Raises OSError."""
     write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
 
 
@@ -75,10 +70,7 @@ def pinned() -> Pin:
 
 
 def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
-    """Return the runs to compare, each once, the baseline first.
-
-    The baseline is the run `given`, else the pinned run, else the first of `runs`.
-    """
+    """Return the runs to compare, each once, the baseline first: the run `given`, the pinned one, or the first."""
     pin = Pin() if given else pinned()
     baseline = given or pin.run
     once = dict.fromkeys([baseline, *runs] if baseline else runs)

@@ -1,7 +1,4 @@
-"""Says which figures of runs cannot be compared: other models, other data, other batches, other numbers of samples.
-
-Each rule returns a sentence if it applies.
-"""
+"""Says which figures of runs cannot be compared: other models, other data, other batches, other numbers of samples."""
 
 from __future__ import annotations
 
@@ -26,11 +23,8 @@ def caveats(
     started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """Return sentences about figures that cannot be compared between the runs. Empty if all can be compared.
-
-    The sequences have an item for each run, the baseline first: `options` by `group.name`, `results` as figures by
-    their keys, `states`, and `started`, the events of the trainers, None for a run without this event. `versions` are
-    the names of the packages whose versions differ.
+    """Return sentences about figures that cannot be compared. The sequences have an item for each run, the baseline
+    first; `started` may be None. `versions` are packages whose versions differ.
     """
     actual = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
@@ -79,11 +73,7 @@ def _samples(
     batches: Sequence[float | None],
     started: Sequence[Started | None],
 ) -> str:
-    """Return a sentence if the losses of the runs were measured after different numbers of samples. Otherwise empty.
-
-    `batches` has the global batch of each run, None if it is not known; the other arguments are those of `caveats`.
-    Losses and other metrics can be compared only after the same number of samples.
-    """
+    """Losses and other metrics can be compared only after the same number of samples."""
     seen = {
         _seen(of_run, result["steps"], batch, begun): None
         for of_run, result, batch, begun in zip(options, results, batches, started, strict=True)
@@ -95,10 +85,7 @@ def _samples(
 
 
 def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
-    """Return the number of samples that a run has trained on in `steps` steps with the global batch `batch`.
-
-    If the size of its data is not known, all batches count as full.
-    """
+    """If the size of its data is not known, all batches count as full."""
     samples = started.train_samples if started else None
     if started is None or not samples or batch < 1:
         return steps * batch
@@ -122,11 +109,7 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence if compile.xla is auto and XLA has compiled only some of the runs. Otherwise empty.
-
-    `actual` has the settings in effect of each run, from its `started` event. On another machine the same option can
-    have another effect.
-    """
+    """The same option can have another effect on another machine."""
     by_itself = [
         trainer.get("jit_compile")
         for of_run, trainer in zip(options, actual, strict=False)
@@ -138,11 +121,7 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
 
 
 def _global_batch(options: Options, result: Figures, started: Started | None) -> float | None:
-    """Return the number of samples in a step over all replicas. None if it is not known.
-
-    It is read from the result. Of a user's own code without a result, only the trainer can have told it. Else the
-    option input.batch_size, the number of one replica, is used if there is one replica.
-    """
+    # of a user's own code without a result, only the trainer can have told it
     batch_of_result = result.get("global_batch_size")
     if batch_of_result is not None:
         return batch_of_result

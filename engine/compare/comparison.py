@@ -1,7 +1,5 @@
-"""Compares runs: the options that differ, and the figures with their difference from the first run, the baseline.
-
-Runs with equal options, apart from the seed, are repeats. The spread of their figures is the noise: a smaller
-difference between runs means nothing.
+"""Compares runs: the options that differ, and the figures with their difference from the first run, the baseline. Runs
+with equal options but the seed are repeats, whose spread is the noise: a smaller difference means nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +27,8 @@ VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  #
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option, or the version of a package, that differs between the runs. `values` has a value for each run, None if
-    the run has none.
-
-    `no_effect` has for each run the reason why the option had no effect. The reason is empty if it had one, or if that
-    is unknown.
+    """An option, or version of a package, that differs: its value in each run, and why it had no effect there (else
+    empty).
     """
 
     key: str
@@ -43,11 +38,8 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure (`key`, `label`, `unit`) of each run. Its value is None if a run does not have it.
-
-    `more_is_better` is None if neither direction is better. `changes` are the differences from the first run, as a
-    share of its value (0.05: 5 % more). For a figure of unit `share` they are plain differences. `noise` is the largest
-    spread among repeats, computed in the same way. None if there are no repeats.
+    """A figure of each run, with `changes` from the first run (0.05: 5 % more; of a `share` plain differences) and the
+    `noise`, the largest spread among repeats. `more_is_better` is None if neither is.
     """
 
     key: str
@@ -59,24 +51,15 @@ class FigureRow:
     noise: float | None
 
     def exceeds_noise(self, position: int) -> bool | None:
-        """Return True if the difference between the run at `position` (from 0) and the first run is larger than the
-        noise.
-
-        None if the difference or the noise is not known.
-        """
+        """Return True if the run at `position` differs from the first by more than the noise. None: not known."""
         change = self.changes[position]
         return None if change is None or self.noise is None else abs(change) > self.noise
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of several runs. `runs` has their ids, the baseline first, `names` their short names, and `choice`
-    says how the baseline was chosen.
-
-    Repeats have the same number in `groups`. `notes` are sentences about figures that cannot be compared and runs that
-    are left out. `versions` are the versions of TensorFlow, Keras and Python that differ between the runs. `code`
-    compares the users' own code. None if no run has any. `over_seeds` has mean and spread of runs that differ only in
-    their seed.
+    """The comparison of runs, the baseline (its `choice` in words) first. Repeats have the same number in `groups`.
+    `notes` are about figures that cannot be compared and runs left out. `code` compares the users' own code.
     """
 
     baseline: str
@@ -148,7 +131,6 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _together(runs: Sequence[Run]) -> list[str]:
-    """Return a list with one sentence if several of the runs are workers of one training. Otherwise empty."""
     chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
@@ -156,10 +138,6 @@ def _together(runs: Sequence[Run]) -> list[str]:
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    """Return a sentence for each file of the runs that cannot be read, so that figures or options are missing.
-
-    `presets` has for each run the reason why its preset cannot be read, or an empty text.
-    """
     return [
         f"{run.name}: {text}"
         for run, preset in zip(runs, presets, strict=True)
@@ -169,7 +147,7 @@ def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return all numbers in a result, a nest of mappings, by their dotted keys (`step_ms.p50`)."""
+    # by dotted keys (`step_ms.p50`)
     numbers: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -200,12 +178,7 @@ def _groups(
     versions_of_runs: Sequence[Mapping[str, str]],
     codes: Sequence[int],
 ) -> tuple[int, ...]:
-    """Return a number for each run. Repeats, which are runs with equal options apart from the seed, have the same
-    number.
-
-    `workers` has the index of each run's worker (None on one machine), `versions_of_runs` the versions of its packages,
-    and `codes` a number for its code. Runs that differ in one of these are not repeats of each other.
-    """
+    """Repeats have equal options but the seed, worker (None on one machine), versions and code, and the same number."""
     kinds: list[dict[str, Any]] = []
     numbers = []
     for of_run, worker, versions, code in zip(options, workers, versions_of_runs, codes, strict=True):
@@ -239,11 +212,7 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """Return the largest spread of any group of repeats: its largest value minus its smallest, divided by the smallest.
-    For the unit `share` it is not divided.
-
-    None if no group has two runs with this figure.
-    """
+    """The largest minus the smallest value of repeats, divided by the smallest (not for the unit `share`)."""
     spreads = []
     for group in set(groups):
         members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]

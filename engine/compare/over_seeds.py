@@ -43,12 +43,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 def seed_groups(
     groups: Sequence[int], seeds: Sequence[Any], metrics: Sequence[tuple[Figure, Sequence[float | None]]]
 ) -> tuple[SeedGroup, ...]:
-    """Return each group with at least two seeds, and those of the metrics that two of its runs have. Empty groups are
-    left out.
-
-    Runs of a group have the same number in `groups`. `seeds` has the seed of each run, and each of `metrics` its values
-    in all runs.
-    """
+    """Return each group of repeats with at least two seeds, and those of the metrics that two of its runs have."""
     made = []
     for number in dict.fromkeys(groups):
         places = tuple(at for at, group in enumerate(groups) if group == number)

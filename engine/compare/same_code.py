@@ -15,10 +15,8 @@ NAMED = 2  # files in a cell
 
 @dataclass(frozen=True)
 class CodeRow:
-    """The code of each run: the short commit (empty if unknown), and the files that differ from those of the baseline.
-
-    The files are None if the code of the run or of the baseline is unknown. Runs with the same code have the same
-    number.
+    """The code of each run: the short commit, the files that differ from the baseline's (None: unknown), and the same
+    number for the same code.
     """
 
     commits: tuple[str, ...]
@@ -56,10 +54,7 @@ class _Code:
         self._copy = code_copy.of(run)
 
     def differing(self, other: _Code) -> tuple[str, ...] | None:
-        """Return the names of the files that differ. None if one of the runs has recorded no file.
-
-        A file that only one run has imported is compared with the file in the other run's copy of its code.
-        """
+        # a file that only one run has imported is compared with the other's copy; None if one has recorded no file
         if not self.files or not other.files:
             return None
         names = sorted(self.files.keys() | other.files.keys())

@@ -1,7 +1,5 @@
-"""Sums up the engine's readings during training in bounded memory: the host, memory that grows, pauses.
-
-The engine takes readings once a second, during the whole run. collector.py adds the events of the trainer, and
-gpu_accumulators.py sums up the GPUs. An unknown figure is None. Shares are 0 to 1.
+"""Sums up the engine's readings during training (one a second) in bounded memory: the host, memory that grows, pauses.
+Shares are 0 to 1, an unknown figure is None.
 """
 
 from __future__ import annotations
@@ -67,9 +65,8 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """The mean of the last GROWTH_READINGS readings minus the mean of the first GROWTH_READINGS.
-
-        It is None if there are fewer than 3 * GROWTH_READINGS readings.
+        """The mean of the last minus that of the first GROWTH_READINGS readings. None for fewer than three times as
+        many.
         """
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
@@ -78,10 +75,8 @@ class Growth:
 
 
 class Pauses:
-    """Adds up the time of evaluations and checkpoints in seconds. No steps run during these pauses.
-
-    Each pause counts with the median length of its kind. The first pause is not in this median, as it includes one-time
-    work such as compiling. If a kind has only one pause, its own length counts.
+    """Adds up the seconds of evaluations and checkpoints, each at the median of its kind without the first, which
+    includes one-time work such as compiling; a single one at its own length.
     """
 
     def __init__(self) -> None:

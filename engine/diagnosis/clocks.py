@@ -1,8 +1,5 @@
-"""Low clocks of the GPUs while they train: figures, causes and remedies.
-
-A chip at its default power limit lowers its clock under full load: it is built so (an L4 or T4 trains at half of its
-highest clock), and this is no fault. A lowered power limit, clocks that a person has set, and a low clock without any
-reason are faults: they make computing slow, whatever the work.
+"""Low clocks of training GPUs: figures, causes, remedies. A chip at its default power limit lowers its clock under full
+load by design (an L4 or T4 to half); a lowered limit, set clocks and low clocks without a reason are faults.
 """
 
 from __future__ import annotations
@@ -20,9 +17,8 @@ from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
-    """Return the clock figures of the training GPUs as fields of Measurements.
-
-    `gpus` are the last readings of these GPUs, `totals` sums up all readings.
+    """Return the clock figures of the training GPUs as fields of Measurements, from their last readings and the sums of
+    all.
     """
     limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
               and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
@@ -47,9 +43,7 @@ def limit_is_low(s: Measurements) -> bool:
 
 
 def is_held(s: Measurements) -> bool:
-    """Return True if the GPU works, and neither heat nor the default power limit would explain a low clock. A low clock
-    then has a cause that can be removed.
-    """
+    """Return True if the GPU works, and a low clock has a removable cause (not heat or the default power limit)."""
     works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
@@ -60,9 +54,7 @@ def is_capped(s: Measurements) -> bool:
 
 
 def cause(s: Measurements) -> str:
-    """Return the cause of the low clock in a few words: a lowered power limit, or clocks that were set. Empty if it is
-    unknown.
-    """
+    """Return the cause of the low clock: a lowered power limit, or clocks that were set. Empty if unknown."""
     if limit_is_low(s):
         return f"power limit {_watts(s.power_limit_w)} of {_watts(s.power_limit_default_w)}"
     return f"set: {', '.join(s.clocks_set_by)}" if s.clocks_set_by else ""

@@ -1,8 +1,6 @@
-"""Turns a run's events, live or from its folder, into measurements, in bounded memory.
-
-Means are over the events since training began, speeds over the last progress events. For a resumed run, only events
-since the last resume count. The engine's readings are summed up in accumulators.py. Imports no TensorFlow and no
-pydantic: the engine process stays small.
+"""Turns a run's events, live or from its folder, into measurements, in bounded memory: means since training began,
+speeds of the last progress events, of a resumed run since its last resume. Imports no TensorFlow and no pydantic: the
+engine process stays small.
 """
 
 from __future__ import annotations
@@ -53,11 +51,8 @@ def read(run: Run, events: RunEvents | None = None) -> Measurements:
 
 
 class Collector:
-    """Collects the measurements of a run from its events, which it takes in the order of their time.
-
-    `options` are the run's options by `group.name`. `visible` is CUDA_VISIBLE_DEVICES of the process that could start
-    the training again. If it is None, the variable of the run is used, which may name only a part of the machine's
-    GPUs.
+    """Collects the measurements of a run from its events in the order of time. `visible` is CUDA_VISIBLE_DEVICES of the
+    process that could start it again; None: that of the run, which may name only a part of the machine's GPUs.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -86,10 +81,7 @@ class Collector:
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest progress event, in seconds since 1970.
-
-        If a short run has ended without such an event, it is the time of the run's end; None before that.
-        """
+        """The Unix time of the newest progress event, or of the end of a run without one; None before."""
         return self._progress[-1].t if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -165,35 +157,23 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """Return CUDA_VISIBLE_DEVICES of the trainer, None if the variable is not set.
-
-        It follows from the option device.visible if that is a list; else it is `of_run`, the value that the `started`
-        event recorded; else the value in the environment from which the run was started.
-        """
+        # the option device.visible if a list, else the value in `started`, else that of the process that started the
+        # run
         visible = self.options.get("device.visible")
         if isinstance(visible, list):
             return ",".join(map(str, visible))
         return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
-        """Return True if the caches and shuffle buffers of the input are full, so that memory that still grows has
-        another cause.
-        """
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """Return True if the training has caches or buffers that fill.
-
-        True for a user's own code, as it may have a cache that no option shows.
-        """
+        # own code may have a cache that no option shows
         own_code = self.options.get("workload.entry") is not None
         neither = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
         return own_code or not neither
 
     def _has_passed(self) -> bool:
-        """Return True if the training has used all of its data once since its start or resume. True if the size of the
-        data or the number of steps is unknown.
-        """
         started = self.started
         if not started or not started.global_batch_size or not started.train_samples or not self._progress:
             return True
@@ -263,9 +243,6 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """Return the time of the training in seconds. If the run has ended, it is the time of the measured steps,
-        otherwise of the training so far.
-        """
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
 
@@ -274,11 +251,7 @@ class Collector:
         return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """Return the figure `name` of the progress events: from the summary if the run has ended, otherwise the mean of
-        the last RECENT events.
-
-        None if it is unknown.
-        """
+        # of the summary if the run has ended
         if (whole := number(self._summary.get(name))) is not None:
             return whole
         return accumulators.mean(map(fields_of, self._progress), name)

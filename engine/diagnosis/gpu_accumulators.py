@@ -1,7 +1,5 @@
-"""Sums up the readings of GPUs during training in bounded memory: of those that train and of all others.
-
-For a GPU in MIG mode, memory and activity are those of the instance that trains, not of the whole chip. An unknown
-figure is None. Shares are 0 to 1.
+"""Sums up the readings of GPUs in bounded memory. In MIG mode, memory and activity are those of the instance that
+trains. Shares are 0 to 1, an unknown figure is None.
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 
 class Gpus:
-    """The readings of all GPUs of the machine.
-
-    `variable_given` is CUDA_VISIBLE_DEVICES of the process that could start the training again. None: all GPUs of the
-    machine. `trains_with` is the trainer's value of the variable, which selects the instance of a GPU in MIG mode.
+    """The readings of all GPUs of the machine. `variable_given` is CUDA_VISIBLE_DEVICES (None: all GPUs) of the process
+    that could start the training again, `trains_with` the trainer's value, which selects a MIG instance.
     """
 
     def __init__(self, given: str | None) -> None:
@@ -68,15 +64,11 @@ class Gpus:
     # ---- other GPUs -----------------------------------------------------------------------------
 
     def idle(self) -> int:
-        """Return the number of GPUs that this training could use in addition: visible, unused, and of the same model as
-        its own.
-        """
+        """Return the number of GPUs that could train in addition: visible, unused, of the same model."""
         return len(self._idle())
 
     def usable(self) -> tuple[int, ...] | None:
-        """Return the indexes of the GPUs that train or that the training could use in addition. None if these are all
-        GPUs of the machine.
-        """
+        """Return the indexes of the GPUs that train or could in addition. None if these are all of the machine."""
         mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
         usable = mine | self._idle()
         return None if usable == self._all else tuple(sorted(usable))
@@ -86,10 +78,7 @@ class Gpus:
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """Return the indexes of the visible, idle GPUs of the same model as the training GPUs.
-
-        Another model may be slower, such as the GPU of a screen, and would slow down the training GPUs.
-        """
+        # another model, such as the GPU of a screen, would slow down the training ones
         models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
         idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
         alike = [gpu for gpu in idle if not models or gpu.get("name") in {None, *models}]
@@ -98,22 +87,14 @@ class Gpus:
     # ---- memory ---------------------------------------------------------------------------------
 
     def total_bytes(self, uuid: str | None) -> float | None:
-        """Return the memory in bytes of the training GPU with this UUID. If no training GPU has it, the memory of the
-        smallest one.
-
-        None if it is unknown.
-        """
+        """Return the bytes of the training GPU with this UUID, or else of the smallest. None if unknown."""
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
         totals = [number(series[-1].get("memory_total_bytes")) for series in readings]
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
-        """Return the bytes of the training GPU with this UUID that other programs use now. If no training GPU has it,
-        the highest value of all training GPUs.
-
-        Memory whose owner the driver does not name is not included.
-        """
+        """Return the bytes that other programs use on this training GPU (else the most on any), as far as known."""
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
         return max((_of_others(series[-1]) for series in readings), default=0.0)
@@ -165,23 +146,16 @@ def _instances(gpu: Reading) -> list[Reading]:
 
 
 def _name(gpu: Reading) -> str | None:
-    """Return the UUID of the GPU, or its index as text if the driver reports no UUID. None if there is neither."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
 
 
 def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    """Return the position (from 0) of the GPU's MIG instance whose UUID is in `mine`. None if there is none."""
     return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
 
 
 def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """Return the reading of the GPU. In MIG mode its memory and activity are replaced by those of the instance that
-    trains.
-
-    `mine` has the names of the training GPUs. `shown` has for each index the position of the visible instance, which is
-    used if `mine` names none.
-    """
+    """`shown` has for each index the position of the visible instance, used if `mine` names none."""
     instances = _instances(gpu)
     named = _instance_of(gpu, mine)
     place = shown.get(gpu.get("index", -1)) if named is None else named
@@ -193,15 +167,13 @@ def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int |
 
 
 def _of_others(gpu: Reading) -> float:
-    """Return the bytes that other programs use on the GPU. 0 in MIG mode, because the memory of an instance is not
-    shared.
-    """
+    # 0 in MIG mode: the memory of an instance is not shared
     processes = [mapping(process) for process in gpu.get("processes") or ()] if not _instances(gpu) else []
     return sum(number(each.get("memory_used_bytes")) or 0.0 for each in processes if each.get("own") is False)
 
 
 def _stands_idle(readings: Collection[Reading]) -> bool:
-    """Return True if the GPU is unused in all its readings. Without readings, or in MIG mode, it counts as used."""
+    # used without readings, or in MIG mode
     busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
     if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
         return False
@@ -210,10 +182,7 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:
-    """Return True if bytes have passed over NVLink in the readings of a GPU, False if not. None if this is unknown.
-
-    The number of links is no proof: a GPU may have links although no NVLink bridge is installed.
-    """
+    # bytes that passed: a GPU may have links although no NVLink bridge is installed
     links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
     rates = [rate for link in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")
              if (rate := number(link.get(key))) is not None]  # fmt: skip

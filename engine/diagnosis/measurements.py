@@ -1,7 +1,5 @@
-"""The figures of a run on which its diagnosis is based.
-
-An unknown figure is None. Shares are 0 to 1. The figures are collected from events in collector.py. The rules are in
-rules.py, the thresholds of the properties here in thresholds.py.
+"""The figures of a run on which its diagnosis rests, collected in collector.py. Shares are 0 to 1, an unknown figure is
+None.
 """
 
 from __future__ import annotations
@@ -29,15 +27,9 @@ from .thresholds import (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """The figures of a run on which the diagnosis rests. `options` are its options by `group.name`.
-
-    `input_wait`, `python_share` and `compute_share` are shares of the step time, `pauses` (evaluation, checkpoints) is
-    a share of the time since the first step. One-time work (tracing and compiling) is not included. `seconds` is the
-    time of the steps, `windows` the number of readings of the step time. `stages` are the stages of the input, from
-    source to end, with `ms_per_batch`. `busy_mean`, `busy_p5` and `busy_p95` are the mean and percentiles of the GPUs'
-    utilization. `sm_active`, `tensor_active` and `dram_active` are the shares of the time in which the multiprocessors,
-    tensor cores and memory of the GPUs work. `throttle` has NVML's reasons for lower clocks. The other fields have a
-    comment, or are figures that figures/declared.py declares.
+    """The figures of a run; `options` by `group.name`. Waits, `python_share` and `compute_share` are shares of the step
+    time, `pauses` of the time since the first step, without one-time work. `busy_*` is the GPUs' utilization;
+    `sm_active`, `tensor_active` and `dram_active` are shares of the time. `throttle` has NVML's reasons.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -133,11 +125,7 @@ class Measurements:
 
     @property
     def slowest_stage(self) -> Mapping[str, Any] | None:
-        """The stage of the input that the other stages wait for. None if no stage was timed.
-
-        Stages run in parallel, and so do the calls of a parallel stage, so the time between two batches decides
-        (`stage_ms`).
-        """
+        """The stage of the input that the others wait for, by `stage_ms`. None if no stage was timed."""
         timed = [stage for stage in self.stages if stage_ms(stage) is not None]
         return max(timed, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
@@ -148,42 +136,29 @@ class Measurements:
 
     @property
     def cores_busy(self) -> bool:
-        """True if the training itself uses nearly all CPU cores, so that more threads cannot prepare more input. False
-        if unknown.
-        """
+        """True if the training itself uses nearly all CPU cores, so that more threads cannot help. False if unknown."""
         return self.cpu is not None and self.cpu - (self.others_cpu or 0.0) >= CORES_BUSY
 
     @property
     def unseen(self) -> bool:
-        """True if the GPU's utilization is unknown, for example in MIG mode before Hopper, with vGPU, in WSL or without
-        NVML.
-        """
+        """True if the GPU's utilization is unknown: in MIG mode before Hopper, with vGPU, in WSL or without NVML."""
         return self.on_gpu and self.busy_mean is None and self.sm_active is None
 
     @property
     def gpu_full(self) -> bool:
-        """True if the GPU never waits for the host. False if unknown.
-
-        It is not enough that a kernel always runs, if it uses only a few multiprocessors.
-        """
+        """True if the GPU never waits for the host: kernels always run, and not on a few multiprocessors."""
         if self.busy_mean is None:
             return self.sm_active is not None and self.sm_active >= SM_FULL
         return self.busy_mean >= GPU_FULL and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
     def kernels_run(self) -> bool:
-        """True if kernels run on the GPU most of the time, also if they use only a part of it. False on a CPU.
-
-        True if the utilization is unknown.
-        """
+        """True if kernels run on the GPU most of the time, or if that is unknown. False on a CPU."""
         return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
 
     @property
     def gpu_works(self) -> bool:
-        """True if kernels run on the GPU most of the time and use a good part of it. False on a CPU.
-
-        True if the utilization is unknown (`unseen`).
-        """
+        """True if kernels run most of the time on a good part of the GPU, or if unknown. False on a CPU."""
         return self.kernels_run and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
@@ -193,16 +168,12 @@ class Measurements:
 
     @property
     def doubtful(self) -> bool:
-        """True if small shares of the step time may be a result of chance: too little was measured, or other programs
-        use the CPU.
-        """
+        """True if small shares of a step may be chance: too little was measured, or other programs use the CPU."""
         return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property
     def reads_from_disk(self) -> bool:
-        """True if the training reads a notable amount from the disk (READS_BYTES per second). True if its reads are
-        unknown.
-        """
+        """True if the training reads at least READS_BYTES per second from the disk, or if that is unknown."""
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
 
     @property
@@ -211,10 +182,6 @@ class Measurements:
 
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
-    """Return the shortest possible time in ms from one batch of a stage to its next: its own work divided by its
-    parallel calls.
-
-    None if the stage was not timed.
-    """
+    """Return the shortest time in ms between two batches of a stage: its work divided by its parallel calls."""
     work = number(stage.get("ms_per_batch"))
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)

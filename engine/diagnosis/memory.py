@@ -1,8 +1,6 @@
-"""The share of its available GPU memory that TensorFlow has taken, and the growth of that share.
-
-The memory available to TensorFlow is less than that of the GPU: at its start it leaves out the memory of other
-programs, and 0.5 to 1.8 GB for the driver (`MinSystemMemory` in TensorFlow's gpu_device.cc). If it takes memory only as
-needed, programs that start later take some of it as well.
+"""The share of the GPU memory that TensorFlow has taken of what it can, and its growth. It leaves out at its start
+other programs' memory and 0.5 to 1.8 GB for the driver (`MinSystemMemory` in TensorFlow's gpu_device.cc), and with
+growth loses what later programs take.
 """
 
 from __future__ import annotations
@@ -32,10 +30,8 @@ class DeviceMemory:
         self._growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
-        """Add an event of TensorFlow's allocator. `filled` says that all caches are full, so that they cause no later
-        growth.
-
-        Only events with `filled` count for the growth.
+        """Add an event of TensorFlow's allocator. Only those when all caches are full (`filled`) count
+        for the growth.
         """
         if self._first_step_only:  # later peaks do not include that of the first step
             self._peak_bytes.clear()
@@ -60,19 +56,12 @@ class DeviceMemory:
         return self._growth.share
 
     def peak(self, started: Started | None) -> float | None:
-        """Return the highest memory peak of all devices, as a share (0 to 1) of the memory that TensorFlow can use on
-        that device now.
-
-        None if no peak or no such limit is known.
-        """
+        """Return the highest peak as a share (0 to 1) of what TensorFlow can use on its device now. None: unknown."""
         shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
         return max(shares, default=None)
 
     def _left(self, place: int, started: Started | None) -> float | None:
-        """Return the bytes that TensorFlow can use on the logical device `place` now. None if unknown.
-
-        Other programs may have taken memory since the start.
-        """
+        # other programs may have taken memory since the start
         mine = self._may_take(place, started)
         if mine is None or not self._grows(started):
             return mine
@@ -85,19 +74,14 @@ class DeviceMemory:
         return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
 
     def _grows(self, started: Started | None) -> bool:
-        """Return True if TensorFlow takes memory only when it needs it. Otherwise it takes nearly all of it at the
-        start.
-        """
+        # otherwise TensorFlow takes nearly all memory at the start
         growth = started.actual.get("memory_growth") if started else None
         return growth is not False and _parts(self._options) == 1
 
 
 def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
-    """Return the bytes that TensorFlow may take on a logical device. None if unknown.
-
-    This is device.memory_limit_mb if it is set, otherwise an equal part of the GPU's available memory. `device` is one
-    of a started event's `gpu_devices`, `options` are options by `group.name`, and `total_bytes` is the GPU's memory as
-    the driver reports it.
+    """Return the bytes that TensorFlow may take on a logical device, None if unknown: device.memory_limit_mb, or an
+    equal part of the GPU's available memory. `total_bytes` is the GPU's memory as the driver reports it.
     """
     limit = number(options.get("device.memory_limit_mb"))
     if limit is not None:
@@ -116,11 +100,7 @@ def _place(name: str) -> int | None:
 
 
 def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
-    """Return the GPU that the logical device number `place` belongs to. Empty if unknown.
-
-    The logical devices of a GPU are numbered in a row, from the number in its `device` to the one before the next
-    GPU's.
-    """
+    # the logical devices of a GPU are numbered in a row, from the number in its `device`
     gpus = [mapping(device) for device in (started.gpu_devices if started else ())]
     first = [(number, gpu) for gpu in gpus if (number := _place(str(gpu.get("device")))) is not None]
     return max((pair for pair in first if pair[0] <= place), key=lambda pair: pair[0], default=(0, {}))[1]

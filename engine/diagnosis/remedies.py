@@ -1,9 +1,5 @@
-"""Remedies for a training that computes too slowly: changes of options that could help, and advice.
-
-Each remedy has a reason and, if the figures show it, the greatest possible gain. Only a measurement decides if it helps
-(proof/). A remedy without changes is advice for the user. The remedies for the input are in remedies_input.py, those
-for low clocks in clocks.py, those for a slow GPU or worker and for the exchange of gradients in stragglers.py.
-rules.py assigns them to the verdicts, and verdict.py puts them in order.
+"""Remedies for a training that computes too slowly: changes of options, or advice, with a reason and the greatest
+possible gain, if known. Only a measurement decides if they help (proof/).
 """
 
 from __future__ import annotations
@@ -25,12 +21,9 @@ _CANNOT = "XLA cannot compile"  # the beginning of the reason if a layer does no
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """A change of options, or advice if it has no changes.
-
-    `expected_gain` is the greatest possible speed-up as a factor (1.05: 5 % faster). None if only measuring shows it.
-    An estimate that is not a limit is part of the reason, with "about". `changes_learning` marks changes that lead to a
-    different trained model. `step` is the part of the training that it changes.
-    `code` are lines of Python that the user writes to follow an advice.
+    """A change of options, or advice without changes. `expected_gain` is the greatest possible speed-up (1.05: 5 %
+    faster), None if only measuring shows it. `changes_learning`: to another trained model. `step` is the part of the
+    training. `code` are lines that the user writes.
     """
 
     step: Step
@@ -42,9 +35,7 @@ class Remedy:
 
 
 def gain(saved: float) -> float | None:
-    """Return the speed-up as a factor (1.05: 5 % faster) if the share `saved` (0 to 1) of the time is saved. None if
-    the share is 0 or at least 0.99.
-    """
+    """Return the speed-up (1.05: 5 % faster) if the share `saved` is saved. None for 0 or at least 0.99."""
     return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
 
 
@@ -52,10 +43,8 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for time that Python takes between steps.
-
-    If it takes at least MUCH_PYTHON (15 %) of a step, a GPU first gets a larger batch: TensorFlow waits at each step
-    for copies between host and device, also within one call of several steps.
+    """Yield remedies for time that Python takes between steps, with much of it on a GPU first a larger batch:
+    TensorFlow waits at each step for copies between host and device, also within one call of several.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
@@ -130,9 +119,8 @@ def computing(s: Measurements) -> Iterator[Remedy]:
 
 
 def bandwidth(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for a GPU that waits for its memory.
-
-    16-bit numbers need half the bytes. XLA joins kernels that would otherwise pass data on through the memory.
+    """Yield remedies for a GPU that waits for its memory: 16-bit numbers need half the bytes, and XLA joins kernels
+    that would pass data on through it.
     """
     yield from precision(s)
     yield from _xla(s)
@@ -144,11 +132,7 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """Return the change of `device.visible` that shows only the training GPUs and the idle GPUs: a list of indexes, or
-    "all" if these are all GPUs of the machine.
-
-    Empty if the option is "all" and that already shows exactly these GPUs, because only they are allocated to the job.
-    """
+    # empty if "all" shows exactly these GPUs, as only they are allocated to the job
     if s.given_gpus is None and s.usable_gpus is None:
         return {"device.visible": "all"}
     if s.usable_gpus in (None, s.given_gpus) and s.option("device.visible") == "all":
@@ -180,7 +164,6 @@ def precision(s: Measurements) -> Iterator[Remedy]:
 
 
 def _sixteen_bits(s: Measurements) -> str | None:
-    """Return the precision policy with the 16-bit format that the device supports best. None if it supports none."""
     if not s.on_gpu:
         return "mixed_bfloat16" if s.cpu_bfloat16 else None
     capability = s.compute_capability or (0, 0)

@@ -1,8 +1,6 @@
-"""Remedies for an input that is too slow: changes of options first, then advice on the data.
-
-A training that waits for its input can gain at most the time that it waits. The stages of the input run in parallel, so
-the slowest one determines the wait: a change to it may gain all of that time. For a change to another stage there is
-only an estimate, not a limit.
+"""Remedies for an input that is too slow: changes of options first, then advice on the data. The gain is at most the
+wait, and only a change of the slowest stage may gain all of it, as stages run in parallel; of others there is an
+estimate.
 """
 
 from __future__ import annotations
@@ -63,9 +61,7 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """Yield a remedy if the trainer is pinned to the CPUs of the GPU's NUMA node. The pipeline can then use only these
-    CPUs.
-    """
+    # pinned to the CPUs of the GPU's NUMA node, the pipeline can use only these
     if s.numa.startswith("on CPUs"):
         yield Remedy(
             step="input",
@@ -120,10 +116,7 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
 
 
 def _prepare(s: Measurements) -> Iterator[Remedy]:
-    """Yield the advice to decode the samples once and for all, if each pass decodes them again.
-
-    After how many epochs that pays is not known from the figures of a run; the command's --estimate measures it.
-    """
+    """After how many epochs that pays, only the command's --estimate measures."""
     if s.option("input.cache") != "off" or not _decodes(s) or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
         return
     ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
@@ -136,7 +129,6 @@ def _prepare(s: Measurements) -> Iterator[Remedy]:
 
 
 def _decodes(s: Measurements) -> bool:
-    """Return True if samples are decoded while they are read: images, or samples of the user's code with `map`."""
     data = str(s.option("workload.data"))
     if s.option("workload.entry"):
         return any(_is_one_of(stage, ("load",)) for stage in s.stages)
@@ -145,10 +137,7 @@ def _decodes(s: Measurements) -> bool:
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:
-    """Yield a remedy for TFRecord files that are read one by one.
-
-    Only these files have a stage for reading. Other files are read by the stage `load`.
-    """
+    """Only TFRecord files have a stage for reading; others are read by the stage `load`."""
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
     if _share(s, READING) >= STAGE_WORTH:
@@ -178,10 +167,7 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
 
 
 def _prefetch(s: Measurements) -> Iterator[Remedy]:
-    """Yield a remedy if nothing is prefetched.
-
-    The expected gain is limited: with prefetching, a step still takes as long as the longer one of input and computing.
-    """
+    # with prefetching, a step still takes as long as the longer one of input and computing
     if s.option("input.prefetch") == "off":
         yield Remedy(
             step="input",
@@ -230,9 +216,6 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
 
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
-    """Yield the advice to copy fewer bytes, if batches are already copied ahead or if `input.cast` does not apply to
-    the data.
-    """
     if s.device_batches or "input.cast" in s.inapplicable:
         yield Remedy(
             step="input",
@@ -248,11 +231,7 @@ def _waited(s: Measurements) -> float:
 
 
 def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
-    """Return the expected effect of a change to the stages `names`: the greatest possible speed-up as a factor, and an
-    estimate in words.
-
-    If another stage is slower, the factor is None. Otherwise the words are empty.
-    """
+    # if another stage is slower, the factor is None and there is an estimate in words
     slowest = s.slowest_stage
     if slowest is None or _is_one_of(slowest, names):
         return gain(_waited(s)), ""
@@ -262,7 +241,6 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """Return the share (0 to 1) of the input's time that the stages `names` take. 1 if the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0
@@ -274,12 +252,10 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 
 def _threads(s: Measurements) -> int:
-    """Return the number of threads that prepare samples: the option's number, otherwise one for each CPU."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
 def _passes(s: Measurements) -> float:
-    """Return the number of passes of the training over its data. 1 if the number of samples is unknown."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps / math.ceil(s.train_samples / s.global_batch_size) if s.train_samples and s.global_batch_size else 1.0
 

@@ -1,14 +1,6 @@
-"""The verdicts of the diagnosis, in one table, and the findings: rules that apply to the figures of a run.
-
-Each verdict is declared with its label, its remedies and its rules. Each rule names a figure, the threshold from which
-it counts, the threshold from which it decides, and their source: XProf is the analysis of TensorFlow's profiler,
-SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, DCGM the guide to NVIDIA's Data Center GPU
-Manager, TF guide TensorFlow's guides to GPU and data performance. The source gputui marks thresholds that were chosen
-here.
-
-All rules but two judge a run while it trains. `ablation` needs `gputui diagnose --preset` or a proof, which measure
-without the input. `communication` needs a profile (`--profile` of the same commands). The exchange between machines is
-timed by the run itself (`worker_exchange`).
+"""The verdicts in one table, with labels, remedies and rules: a figure, thresholds from which it counts and decides,
+and their source: XProf (TensorFlow's profiler), SageMaker Debugger, Kineto (PyTorch's profiler), DCGM (NVIDIA's guide),
+TF guide (to performance), or gputui. `ablation` and `communication` need measurements of a proof or a profile.
 """
 
 from __future__ import annotations
@@ -45,14 +37,9 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 @dataclass(frozen=True)
 class Rule:
-    """A figure with two thresholds, and the verdict that it leads to: the `word` of the verdict that declares it.
-
-    `measurement` is a field of Measurements. Its value counts from `notable` on, and decides the verdict from `strong`
-    on. With `below` it counts and decides at values below the thresholds. The rule applies only if `when` is true.
-    `text` is the sentence about it, with {value}, and `source` the origin of the thresholds.
-
-    `rank` orders verdicts: faults, then lost time, then unused devices, then limits. Among lost time the largest comes
-    first. A supporting rule (SUPPORTING) gives no verdict: it explains another finding and adds confidence to it.
+    """A figure of Measurements that counts from `notable` on, and decides for the verdict `word` from `strong` on
+    (`below`: under them), if `when` holds. `rank` orders verdicts: faults, lost time (the largest first), unused
+    devices, limits. SUPPORTING rules only explain another finding and add confidence.
     """
 
     measurement: str
@@ -92,31 +79,23 @@ class Verdict:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Return True if the GPU is sometimes idle, so that Python's work on the host costs time. True without a GPU.
-
-    If the utilization is unknown, the GPU may compute while Python runs, so it is True only if Python's share is large.
-    """
+    # if the utilization is unknown, the GPU may compute while Python runs
     if s.unseen:
         return (s.python_share or 0.0) >= MUCH_PYTHON
     return not s.on_gpu or not s.gpu_full
 
 
 def _copying_shows(s: Measurements) -> bool:
-    """Return True if copies make steps longer: no batch is copied ahead, or copying takes nearly all of the time."""
     return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
 
 
 def _pauses_repeat(s: Measurements) -> bool:
-    """Return True if there was more than one pause of a kind, or a long one. A single short evaluation may be slow by
-    chance, so it does not count.
-    """
+    # a single short evaluation may be slow by chance
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
 def _slow_by_itself(s: Measurements) -> bool:
-    """Return True if slow steps are more than chance: enough readings were made, and neither the input nor other
-    programs explain them.
-    """
+    # neither the input nor other programs explain the slow steps
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 
@@ -126,9 +105,7 @@ def device_works(s: Measurements) -> bool:
 
 
 def _slow_part(s: Measurements) -> list[str]:
-    """Return endings of a sentence that name the slow part of the input, the longest first: the disk, or a stage by its
-    name.
-    """
+    # the longest first
     if s.disk_waited_for:
         return [", and it waits for the disk"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
@@ -138,16 +115,10 @@ def _slow_part(s: Measurements) -> list[str]:
 
 
 def _which_worker(s: Measurements) -> list[str]:
-    """Return endings of a sentence that name the slow worker, the longest first: with the worker's address, then
-    without.
-    """
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
 
 
 def _cause_of_clock(s: Measurements) -> list[str]:
-    """Return a list with one ending of a sentence that names the cause of the low clock. Return an empty list if the
-    cause is unknown.
-    """
     return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 

@@ -1,9 +1,6 @@
-"""Finds the straggler: the GPU or the worker that the others wait for in each step, why it is slow, and its remedies.
-
-All replicas have the same work in a step, so a step takes as long as on the slowest one (Chen et al. 2016, Revisiting
-Distributed Synchronous SGD, on stragglers). Of several GPUs in one machine, the slow one is busy for longer than the
-waiting ones. NCCL's kernels count as busy while they wait, which hides this, but its lower clock still shows. Of
-several workers, the shares of their steps that they wait for their own input are compared.
+"""Finds the GPU or worker that the others wait for in each step, why it is slow, and remedies (Chen et al. 2016,
+Revisiting Distributed Synchronous SGD). A slow GPU is busy for longer; NCCL's kernels count as busy while they wait,
+which hides this, but its lower clock still shows. Workers are compared by their waits for input.
 """
 
 from __future__ import annotations
@@ -40,10 +37,8 @@ POWER_CAP = "power cap"
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """Return the figures of the gaps between the GPUs and, if a GPU is slow, of the slow GPU with the causes, as fields
-    of Measurements.
-
-    `gpus` has the readings of each GPU.
+    """Return, as fields of Measurements, the gaps between the GPUs by their readings and, if one is slow, which one and
+    the causes.
     """
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
@@ -70,19 +65,14 @@ def _gap(values: Sequence[float | None]) -> float | None:
 
 
 def _clock(readings: Collection[Reading]) -> float | None:
-    """Return the mean clock in MHz over the readings in which the GPU works. None if fewer than LEAST_CLOCKS of them
-    have a clock.
-    """
+    # over the readings in which the GPU works
     clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
               and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
     return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
 
 
 def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    """Return the share (0 to 1) by which the lowest of the GPUs' clocks is below the median of the other clocks.
-
-    None if there are fewer than two clocks, or if one is not known (None).
-    """
+    # how much the lowest clock is below the median of the others (0 to 1)
     measured = sorted(clock for clock in clocks if clock)
     if len(measured) < 2 or len(measured) < len(clocks):
         return None
@@ -90,9 +80,7 @@ def _clock_gap(clocks: Sequence[float | None]) -> float | None:
 
 
 def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) -> Iterator[str]:
-    """Yield the possible causes in words: properties that the slow GPU has in its readings and the other GPUs do not
-    have.
-    """
+    """Properties that the slow GPU has in its readings and the other GPUs do not have."""
     for reason in (*SLOWING, POWER_CAP):
         own = _often(slow, reason)
         if own >= max((_often(readings, reason) for readings in others), default=0.0) + CAUSE_APART:
@@ -108,7 +96,6 @@ def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) ->
 
 
 def _often(readings: Collection[Reading], reason: str) -> float:
-    """Return the share of the readings (0 to 1) in which the clock was lowered for this reason."""
     return sum(reason in (reading.get("throttle") or ()) for reading in readings) / len(readings) if readings else 0.0
 
 
@@ -144,10 +131,8 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """Return the figures of the worker that waits most for its input, as fields of Measurements.
-
-    `worker_gap` is its share of waiting (0 to 1) minus the median share of the other workers. If the gap is at least
-    WAITS_APART, the worker's name and share are added. Empty if fewer than two workers have readings.
+    """Return, as fields of Measurements, the worker that waits most for its input, named from WAITS_APART on.
+    `worker_gap` is its share (0 to 1) minus the median of the others.
     """
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}
@@ -179,10 +164,8 @@ def worker_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """Return the figures of the gradient exchange as fields of Measurements: its time in ms, its share of the step, its
-    size and rate, and the workers' hosts.
-
-    `step_ms` is the time of a step. Empty if the exchange was not timed or the time of a step is unknown.
+    """Return, as fields of Measurements, time, share of the step, size and rate of the gradient exchange, and the
+    workers' hosts. Empty if it or the step was not timed.
     """
     if exchange is None or not exchange.ms or not step_ms:
         return {}
@@ -225,10 +208,7 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
-    """Yield a remedy that doubles the batch, if there are enough samples for it.
-
-    Gradients are exchanged once in a step, however many samples and parts it has.
-    """
+    """Gradients are exchanged once in a step, however many samples and parts it has."""
     batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
     if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):
         return

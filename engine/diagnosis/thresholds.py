@@ -1,7 +1,5 @@
-"""Thresholds of the diagnosis that no rule names: what counts as busy, crowded, slow, hot, low on memory.
-
-The two thresholds of each rule, with their sources, are in the table of rules.py. Shares are 0 to 1. A source is named
-if it is not gputui.
+"""Thresholds that no rule names: what counts as busy, crowded, slow, hot, low on memory. Shares are 0 to 1; a source is
+named if it is not gputui.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The diagnosis: the verdict on what limits the speed in one sentence, its confidence, its evidence, and its remedies
-in their order.
-
-The verdicts with their labels, rules and remedies are declared in rules.py. The figures come from collector.py. The
-last part of this file writes them as sentences.
-"""
+"""The diagnosis: what limits the speed in one sentence, its confidence, its evidence, and its remedies in order."""
 
 from __future__ import annotations
 
@@ -77,9 +72,8 @@ def diagnose(measured: Measurements) -> Diagnosis:
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
-    """Return the remedies for the verdicts, in the order in which they should be tried. Each change occurs once.
-
-    `verdicts` begins with the most important one.
+    """Return the remedies for the verdicts, the most important first, in the order in which to try them, each change
+    once.
     """
     chosen: list[Remedy] = []
     for verdict in verdicts:
@@ -96,11 +90,7 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
 
 
 def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
-    """Return the remedy. If it changes an option that has no effect on a user's own code, return advice on that code
-    instead.
-
-    `inapplicable` has the reason for each option without effect.
-    """
+    # advice on the user's code if the option has no effect on it
     key, why = next(((key, inapplicable[key]) for key in remedy.changes if key in inapplicable), ("", ""))
     if not why:
         return remedy
@@ -127,27 +117,17 @@ def _too_little(s: Measurements) -> str:
 
 
 def _sure(every: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of `every` that decide the verdict even if the figures may be a result of chance: those
-    beyond the threshold `strong`.
-
-    If a finding is a faint loss of time, no finding of rank LIMIT is among them.
-    """
+    # decides even if figures may be chance; beside a faint loss of time, no finding of rank LIMIT does
     lost = any(finding.is_faint_loss for finding in every)
     return [finding for finding in every if finding.strong and not (lost and finding.rule.rank == LIMIT)]
 
 
 def _computes(s: Measurements) -> bool:
-    """Return True if TensorFlow's graph takes at least COMPUTES (80 %) of the step, and the device is busy with the
-    graph.
-    """
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
 def _sentence(verdict: str, s: Measurements, mine: Sequence[Finding]) -> str:
-    """Return the verdict in one line, with the first of its findings (`mine`).
-
-    A further detail is added only if the line then has at most 100 characters.
-    """
+    """A further detail is added only if the line then has at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
         graph = figures.measurement("compute_share").text(s.compute_share or 0)
@@ -170,11 +150,7 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _confidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> float:
-    """Return the confidence in the verdict, from 0 to 0.99.
-
-    The confidence grows with the measured time and with the distance of the first figure from its threshold, and if a
-    further measurement supports the verdict. `mine` are the findings of the verdict.
-    """
+    """Grows with the measured time, the distance from the threshold, and a further measurement that supports it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(mine[0]) if mine else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
@@ -186,9 +162,7 @@ def _confidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> float
 
 
 def _distance(finding: Finding) -> float:
-    """Return how far the finding is beyond its threshold: 0 at `notable`, 1 at twice `strong` (half of it for a rule
-    with `below`).
-    """
+    # 0 at `notable`, 1 at twice `strong` (half of it with `below`)
     rule, value = finding.rule, finding.value
     most = 1.0 if rule.figure.unit == "share" else math.inf
     far = rule.strong / 2 if rule.below else min(2 * rule.strong, most)
@@ -202,13 +176,7 @@ HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times i
 
 
 def evidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> list[dict[str, object]]:
-    """Return the rows of evidence: first a row for each figure of the findings, then a row for each figure that
-    explains the verdict.
-
-    A row has `signal` (the name of the figure), `value`, `unit`, `threshold` (None without one), `text` (a sentence)
-    and `source`. `mine` are the findings of the verdict. A figure has only one row, except if the GPU's utilization is
-    unknown (`s.unseen`).
-    """
+    """Return rows of evidence, first of the findings, then of figures that explain the verdict, each figure once."""
     shown = {finding.rule.measurement for finding in mine}
     more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]
     return [*map(_of_finding, mine), *more]
@@ -227,9 +195,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
 
 
 def _explaining(s: Measurements, verdict: str) -> list[dict[str, object]]:
-    """Return rows, as `evidence` describes them, of figures that explain the verdict but have no threshold of their
-    own.
-    """
+    """Rows of figures that have no threshold of their own."""
     rows: list[dict[str, object]] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")

@@ -1,6 +1,5 @@
-"""What a sample of the data says: how long preparing takes, how much room it needs, and after how many passes it pays.
-
-Every figure is measured on the sample, or follows from such figures and the number of samples.
+"""What a sample of the data says: how long preparing takes, how much room it needs, and after how many
+passes it pays.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ ROOM = 1.02  # times the expected size, for the manifest and the file system's o
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate for `left` samples that are still to be prepared, from `sample` samples, of which `broken` are
-    broken.
-
-    `load_seconds` is the time of one process to read and decode a sample for the first time. The next three are CPU
-    times for one sample whose file is in memory, None unless they were asked for: `prepare_seconds` to prepare it; and
-    within a pipeline of tf.data `again_seconds` to read and decode it, `read_seconds` to read it when it is prepared.
-    With `workers` processes preparing takes `seconds`. The prepared samples take `bytes`, and `free_bytes` are free.
+    """The estimate for `left` samples, from `sample` measured ones. `load_seconds` is the time to read and decode one
+    for the first time; CPU times for one in memory are `prepare_seconds`, and in tf.data `again_seconds` (decoding) and
+    `read_seconds` (prepared). With `workers` processes all take `seconds`.
     """
 
     sample: int
@@ -46,10 +41,8 @@ class Estimate:
 
     @property
     def passes(self) -> int | None:
-        """The number of passes over the data after which the saved CPU time is that of preparing. None if it is not
-        known, or if less than LEAST_SAVED is saved.
-
-        A training gets this time back only while it waits for its input.
+        """The number of passes after which the saved CPU time is that of preparing, None if unknown or below
+        LEAST_SAVED. A training gets it back only while it waits for its input.
         """
         if self.again_seconds is None or self.read_seconds is None or self.prepare_seconds is None:
             return None

@@ -1,6 +1,5 @@
-"""Divides samples among files. The same data and settings give the same files, whatever processes write them.
-
-Imports nothing, as the processes that write run in the user's interpreter.
+"""Divides samples among files, the same for the same data and settings whatever processes write them. Imports nothing,
+as these run in the user's interpreter.
 """
 
 from __future__ import annotations

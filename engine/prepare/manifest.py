@@ -1,6 +1,5 @@
-"""The manifest of a folder of prepared data: what it was made of and how, its files with their hashes, broken samples.
-
-A file is listed only when it is complete on the disk, so that a preparation that was killed goes on with the next one.
+"""The manifest of prepared data: what it was made of and how, its files with hashes, broken samples. Only complete
+files are listed, so that a killed preparation goes on with the next one.
 """
 
 from __future__ import annotations
@@ -51,11 +50,8 @@ class Written:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json.
-
-    `settings` are the preset's options and the command's options that decide the content; `data` describes the samples,
-    and `stamp` in it changes with the original data. `written` are the complete files in the order of their numbers.
-    `output` is the array file if there is one, and `files` the number of all files of samples.
+    """The content of manifest.json. `settings` decide the content; `data` describes the samples, with a `stamp` that
+    changes with the original. `written` are the complete ones of `files`, in order; `output` is the array file, if any.
     """
 
     settings: Mapping[str, Any]

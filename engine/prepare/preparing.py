@@ -1,6 +1,5 @@
-"""Prepares data: starts the processes, gives each the next file, keeps the manifest, resumes after an interruption.
-
-One worker opens the data and measures a sample. Then it is known how much room is needed, and how many processes pay.
+"""Prepares data: starts processes, gives each the next file, keeps the manifest, resumes after an interruption. One
+worker first measures a sample, which shows the room that is needed and how many processes pay.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ Listener = Callable[[Progress], None]
 
 
 def prepare(request: Request, say: Callable[[str], None], listen: Listener) -> Manifest:
-    """Prepare the data that the request names, or go on with it, and return the complete manifest.
-
-    `say` gets lines about what happens, and `listen` the progress. Raises PrepareError, ManifestError, ExistsError,
-    SaveError or OSError. A folder in which nothing was written is removed.
+    """Prepare the data or go on with it, and return the complete manifest. `say` gets lines, `listen` the progress.
+    Raises PrepareError, ManifestError, ExistsError, SaveError or OSError; an unused folder is removed.
     """
     folder, made = request.folder, False
     try:
@@ -77,11 +74,7 @@ def estimate(request: Request) -> Estimate:
 
 
 def _make(folder: Path) -> bool:
-    """Create the folder and return True; return False if it can be used as it is, as it is empty or has a manifest, or
-    only what a process that was killed before its first manifest has left.
-
-    Raises ExistsError or OSError.
-    """
+    # False if it exists and is empty, has a manifest, or what a killed process has left before its first manifest
     if (folder / manifests.FILE).exists() or (
         folder.is_dir() and set(folder.iterdir()) <= {folder / LOCK, folder / LOG, *_drafts(folder)}
     ):
@@ -144,7 +137,6 @@ class _Preparation:
             _remove_drafts(self.folder)
 
     def estimated(self) -> Estimate:
-        """Return the estimate for all of the data, with the time to read prepared samples. Raises PrepareError."""
         try:
             opened = self._started()
             measured = self._answer(self._workers[0], {"measure": SAMPLE, "reads": True})["measured"]
@@ -217,7 +209,6 @@ class _Preparation:
     # ---- workers ------------------------------------------------------------------------------
 
     def _started(self) -> dict[str, Any]:
-        """Start one more worker. Return its first answer."""
         worker = Worker(self._python, self.request.for_worker(), self.folder / LOG)
         self._workers.append(worker)
         return self._answer(worker)
@@ -278,7 +269,6 @@ class _Preparation:
 
 
 def _good(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a worker. Raises PrepareError if it is a fault."""
     if "error" in answer:
         raise PrepareError("\n".join(filter(None, (answer["error"], answer["hint"]))))
     if "disk" in answer:

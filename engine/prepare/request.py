@@ -81,9 +81,8 @@ def _text(value: Any) -> str:
 
 
 def of(preset: Preset, folder: Path, given: Mapping[str, Any]) -> Request:
-    """Return the request for a preset. `given` are the options of the command by their field's name.
-
-    Raises PrepareError for options that do not go with the preset.
+    """Return the request for a preset; `given` are the options of the command by field. Raises PrepareError if they do
+    not go with it.
     """
     if preset.options.workload.entry is not None:
         for name, value in (("size", given["size"]), ("dtype", given["dtype"])):

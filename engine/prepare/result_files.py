@@ -133,7 +133,6 @@ def _tensors(node: Any) -> int:
 
 
 def _expression(node: Any) -> str:
-    """Return the Python expression that makes a described structure of an example."""
     if "tuple" in node:
         inside = ", ".join(map(_expression, node["tuple"]))
         return f"({inside},)" if len(node["tuple"]) == 1 else f"({inside})"

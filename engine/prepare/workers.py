@@ -1,6 +1,5 @@
-"""The processes that read and write samples (trainer/prepare/): starts them, sends commands, reads their answers.
-
-They end with this process: the kernel kills them on Linux, and elsewhere they see the end of their input.
+"""The processes that read and write samples (trainer/prepare/): they end with this one, killed by Linux's kernel,
+elsewhere by the end of their input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The time of each layer of the model, summed up from the operations of a profile.
-
-TensorFlow names an operation after the scopes in which it was traced, such as `gradient_tape/cnn_1/conv2d_1_2/Conv2D`.
-A scope's number depends on what was traced before, so that `conv2d_1` may be the layer `conv2d`: the trainer records
-which layer each scope belongs to, in LAYERS_FILE (trainer/measure/layer_scopes.py).
+"""The time of each layer, summed up from the operations of a profile, which TensorFlow names after scopes such as
+`gradient_tape/cnn_1/conv2d_1_2/Conv2D`. Their numbers depend on what was traced before, so that the trainer records
+each scope's layer in LAYERS_FILE (trainer/measure/layer_scopes.py).
 """
 
 from __future__ import annotations
@@ -41,9 +39,8 @@ def scopes_of(folder: Path) -> dict[str, str] | None:
 
 
 def layer_times(operations: Iterable[tuple[str, float]], scopes: Mapping[str, str]) -> tuple[LayerTime, ...]:
-    """Return the time of each layer, the longest first. Empty if no operation is within a scope.
-
-    `operations` have the names of operations and their microseconds, and `scopes` the layers by their scopes.
+    """Return the time of each layer, the longest first, from operations with microseconds and the layers by scopes.
+    Empty if no operation is within a scope.
     """
     times: dict[str, LayerTime] = {}
     whole_ms = 0.0
@@ -64,11 +61,7 @@ def layer_times(operations: Iterable[tuple[str, float]], scopes: Mapping[str, st
 
 
 def _layer(parts: list[str], scopes: Mapping[str, str]) -> str | None:
-    """Return the innermost layer in whose scope the operation lies. None if it lies in none.
-
-    `parts` has the operation's scopes and its own name. Scopes before that of the model, such as those of a replica,
-    are not in `scopes`.
-    """
+    # the innermost; scopes before that of the model, such as a replica's, are not in `scopes`
     for begin in range(len(parts)):
         for end in range(len(parts), begin, -1):
             name = scopes.get("/".join(parts[begin:end]))

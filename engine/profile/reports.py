@@ -1,7 +1,5 @@
 """Reports what a run's profile shows: where the time of a step goes, the longest operations, the slowest input stage.
-
-XProf reads the profile in a process of its own (xprof_process.py), and xprof_tables.py interprets its tables. The
-profile itself stays in the run folder.
+XProf reads it in a process of its own (xprof_process.py); xprof_tables.py interprets its tables.
 """
 
 from __future__ import annotations
@@ -45,12 +43,8 @@ class ProfileError(Exception):
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """The figures that XProf has computed from a profile. A figure that is missing is None.
-
-    `path` is the folder that XProf and TensorBoard read. `step_ms` is the mean time of the complete steps, and `shares`
-    has its parts. `operations_on` says where the `operations` ran. `layers` sum up all operations; they are empty if no
-    operation has the name of a layer, as if XLA has compiled the graph for a CPU, and None if the run has not recorded
-    the names. `slowest_stage` and `input_time` are about the input pipeline.
+    """The figures that XProf has computed from the profile at `path`, None if missing. `step_ms` is the mean of
+    complete steps. `layers` are empty if no operation has a layer's name (as with XLA on a CPU), None if not recorded.
     """
 
     path: Path  # the log folder to give to XProf or TensorBoard
@@ -122,10 +116,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """Return the files of the run's newest profile, one for each host. Raises ProfileError if there are none.
-
-    `options` are the run's by `group.name`; the message names the steps that they profile.
-    """
+    """One for each host. Raises ProfileError if there are none."""
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
@@ -144,10 +135,7 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """Return the message for a profile that contains no GPU, although the run has trained on one.
-
-    TensorFlow reports a refusal of CUPTI, NVIDIA's profiler, only in the log, so the log is read.
-    """
+    """A refusal of CUPTI, NVIDIA's profiler, is only in the log."""
     problem = "the run trained on a GPU, but its profile has no data of the GPU"
     try:
         with open_regular(run.file("engine.log")) as stream:
@@ -190,18 +178,12 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Return the stages of the input (mappings with `name` and `op`) as the run reported them last. Empty if the run
-    ended before its first report.
-    """
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """Return the highest memory peak of the GPUs in bytes, from the summary of each memory allocator by its name.
-
-    Without GPUs, the peak of the host. None if no peak is known.
-    """
+    # of the GPUs, else of the host
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 
@@ -230,10 +212,8 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """Return the report in one to three lines: the parts of a step, the slowest stage of the input, and the longest
-    operations.
-
-    The last two are left out if they are unknown. Parts below LEAST_SHARE are left out.
+    """Return the parts of a step (of at least LEAST_SHARE), the slowest input stage and the longest operations, if
+    known.
     """
     parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]

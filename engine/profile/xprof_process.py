@@ -1,9 +1,5 @@
 """Runs XProf in a process of its own: `python -P -m gputui.engine.profile.xprof_process FILE...` prints its tools'
-JSON.
-
-XProf loads a library of 80 MB that logs to stderr, writes files next to the profile, and may crash on a broken one.
-None of this may reach a viewer, the engine or the run folder. TensorFlow is not needed and not loaded.
-
+JSON. It loads a library of 80 MB that logs to stderr, writes files next to the profile, and may crash on a broken one.
 Deferred imports: XProf is an optional package, and takes seconds.
 """
 
@@ -22,10 +18,8 @@ STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 
 
 def main(files: list[str]) -> None:
-    """Print one JSON object about the profile in `files`: a list of tables for each tool in TOOLS, and the entries
-    `memory` and `python`.
-
-    `memory` has the summary of each memory allocator, and `python` the times of each step.
+    """Print one JSON object: tables for each tool in TOOLS, `memory` of each allocator, and `python`, the times of each
+    step.
     """
     with tempfile.TemporaryDirectory() as folder:
         links = [str(_link(Path(file), Path(folder))) for file in files]
@@ -35,9 +29,7 @@ def main(files: list[str]) -> None:
 
 
 def _link(file: Path, folder: Path) -> Path:
-    """Make a symbolic link to the profile in `folder` and return its path. XProf writes files next to the path that it
-    is given.
-    """
+    # XProf writes files next to the path that it is given
     link = folder / file.name
     os.symlink(file.resolve(), link)
     return link
@@ -51,10 +43,7 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """Return the tables in `answer`, which has Google's charting format, in a plain form.
-
-    Each has `properties`, and `rows` that map column names to values.
-    """
+    """`answer` has Google's charting format."""
     tables = []
     for table in answer if isinstance(answer, list) else [answer]:
         names = [column["id"] for column in table.get("cols", [])]
@@ -66,18 +55,14 @@ def _tables(answer: Any) -> list[dict[str, Any]]:
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
-    """Return the summary of each memory allocator by its name. XProf gives them for one host (one file) at a time."""
+    # XProf gives them for one host (one file) at a time
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
     return {name: report.get("profileSummary", {}) for host in allocators for name, report in host.items()}
 
 
 def _python(file: str) -> dict[str, tuple[float, float]]:
-    """Return for each step, by its name, its milliseconds, and the milliseconds of the graphs that Python ran in it.
-
-    `file` is a profile. XProf's tables count Python's own time in a step as computing, so these times are read
-    separately.
-    """
+    """The milliseconds of each step, and of graphs in it: XProf's tables count Python's own time as computing."""
     from xprof.profile_data import ProfileData
 
     lines = [line for plane in ProfileData.from_file(file).planes for line in plane.lines if line.name == "python"]

@@ -1,8 +1,6 @@
-"""Turns the tables of XProf's tools into the figures of a report.
-
-XProf fills columns that do not apply with 0: on a CPU nothing is launched on, sent to or exchanged between devices, and
-these figures are None here. The figures of the input cover the whole profile, including an evaluation within it. XProf
-identifies a stage of the input by the operations between it and the end of the pipeline.
+"""Turns the tables of XProf's tools into the figures of a report. XProf fills columns that do not apply (launches or
+exchange on a CPU) with 0, here None, and identifies a stage of the input by the operations between it and the end of
+the pipeline.
 """
 
 from __future__ import annotations
@@ -21,11 +19,8 @@ Tools = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shares:
-    """The parts of the step time, 0 to 1, as XProf gives them on a GPU. On a CPU `compute` is the time of the graph
-    without `input`.
-
-    `host` is the host's work while a device waits. On a CPU it is the time outside the graph, which is Python's. None:
-    unknown, or not on this device.
+    """The parts of the step time (0 to 1) on a GPU; `host` works while a device waits. On a CPU `compute` is the graph
+    without `input`, and `host` the time outside it, which is Python's. None: unknown, or not on this device.
     """
 
     input: float | None = None
@@ -87,10 +82,7 @@ def _on_cpu(waiting: float, graph: float | None) -> Shares:
 
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
-    """Return the share (0 to 1) of the time of these steps in which a graph ran. None if no graph was recorded.
-
-    The rows of steps are named like `train 51`.
-    """
+    # the rows of steps are named like `train 51`
     of_rows = [tools["python"].get(str(row["stepnum"]).rpartition(" ")[2]) for row in rows]
     times = [times for times in of_rows if times is not None]
     graph, whole = sum(graph for _, graph in times), sum(whole for whole, _ in times)
@@ -104,10 +96,7 @@ def compute_16bit(tools: Tools) -> float | None:
 
 
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
-    """Return the place where the operations ran, and the TOP operations that take most of the time.
-
-    The place is `GPU`, `CPU`, or `GPU kernels` if XProf cannot assign kernels to operations.
-    """
+    """Return where the TOP operations ran (`GPU`, `CPU`, or unassigned `GPU kernels`), and these."""
     place, rows = _operation_rows(tools)
     name, kind, us = ("kernel_name", "op_name", "total_duration_us") if place == "GPU kernels" else _OPERATION
     return place, _top((row[name], row[kind], row[us]) for row in rows)
@@ -143,17 +132,12 @@ def property_of(tools: Tools, tool: str, name: str) -> str | None:
 
 
 def rows_with(tools: Tools, tool: str, column: str) -> Sequence[Row]:
-    """Return the rows of the first table of the tool that has a column of this name. Empty if there is no such table
-    with rows.
-    """
+    """Return the rows of the first table of the tool with this column. Empty if there is none."""
     return next((table["rows"] for table in tools[tool] if table["rows"] and column in table["rows"][0]), ())
 
 
 def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
-    """Return the rows of the last table of a tool. Empty if the tool has no table.
-
-    XProf has two similar tables of operations: first with idle time and then without it.
-    """
+    """Return the rows of a tool's last table: of operations, the one without idle time. Empty without one."""
     return tools[tool][-1]["rows"] if tools[tool] else ()
 
 
@@ -184,10 +168,8 @@ FILE_READS = ("Advanced file read", "Demanded file read")
 
 @dataclass(frozen=True)
 class InputStage:
-    """A stage of the input pipeline. `ms` is the time in it alone, over the whole profile.
-
-    `share` is its share (0 to 1) of the time of all stages. The time of a parallel stage is the time that it waits for
-    its calls. `ms_per_batch` is None if batches are split over replicas.
+    """A stage of the input pipeline: `ms` in it alone over the whole profile (of a parallel one, waiting for its
+    calls), their share of all stages (0 to 1), and `ms_per_batch`, None if batches are split over replicas.
     """
 
     name: str
@@ -210,10 +192,8 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """Return the stage that takes most time. None if no stage took any.
-
-    `declared` are the stages as the run named them (`name`, `op`), from the source to the end. `distributed`: a
-    strategy trains, with stages of its own that do not count.
+    """Return the stage that takes most time, None if none did. `declared` are the run's stages from the source.
+    `distributed`: the strategy's own stages do not count.
     """
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
@@ -225,10 +205,7 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """Return the times of the input by kind of work. None if XProf recorded no stage that works.
-
-    `distributed`: a strategy trains, with stages of its own that do not count.
-    """
+    """Return the times of the input by kind of work. None if XProf recorded no stage that works."""
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:
         return None
@@ -242,10 +219,6 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """Return the rows of the stages that do work. Stages that only wait for other stages are left out.
-
-    `distributed`: a strategy trains, with stages of its own that are left out, too.
-    """
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -255,19 +228,12 @@ def _waits(chain: list[str], distributed: bool) -> bool:
 
 
 def _chain(row: Row) -> list[str]:
-    """Return the operations from the end of the pipeline to this stage: `Iterator::Root::FlatMap[1]::Map` gives Root,
-    FlatMap, Map.
-    """
+    # `Iterator::Root::FlatMap[1]::Map` gives Root, FlatMap, Map
     return [part.partition("[")[0] for part in str(row["opName"]).split("::")[1:]] or [str(row["opName"])]
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """Return the run's own name of a stage, and its operation. A stage that TensorFlow added has the name of the stage
-    that it feeds.
-
-    `chain` has the operations from the end of the pipeline to the stage, and `declared` the stages as the run named
-    them. A stage without a name is named after its operation, and identified by the operations that it feeds.
-    """
+    # a stage that TensorFlow added has the name of the stage that it feeds
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:
         matching = [i for i, stage in enumerate(left) if stage.get("op") == part]

@@ -51,9 +51,7 @@ class TrialTimes:
 
 
 def trial_times(preset_name: str) -> TrialTimes:
-    """Return the times of the trials of a preset on this machine: those of its newest measurement, or else by the start
-    and the steps of its newest run. If there is neither, they are assumed, by the starts of other runs if possible.
-    """
+    """Return the times of the preset's trials here: of its newest measurement or run, or else assumed."""
     return _measured(preset_name) or _of_run(preset_name) or _assumed(preset_name)
 
 
@@ -82,7 +80,6 @@ def _measured(preset_name: str) -> TrialTimes | None:
 
 
 def _of_run(preset_name: str) -> TrialTimes | None:
-    """Return the times by the newest run of the preset that has a result. None without one."""
     for run, started, imported in _starts():
         if title_of(run).preset == preset_name:
             step_ms = ((run.result or {}).get("step_ms") or {}).get("p50") or 0.0
@@ -100,9 +97,7 @@ def _assumed(preset_name: str) -> TrialTimes:
 
 
 def _starts() -> Iterator[tuple[Run, float, float]]:
-    """Yield the newest runs with the seconds of their start-up, without and of the import of TensorFlow. Runs whose
-    workers are on several machines are left out, as their workers have waited for each other at the start.
-    """
+    # without runs on several machines, whose workers wait for each other at the start
     for run in runs.all_runs()[:NEWEST_RUNS]:
         started = (run.result or {}).get("startup_seconds")
         if started and run_cluster.of_run(run) is None:
@@ -139,10 +134,7 @@ def of_request(request: Request) -> float:
 
 
 def sure_trials(request: Request) -> int:
-    """Return the number of trials that a proof measures in any case.
-
-    In a loop this includes the trials of the first remedy.
-    """
+    """Return the number of trials that a proof measures in any case, in a loop with those of the first remedy."""
     if request.rate is not None:
         return 1 + 2 * request.repeats
     if request.scaling is not None:
@@ -152,9 +144,8 @@ def sure_trials(request: Request) -> int:
 
 
 def most_trials(request: Request) -> int:
-    """Return the largest number of trials that a proof can have: in a loop, if every remedy is tried.
-
-    The number of remedies is known if the request is about a run. For a preset it is assumed to be LIKELY_REMEDIES.
+    """Return the largest number of trials of a proof: in a loop if every remedy is tried (of a preset:
+    LIKELY_REMEDIES).
     """
     if request.kind != "loop":
         return sure_trials(request)
@@ -166,20 +157,14 @@ def most_trials(request: Request) -> int:
 
 
 def usual_seconds(seconds: Sequence[float], before_any: float) -> float:
-    """Return the expected time of the next trial in seconds: the median of the times so far, without the first.
-
-    The first trial also imports TensorFlow, and the later trainers are forked from the process that has imported it. If
-    there is only the first, it counts in part. If there is none, it is `before_any`.
-    """
+    """Return the expected time of the next trial: the median without the first, which also imports TensorFlow."""
     if len(seconds) == 1:
         return min(seconds[0], max(before_any, OF_FIRST * seconds[0]))
     return statistics.median(seconds[1:]) if seconds else before_any
 
 
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
-    """Return the expected time in seconds of `trials_left` further trials, by the successful trials of this proof
-    without a profiled trial. `before_any` is the expected time of one trial if there is none yet.
-    """
+    """Return the expected seconds of `trials_left` further trials; `before_any` of each without earlier ones."""
     good = [trial for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
     seconds = [trial.seconds for trial in sorted(good, key=lambda trial: place(trial.run))]
     return trials_left * usual_seconds(seconds, before_any)

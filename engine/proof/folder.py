@@ -1,7 +1,5 @@
-"""The proof folder: create, start, list, find, stop.
-
-`proofs/<id>/` contains `request.json` (written by the process that starts the proof), `proof.json` and `proof.log`
-(written by its process), and `trials/` with run folders, which the list of runs does not show.
+"""The proof folder: create, start, list, find, stop. `proofs/<id>/` has `request.json`, `proof.json` and `proof.log`
+(of the proof's process), and `trials/` with run folders, which the list of runs does not show.
 """
 
 from __future__ import annotations
@@ -65,10 +63,8 @@ class Proof:
 
     @property
     def record(self) -> Record:
-        """The content of proof.json.
-
-        The state is `waiting` while the proof is in the queue and has not begun. It is `crashed` if the record says
-        `running` and the proof's process has ended. UNREAD if proof.json cannot be read.
+        """The content of proof.json, UNREAD if it cannot be read. The state is `waiting` in the queue, and `crashed` if
+        the record says `running` and the process has ended.
         """
         record = read_record(self.path)
         if moment(record.started_t) is None or record.repeats < 0:
@@ -84,7 +80,7 @@ class Proof:
         return self.path.parent.parent / QUEUE / f"{self.id}.json"
 
     def _is_queued(self) -> bool:
-        """Return True if the proof waits in the queue. For a proof that is not queued this costs one call of `stat`."""
+        # one call of `stat` for a proof that is not queued
         if not os.path.exists(self.queue_file):
             return False
         entry = read_object(self.queue_file).value
@@ -92,9 +88,7 @@ class Proof:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The content of proof.json as `--json` prints it, with the state of `record`. Empty if proof.json cannot be
-        read.
-        """
+        """The content of proof.json as `--json` prints it, with the state of `record`. Empty if it cannot be read."""
         record = self.record
         return {**read_plain(self.path), "state": record.state} if record.is_read else {}
 
@@ -114,10 +108,7 @@ class Proof:
         return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 
     def liveness(self, record: Record) -> Liveness:
-        """Return which processes of the proof are alive and, if it runs on another machine, the name of that machine.
-
-        `record` is the content of proof.json.
-        """
+        """Return which processes of the proof are alive, and the name of another machine that it runs on."""
         fields = vars(record)
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
@@ -130,10 +121,6 @@ class Proof:
         return Liveness(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, record: Record) -> bool:
-        """Return True if the proof still runs on another machine.
-
-        It does if proof.json was written a short time ago, or if the newest trial has a heartbeat there.
-        """
         written_t = record.started_t + record.seconds
         return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
             run.liveness.host for run in self.trials[-1:]
@@ -141,9 +128,8 @@ class Proof:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """Return the entries of the proof.json in the folder `path`.
-
-    Absent entries have their defaults. Empty if proof.json cannot be read or one of its entries is damaged.
+    """Return the entries of the proof.json in a folder, with defaults. Empty if one is damaged or the
+    file unreadable.
     """
     file = path / "proof.json"
     plain = completed(Record, {**read_object(file).value, "path": file}) or {}
@@ -157,11 +143,8 @@ def read_record(path: Path) -> Record:
 
 
 def create(request: Request, doing: str = "starting") -> Proof:
-    """Create and return a proof folder for `request`. Its name, the proof's id, contains the time and the preset's
-    name.
-
-    `doing` is the present work in words, for the record. Raises ProofError if no free name is left, and OSError if the
-    folder cannot be written.
+    """Create a proof folder whose name, the proof's id, has the time and the preset's name. Raises ProofError if no
+    free name is left, and OSError.
     """
     folder = proofs_folder()
     places.make(folder, exist_ok=True)
@@ -217,12 +200,8 @@ def start(
     environment: Mapping[str, str] | None = None,
     directory: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Lease the devices and start the proof's process in a session of its own. The caller need not wait for the
-    returned process.
-
-    `among` names the devices that the queue allows. The process gets `environment` and the working directory
-    `directory`, by default those of this process. Raises NotFree with `among`, else ProofError, if the devices are
-    not free, and locks.Taken if the proof is running. Raises OSError if the lock cannot be opened.
+    """Lease the devices (`among` names those that the queue allows), and start the proof's process in a session of its
+    own. Raises NotFree with `among`, else ProofError, if they are not free, locks.Taken if the proof runs, and OSError.
     """
     request = proof.request
     module = PROCESSES.get(request.kind, "gputui.engine.proof")
@@ -281,10 +260,7 @@ def proofs() -> list[Proof]:
 
 
 def _begun_t(proof: Proof) -> float | None:
-    """Return the start time of a proof in seconds since 1970, by its request.json.
-
-    None for a folder that is not a proof or that cannot be read.
-    """
+    # None for a folder that is not a proof
     try:
         return (proof.path / "request.json").lstat().st_mtime
     except OSError:
@@ -295,10 +271,7 @@ MAKERS = "gputui ab, diagnose --apply, tune, fit-batch, scaling and sweep make t
 
 
 def find(text: str) -> Proof:
-    """Return the proof that `text` names: its id, a part of the id that no other proof has, or `latest`.
-
-    Raises ProofError if no proof or several proofs match.
-    """
+    """Return the proof of an id, a part that no other id has, or `latest`. Raises ProofError."""
     listed = proofs()
     if not listed:
         raise ProofError(f"there are no proofs in {proofs_folder()}; {MAKERS}")
@@ -315,10 +288,8 @@ def find(text: str) -> Proof:
 
 @contextlib.contextmanager
 def reserved(proof: Proof, done: str = "deleted") -> Iterator[None]:
-    """Hold the lock of a proof that is not running, so that no process can start or resume it during the context.
-
-    `done` says for the messages what is to be done with it, such as `queued`. Raises ProofError if the proof is running
-    or its lock cannot be taken.
+    """Hold the lock of a proof, so that no process can start or resume it. `done` says for messages what is to be done,
+    such as `queued`. Raises ProofError if the proof runs or its lock cannot be taken.
     """
     if proof.state == WAITING:
         raise ProofError(f"{proof.id} cannot be {done}: it waits in the queue; gputui queue rm {proof.id} takes it out")
@@ -336,11 +307,8 @@ def reserved(proof: Proof, done: str = "deleted") -> Iterator[None]:
 
 
 def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) -> None:
-    """Ask a running proof to stop after its present trial.
-
-    `numbers` are the signals that are sent: the signals of a person, or the signal that a scheduler has sent. A second
-    request by a person ends the proof at once. Raises ProofError if the proof is not running, runs on another machine,
-    or its process cannot be verified.
+    """Ask a proof to stop after its present trial, by a person's signals or that of a scheduler; a second one of a
+    person ends it at once. Raises ProofError if it does not run here or cannot be verified.
     """
     record = proof.record
     now, process = proof.liveness(record), Process.read(vars(record))

@@ -1,7 +1,5 @@
-"""Saves the preset with the changes that a proof has kept, laid out like the preset it came from.
-
-The best settings of a search are also saved if they are not proved: comment and description then say so. Each changed
-value gets a comment that says in a few words why it was chosen.
+"""Saves the preset with the changes that a proof has kept (of a search also if not proved, which comment and
+description say), laid out like the preset it came from, each value with a comment why it was chosen.
 """
 
 from __future__ import annotations
@@ -27,10 +25,8 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """Return the original preset with the changes that the proof has kept.
-
-    If none was kept, it has the settings that seem faster, and the description gets the text UNPROVED. Raises
-    ProofError if there are no such settings either.
+    """Return the preset with the kept changes, or else those that seem faster, described as UNPROVED. Raises ProofError
+    if there are none.
     """
     data = proof.record
     taken = proof_sentences.to_take(data)
@@ -43,11 +39,8 @@ def preset(proof: Proof) -> Preset:
 
 
 def save(proof: Proof, path: Path) -> None:
-    """Write the preset with the kept changes to `path`, with a comment at each changed value that says why it was
-    chosen.
-
-    The proven gain is at the head of the file. If the original preset's file exists, its other comments and its order
-    of options are kept. Raises ProofError if there is nothing to save or the file cannot be written.
+    """Write that preset, with the proven gain at the head and a comment at each changed value. Comments and order of
+    the original file are kept. Raises ProofError.
     """
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
@@ -66,10 +59,8 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def refuse(path: Path) -> None:
-    """Raise ProofError if a preset could not be saved at `path` or could not be found there by --preset.
-
-    It is called before anything is measured. The name must end in .yaml or .yml, the file must not exist, and its
-    folder must exist.
+    """Raise ProofError, before anything is measured, if a preset could not be saved at `path` or not be found there by
+    --preset.
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
@@ -91,9 +82,8 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
-    """Return, for each changed key that is saved, the comment that says why its value was chosen.
-
-    `before` are the values of the original preset. A key without a known reason is absent.
+    """Return, for each saved key with a known reason, the comment why its value was chosen. `before` has the values of
+    the preset.
     """
     comments = {}
     for key in proof_sentences.to_take(data):
@@ -104,10 +94,8 @@ def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_total(data: Record) -> str:
-    """Return a sentence about the gain of all changes together, by pairs of trials.
-
-    Of a range test it is the result about the losses. If the changes are not proved, it says so. If a search has no
-    gain, it says that the original preset runs out of memory. Empty if another proof has no gain.
+    """Return a sentence about the gain of all changes together by pairs (of a range test: about the losses). It says if
+    nothing is proved, or the preset runs out of memory.
     """
     if settings := proof_sentences.unproved(data):
         return f"{proof_sentences.changes(settings)}: {proof_sentences.not_proved(data)}"
@@ -126,10 +114,7 @@ def in_total(data: Record) -> str:
 
 
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the possible comments for the value of `key`, the most exact comment first.
-
-    `before` are the values of the original preset. The gain of a candidate comes from one short trial and is no proof.
-    """
+    """The most exact comment first; the gain of a candidate, from one short trial, is no proof."""
     value, search = proof_sentences.to_take(data)[key], search_of(data)
     candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
     if data.rate is not None:
@@ -150,12 +135,7 @@ def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]
 
 
 def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
-    """Return the candidates that tried the option `key`, and the candidates whose changes were taken back by one of
-    them, in the order of `candidates`.
-
-    A candidate that tried `key` takes the change of another option back if it sets that option to its value in
-    `before`, the values of the preset.
-    """
+    # also candidates whose change of another option was taken back by one that tried `key`
     tried = [candidate for candidate in candidates if key in candidate.tried]
     taken_back = {
         name for candidate in tried for name, of in candidate.tried.items() if name != key and of == before.get(name)
@@ -164,10 +144,6 @@ def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any])
 
 
 def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
-    """Yield a text about each gain that pairs of trials have proved for the value of `key`.
-
-    With `alone`, only comparisons that changed no other option count. `before` are the values of the preset.
-    """
     for comparison in data.comparisons:
         if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
             others = {name: of for name, of in comparison.changes.items() if name != key}
@@ -177,20 +153,13 @@ def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> I
 
 
 def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
-    """Return the text `1.52 times as fast as 32 (spread 4.2 %)`. It has no brackets if `spread` is None.
-
-    `before` is the preset's value. `gain` is a share (0.52), and `how` is added after the spread.
-    """
+    # `1.52 times as fast as 32 (spread 4.2 %)`
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
     return f"{units.times(1 + (gain or 0.0))} as fast as {proof_sentences.value(before)}{noise}"
 
 
 def _followed(key: str, search: Search) -> Iterator[str]:
-    """Yield why the option `key` has changed, if it is about the learning rate or its schedule.
-
-    No candidate tries these options: they follow from the batch size. Yields nothing for other options, or if the user
-    keeps the learning rate.
-    """
+    """The learning rate and its schedule follow from the batch size, and no candidate tries them."""
     limits = search.limits
     if not key.startswith("train.") or limits.learning_rate not in _LEARNING_RATE:
         return
@@ -215,10 +184,8 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
 
 
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
-    """Return the kept candidates up to the last one that agrees with the values in `final`.
-
-    A candidate agrees if no option that it tried has another value in `final`. Only candidates that were measured like
-    the first one count: all with the input, or all without it. Empty if no candidate agrees.
+    """Return the kept candidates up to the last that agrees with `final`, of those measured like the first: all with
+    the input, or all without it.
     """
     if not kept:
         return []
@@ -232,11 +199,8 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Cand
 
 
 def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
-    """Return the total gain of changes that were kept one after another, and its standard error.
-
-    Both are shares: a gain of 0.05 is 5 % faster. Each gain is relative to the settings before it, so the factors 1 +
-    gain are multiplied. The standard error is the root of the sum of the squares. The gain is None if no candidate has
-    a gain, and the error is None if no candidate has a spread.
+    """Return the total gain (0.05: 5 % faster) of changes kept one after another, the product of 1 + gain, and its
+    standard error, the root of the sum of the squares. None without any.
     """
     gains = [candidate.gain for candidate in kept if candidate.gain is not None]
     spreads = [candidate.spread for candidate in kept if candidate.spread is not None]

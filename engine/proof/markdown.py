@@ -30,9 +30,8 @@ _TITLES = {
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
-    """Return the whole report of a proof in Markdown.
-
-    `data` is its record. `searched` are the sections about a search, which come before the comparisons.
+    """Return the whole report of a proof in Markdown; the sections `searched` about a search come before the
+    comparisons.
     """
     parts = [
         f"# {_title(data)}: {escaped(data.preset_name)}",
@@ -150,7 +149,6 @@ def _diagnosis(data: Record) -> Iterator[str]:
 
 
 def _code(remedies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the block of the lines that the user writes to follow the remedies, if they have any."""
     if lines := proof_sentences.code_of(remedies):
         yield "\n".join(("```python", *lines, "```"))
 
@@ -166,10 +164,7 @@ def _ablation(data: Record) -> Iterator[str]:
 
 
 def _profile(data: Record) -> Iterator[str]:
-    """Yield the section about the profile: the parts of a step, or why they are unknown.
-
-    The speed of the profiled trial does not count.
-    """
+    """The speed of the profiled trial does not count."""
     if not data.profile_trial:
         return
     yield "## Profile\n\n" + escaped("; ".join(proof_sentences.profile_in_brief(data))) + "."
@@ -288,15 +283,11 @@ def without_private(text: str) -> str:
 
 
 def capital(text: str) -> str:
-    """Return the text with a capital letter at its beginning, unless its first word is a setting such as
-    `cache=memory`.
-    """
+    """Return the text with a capital letter, unless its first word is a setting such as `cache=memory`."""
     first = text.split(" ", 1)[0]
     return text if "=" in first else text[:1].upper() + text[1:]
 
 
 def trials_table(rows: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """Return a table in Markdown with a row for each trial of `rows`, failed trials included. `names` has the title for
-    each side.
-    """
+    """Return a table of trials in Markdown, failed ones included; `names` has the title for each side."""
     return trial_tables.trials((names[trial.side], trial) for trial in rows).markdown()

@@ -1,8 +1,6 @@
-"""The process of a proof, independent of any viewer: its record always ends with a state.
-
-SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far. The second
-request of a person (system/stop_signals.py) ends it at once. A lost terminal does not stop it. A failure is one line in
-proof.json, and its traceback goes to proof.log.
+"""The process of a proof, independent of any viewer: its record always ends with a state. SIGTERM, SIGINT or the
+preset's run.stop_signal ends it gracefully, a person's second request (system/stop_signals.py) at once. A traceback
+goes to proof.log.
 """
 
 from __future__ import annotations
@@ -46,10 +44,8 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """The request for a proof, its record, and the objects with which it is measured.
-
-    `bench` runs the trials on `machine`. `earlier` are the trials from before the proof was resumed that still count.
-    Empty for a new proof.
+    """A proof's request and record, the `bench` that runs its trials on `machine`, and the `earlier` trials that still
+    count after a resume.
     """
 
     request: Request
@@ -64,10 +60,8 @@ Work = Callable[[Site], None]  # may raise Stopped and BaselineFailed
 
 
 def main(path: Path, work: Work) -> int:
-    """Carry out the proof in the folder `path` with `work`.
-
-    Returns the exit code: 1 if the proof failed or its result could not be written, else 0, also after a requested
-    stop. Exits with a message if another process is already carrying out the proof.
+    """Carry out the proof in the folder `path` with `work`. The exit code is 1 if it failed or its result could not be
+    written, else 0. Exits with a message if another process carries it out.
     """
     stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
@@ -129,9 +123,7 @@ def _notify_of(request: Request) -> Notify:
 
 
 def _stop_signal(request: Request) -> str:
-    """Return the preset's run.stop_signal. If the preset is damaged it is "none", and the record reports the damage
-    later.
-    """
+    # "none" for a damaged preset, which the record reports later
     try:
         return request.stop_signal
     except PresetError:
@@ -144,11 +136,7 @@ def _carry_out(work: Work, site: Site) -> None:
 
 
 def _go_on(path: Path, record: Record) -> list[Trial]:
-    """Return the earlier trials that a resumed proof still counts. Empty for a new proof.
-
-    Trials that still run are ended first. The earlier trials and the time before the interruption are added to
-    `record`. Failed trials do not count if the proof itself had failed.
-    """
+    """Trials that still run are ended first. Failed ones do not count if the proof itself had failed."""
     before = read_record(path)
     if not before.is_read or (before.pid is None and not before.all_trials):  # the proof has never begun
         return []
@@ -162,10 +150,7 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
 
 
 def _end(run: Run) -> None:
-    """End a trial whose proof's process is gone, and wait until its engine and trainer have ended.
-
-    It is asked to stop. If it still runs after ORPHAN_SECONDS, its trainer is killed.
-    """
+    """If it still runs after ORPHAN_SECONDS, its trainer is killed."""
     asked, since = False, time.monotonic()
     while run.liveness.engine or run.alive("trainer"):
         if not asked:
@@ -202,10 +187,7 @@ def _in_a_line(fault: Exception, folder: Path) -> str:
 
 
 def _is_reported(record: Record, stop: Stop) -> bool:
-    """Write the final record. Return True if it was written.
-
-    If the disk refuses it, it is tried again for at most `results.ENGINE_SECONDS`, or until another stop is requested.
-    """
+    """What the disk refuses is tried again for `results.ENGINE_SECONDS`, or until another stop is requested."""
     until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
     while True:
         try:

@@ -1,7 +1,5 @@
-"""The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again.
-
-One change is tried at a time. A change that is kept becomes part of the baseline, and its trials are diagnosed again
-(trial_diagnosis.py). A rejected change is not tried again. trials/comparing.py measures one comparison.
+"""The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again. A kept change becomes part of
+the baseline, which is diagnosed again (trial_diagnosis.py); a rejected one is not tried again.
 """
 
 from __future__ import annotations
@@ -73,10 +71,7 @@ class Prover:
     # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline and diagnose it. If the request has an ablation or a profile, measure these as well.
-
-        Raises Stopped and BaselineFailed.
-        """
+        # raises Stopped and BaselineFailed
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
@@ -89,10 +84,7 @@ class Prover:
         return trial_diagnosis.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
-        """Return one successful trial of the settings `best`, which the first comparison uses as its first trial.
-
-        A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped if a stop was requested.
-        """
+        """A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped."""
         for _ in range(2):
             trial = self.bench.measure(self.best, "a", 1)
             self.record.baseline_trials.append(trial)
@@ -107,11 +99,6 @@ class Prover:
         )
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
-        """Diagnose `trial`, a trial of the settings `best`, and store the diagnosis in `self.diagnosis` and the record.
-
-        `input_cost` is the share of a step (0 to 1) that the input costs. None if that was not measured with these
-        settings.
-        """
         diagnosis = trial_diagnosis.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = trial_diagnosis.undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: diagnosis[name] for name in ("verdict", "sentence")}
@@ -176,11 +163,7 @@ class Prover:
     def _compare(
         self, comparison: Comparison, changed: Preset, changes_learning: bool = False
     ) -> tuple[str, str] | None:
-        """Measure the settings `changed` against `best`.
-
-        Returns the verdict and the reason for it. None if the comparison has failed. `changes_learning`: the change
-        affects what the model learns.
-        """
+        """The verdict and its reason, None if the comparison has failed."""
         self.record.comparisons.append(comparison)
         measuring = Comparing(
             self.bench, comparison, self.best, changed, self.request.repeats, self._report, self._fresh,
@@ -196,7 +179,6 @@ class Prover:
         return None if comparison.decision == "failed" else significance.verdict(gains)
 
     def _in_vain(self, trial: Trial) -> str:
-        """Return why the change that was asked for has no effect on the user's own code in `trial`; empty if it has."""
         started = launched_with.started(self.bench.run_of(trial)) if self.request.changes else None
         why = {key: started.inapplicable.get(key) for key in self.request.changes} if started else {}
         return f"{next(iter(why))} does nothing here: {next(iter(why.values()))}" if why and all(why.values()) else ""
@@ -208,12 +190,7 @@ class Prover:
             comparison.learning = comparing.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
-        """Add the changes of a comparison to the changes that the record keeps, and update its total gain.
-
-        The total gain is the product of the factors 1 + gain, as each gain was measured against the baseline before it.
-        If the speeds of the first and the last pair show a smaller gain, it is that one: the load of the machine may
-        have changed between the comparisons.
-        """
+        """A smaller total gain by the first and the last pair counts: the machine's load may have changed."""
         record = self.record
         if not record.changes_kept:
             record.before = comparison.figures("a")
@@ -226,10 +203,7 @@ class Prover:
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
     def _report(self, doing: str) -> None:
-        """Write the results so far, the present work and the estimated total time to the record.
-
-        It is called after every trial, with an empty `doing`, and before the next, with the next work in words.
-        """
+        """Called after every trial with an empty `doing`, and before the next with its work in words."""
         if not doing:
             self._versions()
         self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
@@ -240,7 +214,6 @@ class Prover:
         self.record.write(doing or None)
 
     def _seconds_in_all(self, planned: int) -> float:
-        """Return the expected total time of the proof in seconds if it measures `planned` trials."""
         trials_left = max(0, planned - len(self.record.trials))
         return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 

@@ -1,7 +1,5 @@
-"""Starts and resumes proofs, unless other gputui trainings on their devices would make the figures wrong.
-
-Trainings on GPUs conflict only if they use the same GPU. A training on the CPU uses all cores, which every other
-training needs for its input, so that it conflicts with all of them.
+"""Starts and resumes proofs, unless other trainings of gputui on their devices would make the figures wrong: on GPUs
+those on the same GPU; a training on the CPU uses all cores, which every other needs for its input.
 """
 
 from __future__ import annotations
@@ -43,9 +41,8 @@ def of_options(options: Options, here: Machine) -> Names:
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """Return the names of the GPUs of all sides that may be measured. Empty if one of the sides trains on the CPU.
-
-    A search that may try strategies can use all visible GPUs.
+    """Return the names of the GPUs of all sides, for a search that may try strategies all visible ones. Empty if a side
+    trains on the CPU.
     """
     gpus = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
@@ -55,29 +52,19 @@ def of_request(request: Request, here: Machine) -> Names:
 
 
 def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
-    """Return True if two trainings share a device. `ours` and `theirs` are names of GPUs.
-
-    An empty collection means the CPU, which every training shares.
-    """
+    """Return True if two trainings share a device, by names of GPUs; none means the CPU, which all share."""
     return not ours or not theirs or bool(set(ours) & set(theirs))
 
 
 def other_training(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
-    """Return a training or proof of gputui that shares a device with `ours`, in words. Empty if there is none.
-
-    `ours` are names of GPUs, empty for the CPU. `but` is the folder of the caller's own run or proof, which does not
-    count.
-    """
+    """Return a training or proof, not the folder `but`, that shares a device with `ours`, in words."""
     busy = (what for what, theirs in _active(here, but) if overlap(ours, theirs))
     return next(busy, "")
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
-    """Return the obstacle to a measurement of the request now, in words. Empty if there is none.
-
-    If the preset leaves the choice of its GPUs to gputui, the obstacle is the lack of free GPUs. Otherwise it is
-    another training or proof on its devices. `but` is the folder of the caller's own run or proof, which does not
-    count.
+    """Return the obstacle to measuring the request now, in words: another training on its devices, or no free GPU if
+    gputui chooses it. The folder `but` does not count.
     """
     if request.sweep is not None:  # its trials wait in the queue
         return ""
@@ -87,11 +74,8 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
 
 
 def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
-    """Return a training or proof that uses the same GPU as a training with these options would, in words. Empty if
-    there is none.
-
-    If the options train on the CPU, it is a training or proof of this home folder on the CPU. Empty also if gputui
-    chooses the GPUs (`free:1`). `but` is the folder of the caller's own run or proof, which does not count.
+    """Return a training that uses the same GPU (on the CPU: one of this home folder) as these options would, in words.
+    Empty if there is none or gputui chooses the GPUs (`free:1`). The folder `but` does not count.
     """
     if gpu_choice.parse(options.device.visible):
         return ""  # others are looked at when the GPUs are chosen
@@ -114,9 +98,8 @@ class BlockedError(ProofError):
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until there is no obstacle to a measurement of the request (`blocks`), or until `given_up()` is true.
-
-    `tell` is called with a message at first, and when the obstacle changes.
+    """Wait until nothing blocks the request, or until `given_up()`. `tell` gets a message at first and when the
+    obstacle changes.
     """
     here, message = this_machine.read(), ""
     while not given_up() and (what := blocks(request, here)):
@@ -129,10 +112,8 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 def begin(
     request: Request, anyway: bool = False, trains_on: Machine | None = None
 ) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Check the request, create the proof and start its process; return the proof and the process.
-
-    `trains_on` is the machine of the trials, None for this one. Raises ProofError if the request cannot be measured, or
-    if its devices are in use and `anyway` is False.
+    """Check the request, create the proof and start it; `trains_on` is the machine of the trials. Raises ProofError,
+    also if its devices are in use without `anyway`.
     """
     here = trains_on or this_machine.read()
     refuse(request, here)
@@ -160,10 +141,7 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
 
 
 def _of_run(run: Run, here: Machine) -> Names:
-    """Return the names of the GPUs that a run uses, by its latest event `started`, or before this event by its options.
-
-    Empty if the run cannot be read, so that it counts as a training on the CPU.
-    """
+    # by the latest event `started`, or before it by its options; an unreadable run counts as one on the CPU
     if started := read_events(run.path, [EVENTS_FILE]).last(Started):
         return frozenset(started.gpus)
     try:
@@ -180,11 +158,7 @@ def _of_proof(proof: Proof, here: Machine) -> Names:
 
 
 def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
-    """Yield each training that is not in the lists of this home folder: its description in words, and its GPUs.
-
-    These are trainings of other users, and trials of proofs in other home folders. `but` is a folder whose trainings do
-    not count.
-    """
+    """Trainings of other users, and trials of proofs in other home folders."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "gputui.engine.trainer" not in words or words[-1].startswith("-"):  # a trainer that waits for a run
@@ -199,10 +173,6 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
 
 
 def _proof_at(path: Path) -> str:
-    """Return the training in the folder `path`, in words.
-
-    For a trial, it is the search or proof that the trial belongs to, with the home folder of the search or proof.
-    """
     if path.parent.name != TRIALS:
         return f"the training {runs.title(Run(path))}"
     proof = Proof(path.parent.parent)
@@ -221,11 +191,8 @@ def _name(gpu: Gpu) -> str:
 
 
 def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
-    """Return the newest proof that can be resumed among the proofs whose request fulfils `is_meant`.
-
-    A proof with a state in `passed_over` cannot be resumed. If all have such a state, the newest of them is returned,
-    so that a later check can refuse it with the reason. Raises ProofError with the text `nothing` if no request fulfils
-    `is_meant`.
+    """Return the newest resumable proof whose request `is_meant`, or the newest with a state in `passed_over` for a
+    later refusal. Raises ProofError with the text `nothing`.
     """
     newest = None
     for proof in proofs():
@@ -243,10 +210,8 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
 def refuse_to_resume(
     proof: Proof, kind: str, what: str, command: str, with_more: str = "", has_more: bool = False
 ) -> None:
-    """Raise ProofError if the proof has another kind than `kind`, is running, has ended, or cannot be read.
-
-    A proof that has ended is not refused if it gets more time (`has_more`). For the messages, `what` is the kind in
-    words, `command` the command that starts such a proof, and `with_more` how the user gives it more time.
+    """Raise ProofError if the proof has another kind, runs, has ended (unless it gets more time), or cannot be read.
+    `what`, `command` and `with_more` are for the messages.
     """
     asked, record = proof.request, proof.record
     if asked.kind != kind:
@@ -266,10 +231,8 @@ def refuse_to_resume(
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Start the process of an existing proof, and return it.
-
-    Raises ProofError if the proof is running, or if its devices are in use and `anyway` is False. `changed` replaces
-    the proof's request. None keeps it.
+    """Start the process of a proof, with the request `changed` if given. Raises ProofError if it runs, or its devices
+    are in use without `anyway`.
     """
     here = this_machine.read()
     if not anyway and (what := blocks(proof.request, here, proof.path)):

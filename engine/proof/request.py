@@ -29,15 +29,9 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The request for a proof: the settings that it is to measure, and its limits.
-
-    `kind` is one of KINDS in trials/record.py. `preset` is the preset as YAML with every value, and its relative paths
-    start from `folder`. `source` is the file of the preset, None if no file is known. `changes` are the values by
-    `group.name` to compare with the preset. `repeats` is the number of pairs in a comparison, and `measure_seconds` the
-    measured time of a trial. `ablation_repeats` is the number of pairs with and without input at the beginning, 0 for
-    none. `profile`: a further trial is profiled. `limit_seconds` is the time limit: no comparison is started that would
-    end after it; None: no limit. `run` is the id of the run whose remedies are tried. `search`, `scaling`, `rate`
-    and `sweep` are what such a measurement needs.
+    """What a proof of `kind` (KINDS in trials/record.py) measures. `preset` is YAML with every value, and relative
+    paths start from `folder`. `ablation_repeats` are pairs with and without input, `limit_seconds` the time after which
+    no comparison may end, and `run` the run whose remedies are tried.
     """
 
     kind: str
@@ -81,9 +75,7 @@ class Request:
 
     @property
     def stop_signal(self) -> str:
-        """The value of the preset's run.stop_signal: the signal by which a scheduler ends the proof gracefully, or
-        "none".
-        """
+        """The preset's run.stop_signal, by which a scheduler ends the proof gracefully, or "none"."""
         return self.baseline().options.run.stop_signal
 
     @property
@@ -114,28 +106,18 @@ def limits(plain: Mapping[str, Any]) -> Limits:
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
-    """Return a request of this `kind` about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
-    `settings`.
-
-    `more` are further fields of Request. Raises PresetError.
-    """
+    """Return a request about the preset `name` (name or path) with `KEY=VALUE` texts. Raises PresetError."""
     return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
 
 
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
-    """Return a request of this `kind` about a preset with changes that were not saved.
-
-    `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
-    Request.
-    """
+    """Return a request about a preset with unsaved changes, opened from the file `source` if there is one."""
     return _of(kind, preset, None if source is None else str(source.resolve()), **more)
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """Return a request for a loop about the settings that a run had at its launch. `more` are further fields of
-    Request.
-
-    Raises PresetError, and ProofError for a run of the user's own script.
+    """Return a request for a loop about the settings of a run at its launch. Raises PresetError, and ProofError for a
+    run of the user's own script.
     """
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
@@ -151,11 +133,8 @@ def can_be_trained(run: Run) -> bool:
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
-    """Return a request to compare the preset `name` (a name or path) without and with all `settings`, texts
-    `KEY=VALUE`.
-
-    `more` are further fields of Request. Raises PresetError. Raises ProofError if there are no settings, or if a
-    setting cannot be compared or changes nothing.
+    """Return a request to compare a preset without and with all `KEY=VALUE` texts. Raises PresetError, and ProofError
+    if one cannot be compared or changes nothing.
     """
     before, after = presets.resolve(name), presets.resolve(name, settings)
     if not settings:
@@ -223,10 +202,7 @@ def refuse(request: Request, machine: Machine) -> None:
 
 
 def _refuse_same_devices(request: Request, machine: Machine) -> None:
-    """Raise ProofError if both sides of a comparison of device.visible train on the same devices.
-
-    Another check reports missing GPUs.
-    """
+    """Another check reports missing GPUs."""
     without, with_change, *_ = (side.options for side in sides(request))
     gpus = [gpu.index for gpu in checks.training_gpus(with_change, machine)]
     same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
@@ -246,11 +222,8 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Return lines about the change, for the user, before it is measured: findings of the checks about the changed
-    options.
-
-    Findings about the machine and the packages are included. A note says if a changed cache is measured only when it is
-    filled.
+    """Return lines about the change for the user, before it is measured: findings of the checks about its options, the
+    machine and packages, and a changed cache.
     """
     changed = with_changes(request.baseline(), request.changes)
     findings = checks.check(changed.options, machine)

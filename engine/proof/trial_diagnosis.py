@@ -1,13 +1,6 @@
-"""Diagnoses a trial as if it were the real run, and picks the remedy to try next.
-
-The rules are those of every diagnosis (engine/diagnosis). A proof adds the real options, the cost of the input and the
-profile.
-
-Two trials only diagnose. One trains on one batch, prepared once and repeated (ablation): its speed is that of the
-device if the input cost nothing. The share of a real step that this saves is compared with `input_wait`, which the
-training itself measures. (TensorFlow's guide to GPU performance finds input-bound trainings in this way, without a
-profiler.) The other trial is profiled. Its speed does not count, as a profile slows down its steps. If XProf is not
-installed or the profile cannot be read, the record says why. The raw profile always stays in the trial's folder.
+"""Diagnoses a trial as if it were the real run (engine/diagnosis), and picks the remedy to try next. A trial on one
+batch, repeated (ablation), has the speed of the device if the input cost nothing, as TensorFlow's guide to GPU
+performance proposes. The speed of a profiled trial does not count.
 """
 
 from __future__ import annotations
@@ -39,11 +32,8 @@ from .request import SINGLE_STEPS
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """Return the diagnosis of the trial `run`, as a dictionary of plain values.
-
-    The epoch and the options are those of `preset`, as the trial's own epoch has no end. `input_cost` and
-    `communication` are shares of a step (0 to 1), from trials without input and from a profile. None if they were not
-    measured.
+    """Return the diagnosis of the trial `run` as plain values, with epoch and options of `preset`. `input_cost` and
+    `communication` are shares of a step (0 to 1) or None.
     """
     measurements = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
@@ -52,9 +42,6 @@ def of_trial(
 
 
 def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
-    """Return the number of batches in one pass over the data. 0 if the number of samples or the batch size is not
-    known.
-    """
     samples, batch, drop = (
         measurements.train_samples,
         measurements.global_batch_size,
@@ -64,9 +51,8 @@ def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
 
 
 def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the new `diagnosis`, which gets the remedies of the `earlier` one if its verdict is undecided.
-
-    The expected gains of these remedies are removed, as they no longer hold.
+    """Return the new diagnosis; if undecided, with the remedies of the `earlier` one, but not their gains, which no
+    longer hold.
     """
     if diagnosis["verdict"] != "undecided":
         return diagnosis
@@ -75,10 +61,7 @@ def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping
 
 
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
-    """Return why the diagnosis has no verdict, and what the user can do. Empty if it has a verdict.
-
-    `step_seconds` is the time of one step.
-    """
+    """Return why the diagnosis has no verdict, and what the user can do. Empty if it has one."""
     if diagnosis["verdict"] != "undecided":
         return ""
     longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
@@ -125,9 +108,8 @@ MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps
 
 
 def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Measure `repeats` pairs of trials, with the input and on one repeated batch, and fill in the record's ablation.
-
-    Returns the trial with input that has the median speed. `report` is called with the present work in words.
+    """Measure pairs of trials with the input and on one repeated batch for the record's ablation, and return the trial
+    with input of median speed.
     """
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)
@@ -141,25 +123,18 @@ def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, rep
 
 
 def input_cost(gain: float | None) -> float | None:
-    """Return the share of a real step that its input costs, from 0 to 1.
-
-    `gain` is the gain in speed without input (0.05: 5 % faster). None gives None. A negative gain is noise and gives 0.
-    """
+    """Return the share of a step (0 to 1) that its input costs, by the gain without it; noise below 0 counts as 0."""
     return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """Return the trial of median speed, which represents all `trials`. Of two in the middle, the slower one. Raises
-    StatisticsError if there are no trials.
-    """
+    """Return the trial of median speed, of two in the middle the slower one. Raises StatisticsError without trials."""
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
 
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
-    """Return the stages of the input from source to end, by the last event about them. Empty if there is no such
-    event.
-    """
+    """Return the stages of the input from source to end, by the last event about them. Empty without one."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []
 
@@ -167,10 +142,8 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
 def profile(
     bench: TrialRunner, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
 ) -> float | None:
-    """Measure a profiled trial, and fill in the record's profile, or the reason why there is none.
-
-    Returns the share of the step (0 to 1) in which devices exchange data with each other. None if it is not known.
-    `real` is a trial of the same settings without a profile. `report` is called with the present work in words.
+    """Measure a profiled trial for the record's profile (or why there is none). Return the share of the step in which
+    devices exchange data, None if unknown. `real` is an unprofiled trial.
     """
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)

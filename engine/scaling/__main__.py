@@ -9,9 +9,7 @@ from ..proof.process import Site, main
 
 
 def measure(site: Site) -> None:
-    """Carry out the measurement of scaling that `site` describes, with the trials that an interrupted process has
-    measured.
-    """
+    """Carry out the measurement that `site` describes, with the trials of an interrupted process."""
     from .rounds import Rounds  # loaded after the first sign of life in proof.json
 
     Rounds(site.request, site.record, site.bench, site.earlier).measure()

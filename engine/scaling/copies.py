@@ -1,8 +1,5 @@
-"""Several copies of one training at once on one device: the settings of each number of copies, and one trial of it.
-
-A number of copies pays if all of them together train more samples per second than one copy alone. All copies are
-measured in the same seconds: from the moment at which the last of them has warmed up to the end of the first. They do
-not start at the same moment, so that each trains on until all have trained together for the measured time.
+"""Several copies of one training at once on one device, and one trial of them: all are measured in the same seconds,
+from the moment at which the last has warmed up to the end of the first. Each trains on until that is long enough.
 """
 
 from __future__ import annotations
@@ -40,10 +37,8 @@ LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must hav
 
 
 def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:
-    """Return the settings to measure, for one copy and for each number of copies in `counts` (empty: 2 and 3).
-
-    With several copies, each gets its part of the GPU's memory and of the cores, unless the preset sets them. Raises
-    ProofError if the preset cannot be measured in this way.
+    """Return the settings for one copy and each of `counts` (empty: 2 and 3). Each copy gets its part of the GPU's
+    memory and of the cores, unless the preset sets them. Raises ProofError.
     """
     options = preset.options
     _refuse(options, here)
@@ -90,24 +85,19 @@ def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -
 
 
 def _compared(options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings that decide how many copies pay, without those that the queue sets for each. An option that
-    is not given is left out, as in the file of a run.
-    """
+    # an option that is not given is left out, as in the file of a run
     settings = step_settings(options)
     return {key: value for key, value in settings.items() if key not in OF_QUEUE and value is not None}
 
 
 def _refuse(options: Options, here: Machine) -> None:
-    """Raise ProofError if copies of a training with these options cannot share one device."""
     if conflict := gpu_parts.conflict(options, on_cpu(options, here)):
         _, why, change = conflict
         raise ProofError(f"{why}; give --set {change}")
 
 
 def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
-    """Return the changes with which each of `count` copies trains: its threads and, on a GPU, its memory. Empty for
-    one copy.
-    """
+    # threads and, on a GPU, memory
     try:
         return {f"device.{name}": value for name, value in gpu_parts.of_each(options, here, count).items()}
     except gpu_parts.TooSmall as fault:
@@ -161,11 +151,8 @@ def _measured_together(bench: Measures, preset: Preset, count: int, number: int,
 
 
 def measure(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
-    """Train `count` copies of `preset` at once, and return one row about them: the first copy's, with the samples per
-    second of all of them in the seconds in which all trained, and the mean of their steps and waits.
-
-    `number` is the round, and `measure_seconds` the measured time. If a copy fails, the row is that of the failed copy.
-    Other programs on the device cannot be distinguished from the other copies and are not reported.
+    """Train copies of `preset` at once, and return one row: the samples per second of all while all trained, and the
+    mean of their steps and waits; or that of a failed copy. Other programs on the device are not reported.
     """
     if count == 1:
         rows = [bench.measure(preset, "c1", number, seconds=measure_seconds)]
@@ -192,10 +179,8 @@ def measure(bench: Measures, preset: Preset, count: int, number: int, measure_se
 
 
 def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
-    """Return the begin and the end (Unix time) of the seconds in which all runs trained after their warm-up, and the
-    samples per second and the steps per second of all of them in these seconds.
-
-    The end is not after the begin if there are no such seconds; the speeds are then 0.
+    """Return begin and end (Unix time) of the seconds in which all runs trained after their warm-up, and the samples
+    and steps per second of all in these. Speeds are 0, and the end not after the begin, if there are none.
     """
     of_runs = [_reports(run) for run in runs]
     if not all(len(reports) > 1 for reports in of_runs):

@@ -1,9 +1,6 @@
-"""The measurement: rounds of one trial for each number of replicas or copies, up and down in turn, so that drift hits
-all alike.
-
-A number that runs out of memory or ends with an error would fail again and is not repeated. Any other failure of a
-trial may be chance: the trial is repeated once, and a second failure ends the trials with that number. If one replica
-or copy alone fails, the proof ends, as there is nothing to compare with.
+"""Rounds of one trial for each number of replicas or copies, up and down in turn, so that drift hits all alike. A
+number that runs out of memory or ends with an error is not repeated, another failure once. If one alone fails, the
+proof ends.
 """
 
 from __future__ import annotations
@@ -67,10 +64,7 @@ class Rounds:
         return [point for point in self.scaling.points if point.decision == "running"]
 
     def _time_left(self, number: int) -> bool:
-        """Return True if the round `number` would end within the time limit.
-
-        Trials that were measured before the proof was resumed take no time.
-        """
+        # trials from before the proof was resumed take no time
         missing = sum(_key(point, number, 1) not in self._known for point in self._going)
         needed = duration.remaining_seconds(self.record, missing, self._guessed_seconds)
         limit = self.request.limit_seconds
@@ -83,12 +77,7 @@ class Rounds:
             self.record.write()
 
     def _measured(self, point: Point, number: int) -> None:
-        """Measure a trial of a point in the round `number`. A failed trial is repeated once if its failure may be
-        chance.
-
-        If no trial is successful, the point is recorded as failed. Raises Stopped, and BaselineFailed if one replica
-        cannot be measured.
-        """
+        """If no trial is successful, the point has failed. Raises Stopped, and BaselineFailed for one replica."""
         for attempt in range(1, CHANCES + 1):
             trial = self._trial(point, number, attempt)
             point.trials.append(trial)
@@ -107,10 +96,7 @@ class Rounds:
             raise BaselineFailed(f"{what} could not be measured, with which all are compared: {point.why}")
 
     def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """Return the trial of a point in the round `number`; `attempt` is 1, or 2 for its repetition. Raises Stopped.
-
-        It is measured now if it was not measured before the proof was resumed.
-        """
+        """`attempt` is 1, or 2 for the repetition. Raises Stopped."""
         key = _key(point, number, attempt)
         if key in self._known:
             return self._known[key]
@@ -129,9 +115,6 @@ class Rounds:
         return scaling_sentences.what(point, self.scaling.is_of_copies)
 
     def _note(self, point: Point, trial: Trial) -> None:
-        """Record the batch size and the compiler that a trial's trainer has used, and the versions if they are not yet
-        recorded.
-        """
         started = read_events(self.bench.run_of(trial).path, [EVENTS_FILE]).last(Started)
         if started is None:
             return
@@ -159,11 +142,8 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Store in `point` its medians, speed-up, efficiency and spread of efficiency (standard deviation).
-
-    Each trial is compared with the trial of `first` (one replica or copy) in the same round. Only successful trials
-    count. If no round has both, only the medians are stored. The spread needs two such rounds. It is None for `first`
-    itself.
+    """Store in `point` its medians, speed-up, efficiency and spread of efficiency (standard deviation, of at least two
+    rounds), by successful trials of the same round as those of `first`.
     """
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)

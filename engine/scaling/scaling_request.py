@@ -33,12 +33,8 @@ def of_preset(
     copies: Sequence[int] = (),
     **more: Any,
 ) -> Request:
-    """Return the request about the preset `name` (a name or path), changed by the `KEY=VALUE` texts in `settings`.
-
-    `replicas` are the numbers to measure. If it is empty, these are 1, 2, 4 ... and the number of devices. `keep` is
-    the batch size that stays the same: `per-replica` or `global`. If `copies` has numbers, so many trainings at once on
-    one device are measured instead. `minutes` is the time limit, None for none. `more` are further fields of Request.
-    Raises PresetError and ProofError.
+    """Return the request about a preset by name or path, for `replicas` (empty: 1, 2, 4 ... and all devices) or
+    `copies` on one device. `keep` is `per-replica` or `global`, `minutes` the limit. Raises PresetError, ProofError.
     """
     here, preset = this_machine.read(), presets.resolve(name, settings)
     asked = copies_settings(preset, here, copies) if copies else scaling_settings(preset, here, replicas, keep)
@@ -48,22 +44,14 @@ def of_preset(
 
 
 def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
-    """Return the request about a preset with changes that were not saved, with 1, 2, 4 ... replicas and the number of
-    devices.
-
-    `source` is the file that the preset was opened from. None if there is no file. `keep` is the batch size that stays
-    the same: `per-replica` or `global`. Raises ProofError.
-    """
+    """Return the request about an opened preset with unsaved changes. Raises ProofError."""
     asked = scaling_settings(preset, this_machine.read(), (), keep)
     return request.of_opened("scaling", preset, source, scaling=asked)
 
 
 def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> ScalingSettings:
-    """Return the settings to measure, for one replica and for each number in `replicas`.
-
-    If `replicas` is empty, the numbers are 1, 2, 4 ... and the number of devices. `keep` is the batch size that stays
-    the same: `per-replica` or `global`. Raises ProofError if the devices do not suffice or the preset cannot be
-    measured in this way.
+    """Return the settings for one replica and each of `replicas` (empty: 1, 2, 4 ... and all devices). `keep` is the
+    batch size that stays the same: `per-replica` or `global`. Raises ProofError.
     """
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
@@ -94,9 +82,7 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
 
 
 def _pool(preset: Preset, here: Machine) -> list[int]:
-    """Return the positions (from 0), in the list of visible devices, of the devices that replicas of this preset may
-    use.
-    """
+    # positions in the list of visible devices
     options = preset.options
     if options.strategy.devices != "all":
         return list(options.strategy.devices)
@@ -115,14 +101,10 @@ def _one_device(preset: Preset, here: Machine) -> str:
 
 
 def _usual(devices: int) -> list[int]:
-    """Return the numbers 1, 2, 4 ... below `devices`, and `devices` itself."""
     return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
 
 
 def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
-    """Return the changes with which a preset trains on the first `count` devices of `pool`. One replica trains without
-    a strategy for several.
-    """
     if count > 1:
         return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
     if pool[0] == 0:
@@ -131,21 +113,13 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
 
 
 def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
-    """Return a change that turns XLA off for all numbers of replicas. Empty if it is not needed.
-
-    On a GPU, compile.xla=auto would compile the step of one replica, but not that of several.
-    """
+    # on a GPU, compile.xla=auto would compile the step of one replica, but not that of several
     automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
     return {"compile.xla": False} if automatic else {}
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """Yield for each number of replicas in `counts` the change of the batch size. The change is empty if each replica
-    keeps its batch size.
-
-    `keep` is as for `scaling_settings`. Raises ProofError if the global batch is kept and cannot be divided by a number
-    of replicas.
-    """
+    """Raises ProofError if the global batch is kept and cannot be divided."""
     whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
     for count in counts:
         if keep == KEEPS[1] and whole % count:
@@ -157,10 +131,6 @@ def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) ->
 
 
 def _shared(most: Preset, here: Machine) -> str:
-    """Return a text that says which device the replicas share if they have none of their own. Otherwise empty.
-
-    `most` is the preset with the largest number of replicas.
-    """
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
     return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
@@ -179,10 +149,7 @@ def _in_time(asked: Request, minutes: float | None) -> Request:
 
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Resume a measurement that has ended early, and return its process. Raises ProofError.
-
-    With `anyway` it is also resumed if its devices are in use.
-    """
+    """Resume a measurement that ended early, with `anyway` also if its devices are in use. Raises ProofError."""
     resumed(proof)
     return proof_start.start_again(proof, anyway)
 

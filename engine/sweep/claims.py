@@ -1,8 +1,5 @@
-"""What the members of a shared sweep agree on: which of them has which trial, the results, and the finalists.
-
-It follows from the entries of the study in their order alone, which is the same for all members: of two claims to a
-trial, the earlier one counts. An entry that an earlier one excludes has no effect, so that no member has to lock
-anything, and an entry that is written twice counts once.
+"""What members of a shared sweep agree on: trials, results, finalists. It follows from the order of the study's entries
+alone: of two claims the earlier counts, so that nobody locks anything, and a second copy of an entry has no effect.
 """
 
 from __future__ import annotations
@@ -45,11 +42,8 @@ class Claim:
 
 @dataclass
 class Claims:
-    """The state of a shared sweep after the entries that were taken so far.
-
-    `definition` is what all members have in common. `settings` are the settings that were proposed, by their number.
-    `claims` are the valid claims by the key of the trial. `choice` has the finalists, None as long as the search goes
-    on. `code` has the host and the hash of each file of the user's code by its name.
+    """The state of a shared sweep after the entries so far: the common `definition`, the proposed `settings` by number,
+    the valid `claims` by trial, the finalists (`choice`, None during the search), and hashes of the user's `code`.
     """
 
     definition: Mapping[str, Any] | None = None

@@ -1,10 +1,6 @@
-"""Compares settings by a metric: means over seeds, and confidence intervals of differences on fresh seeds.
-
-The best of many settings is also the luckiest, so that its value in the search says too much. Nothing is concluded from
-it: the best setting and its rivals are trained again with seeds that the search has not seen, the same seeds for all.
-The differences of the pairs with one seed have the interval mean ± t * spread / sqrt(seeds), with Student's t for
-seeds - 1 degrees of freedom (NIST/SEMATECH e-Handbook 7.3.1.1). With several rivals the risk is divided by their number
-(Bonferroni), so that all intervals of a sweep together hold with 1 - RISK.
+"""Compares settings by a metric: means over seeds, and confidence intervals of differences on fresh seeds, as the best
+of many settings is also the luckiest. The interval is mean ± t * spread / sqrt(seeds), with Student's t for seeds - 1
+degrees of freedom (NIST/SEMATECH e-Handbook 7.3.1.1), and the risk divided by the number of rivals (Bonferroni).
 """
 
 from __future__ import annotations
@@ -60,10 +56,8 @@ def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:
 
 
 def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float], higher: bool, rivals: int = 1) -> None:
-    """Store in `rival` the comparison of the best setting with it.
-
-    `best` and `other` are the metrics of both by seed; seeds that only one of them has do not count. `rivals` is the
-    number of rivals that are compared.
+    """Store in `rival` its comparison with the best setting, by the metrics of both by seed. `rivals` is how many are
+    compared.
     """
     seeds = [seed for seed in best if seed in other]
     sign = 1 if higher else -1
@@ -99,9 +93,8 @@ def student(degrees: int, risk: float) -> float:
 
 
 def two_sided(t: float, degrees: int) -> float:
-    """Return the probability that Student's t exceeds `t` in absolute value, for whole degrees of freedom.
-
-    The finite series are 26.7.3 and 26.7.4 of Abramowitz and Stegun.
+    """Return the probability that Student's t exceeds `t` in absolute value, for whole degrees of freedom, by the
+    finite series 26.7.3 and 26.7.4 of Abramowitz and Stegun.
     """
     angle = math.atan(t / math.sqrt(degrees))
     square = math.cos(angle) ** 2

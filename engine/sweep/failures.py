@@ -12,11 +12,8 @@ OF_THE_SETTING = (NOT_FINITE, OUT_OF_MEMORY, TIMEOUT)  # causes that another set
 
 
 def why_to_hold(trials: Iterable[SweepTrial], since_t: float) -> str:
-    """Return in words why no further trial is started; empty if the sweep goes on.
-
-    The latest trials that have ended since the Unix time `since_t` have then failed with one cause. Trials that fail
-    again after a resume come last, and do not count. A training that diverges never holds the sweep; memory that runs
-    out and a time limit hold it only if no trial has ended otherwise.
+    """Return why no further trial is started: the latest that ended since the Unix time `since_t` failed with one
+    cause. A divergence never holds the sweep; memory and time limits only if no trial has ended otherwise.
     """
     ended = sorted((trial for trial in trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0)
     latest = [trial for trial in ended if (trial.ended_t or 0.0) >= since_t and not trial.failures][-SAME_FAILURES:]
@@ -30,5 +27,4 @@ def why_to_hold(trials: Iterable[SweepTrial], since_t: float) -> str:
 
 
 def _cause(trial: SweepTrial) -> tuple[str, str]:
-    """Return what has to be equal for one cause: the kind of the error and, but for settings, its message."""
     return trial.cause, "" if trial.cause in OF_THE_SETTING else trial.error.replace(trial.run, "")

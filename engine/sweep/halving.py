@@ -1,10 +1,6 @@
-"""Asynchronous successive halving (ASHA): after each rung, only the best of the settings that have reached it go on.
-
-A trial pauses at the end of the epoch that a rung names. A setting has reached the rung as soon as its trials with all
-seeds have, and counts by the mean over them. Of every `factor` settings that have reached a rung the best one goes on,
-of 2 * `factor` the best two, and so on, without waiting for the others (Li et al., arXiv:1810.05934, algorithm 2); all
-trials of a setting go on together. A device is never idle: if no trial may go on, a new one begins. A setting that went
-on too early costs one rung.
+"""Asynchronous successive halving (ASHA; Li et al., arXiv:1810.05934, algorithm 2): of every `factor` settings that
+have reached a rung, with all seeds, the best goes on without waiting for the others. No device is idle: if no trial may
+go on, a new one begins.
 """
 
 from __future__ import annotations
@@ -27,10 +23,8 @@ def rungs(first: int, epochs: int, factor: int) -> list[int]:
 
 
 def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, higher: bool) -> SweepTrial | None:
-    """Return the paused trial that goes on next, None if none may. The highest rung comes first.
-
-    A setting whose metric is not known at a rung is worse than all others there, and one with a failed trial does not
-    go on.
+    """Return the paused trial that goes on next, of the highest rung, None if none may. A setting without a metric is
+    worse than all others, and one with a failed trial does not go on.
     """
     settings = [group for group in sweep_groups.groups(trials).values() if not any(map(_has_failed, group))]
     for rung in reversed(range(len(ends))):
@@ -44,11 +38,7 @@ def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, hig
 
 
 def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None:
-    """Return a paused trial of the setting that has ended the highest rung, the best of several; None if none is
-    paused.
-
-    It goes on if else too few settings would be complete for a proof.
-    """
+    """Return a paused trial of the best setting at the highest rung, if else too few would be complete for a proof."""
     settings = [group for group in sweep_groups.groups(trials).values() if not any(map(_has_failed, group))]
     paused = [(group, trial) for group in settings for trial in group if trial.state == PAUSED and not trial.on]
 

@@ -24,9 +24,8 @@ def values(name: str, epochs: Sequence[Figures]) -> list[float | None]:
 
 
 def why_missing(name: str, epochs: Sequence[Figures], has_ended: bool) -> str:
-    """Return in words why a training has no metric `name`. Empty if it has, or if a later epoch may have it.
-
-    `epochs` are those up to now. Figures of the validation may come later, unless there are others of them.
+    """Return why a training has no metric `name`. Empty if it has, or if a later epoch may have it, as a figure of the
+    validation if there are no others.
     """
     there = dict.fromkeys(key for figures in epochs for key in figures)
     if not there or name in there:

@@ -1,10 +1,5 @@
-"""The block `sweep:` of a preset: the options of `gputui sweep` that the preset brings with it.
-
-    sweep:
-      over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1}
-      seeds: 2
-
-A run of the preset ignores the block.
+"""The block `sweep:` of a preset, options of `gputui sweep`, which runs ignore: `sweep: {over: {learning_rate: [1e-3,
+3e-3], weight_decay: 0..0.1}, seeds: 2}`.
 """
 
 from __future__ import annotations
@@ -37,10 +32,7 @@ OVER = "over"
 
 
 def parameters(name: str) -> dict[str, Any]:
-    """Return the parameters of `gputui sweep` in the block of the preset `name` (a name or path); empty without one.
-
-    Raises PresetError, and ProofError for a wrong entry.
-    """
+    """Return the parameters of `gputui sweep` in a preset; empty without a block. Raises PresetError and ProofError."""
     return of_block(presets.resolve(name).sweep, f"{name}: sweep.")
 
 

@@ -1,7 +1,4 @@
-"""The settings that Optuna's TPE sampler proposes, from the metrics of the trials that have ended.
-
-A study is made for each proposal, from the record of the sweep alone, so that nothing is lost if the process is killed.
-
+"""The settings that Optuna's TPE sampler proposes, each from a study made of the record alone: a kill loses nothing.
 Deferred imports: Optuna is imported only by a sweep that asks for it.
 """
 
@@ -20,10 +17,8 @@ AT_RANDOM = 10  # first settings, from which TPE then learns: Optuna's own defau
 def proposed(
     axes: Sequence[Axis], seed: int, number: int, results: Iterable[tuple[Mapping[str, Any], float]], higher: bool
 ) -> dict[str, Any]:
-    """Return the setting `number` (from 0) of a search by TPE.
-
-    `results` are settings with their metrics, of which the higher one is the better one if `higher`. The setting is the
-    same for the same arguments.
+    """Return the setting `number` (from 0) of a search by TPE, the same for the same arguments. `results` are settings
+    with their metrics, the `higher` the better or not.
     """
     import optuna
 
@@ -41,7 +36,7 @@ def proposed(
 
 
 def _distribution(axis: Axis) -> Any:
-    """Return Optuna's declaration of an option: the number of a value in the list, or the share of the range."""
+    # the number of a value in the list, or the share of the range
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     return CategoricalDistribution(range(len(axis.values))) if axis.values else FloatDistribution(0.0, 1.0)

@@ -1,13 +1,6 @@
-"""Several machines share one sweep: each claims trials in a study of Optuna, and reads the results of the others.
-
-The study is used as a log: its trials are entries, which are only added (claims.py says what follows from them). Optuna
-adds a trial atomically to a journal as well as to a database, and never changes their order; changes of a trial are not
-atomic in SQLite. An entry with the result of a training is a complete trial of Optuna with the metric as its value, all
-others are failed ones, so that other programs that read the study show the results.
-
-A member changes an attribute every 20 seconds to show that it is alive. The others measure the time since its last
-change themselves, so that their clocks may differ. Its trials without a result are taken over after ten minutes.
-
+"""Several machines share one sweep by a study of Optuna, used as a log of entries (claims.py): trials are added
+atomically and in one order, while changes of them are not atomic in SQLite. Members show every 20 seconds that they
+live, by the others' clocks; their trials are taken over after ten minutes.
 Deferred imports: Optuna is an optional extra, and takes a second.
 """
 
@@ -60,9 +53,8 @@ TRIES = 5  # to open a database that other members are creating at the same mome
 
 
 def membership(study: str | None, name: str | None) -> dict[str, Any]:
-    """Return the fields of SweepSettings of a member of the study in the file or at the URL `study`; empty without one.
-
-    Raises ProofError if Optuna is missing, or there is a name without a study.
+    """Return the fields of SweepSettings of a member of the study (file or URL); empty without one.
+    Raises ProofError.
     """
     if not study:
         if name:
@@ -151,10 +143,8 @@ class Alone:
 
 
 class SharedStudy(Alone):
-    """The study that this sweep shares with others.
-
-    Only `join` raises StudyError; if the study cannot be used later, nothing is claimed, and everything is reported as
-    soon as it can be used again.
+    """The study that this sweep shares. Only `join` raises StudyError; later nothing is claimed and reports wait until
+    it can be used.
     """
 
     def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
@@ -261,10 +251,8 @@ class SharedStudy(Alone):
     # ---- the trials ----------------------------------------------------------------------------------
 
     def sync(self, trials: Sequence[SweepTrial], sweep: str, now: bool = False) -> Sequence[SweepTrial]:
-        """Report this member's trials, and store in `trials` those of the others.
-
-        Returns copies of its own trials that train although another member has taken them over. `sweep` is the id of
-        this member's sweep. The study is read at most each SYNC_SECONDS, or `now`.
+        """Report this member's trials, and store in `trials` those of the others, at most each SYNC_SECONDS or `now`.
+        Returns copies of its own that train although another member has taken them over.
         """
         if not now and time.monotonic() - self._synced < SYNC_SECONDS:
             return ()
@@ -349,10 +337,8 @@ class SharedStudy(Alone):
         return self.choice
 
     def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
-        """Return True if no member trains a trial of this part of the sweep any more, or is about to.
-
-        With time left, also a stopped trial is waited for: its member resumes it, or it is taken over; and a paused one
-        until its member has seen all results and lets it end, or it is taken over.
+        """Return True if no member trains a trial of this part any more, or is about to. With time left, stopped and
+        paused ones are waited for.
         """
         if self.choice is not None and part == SEARCH:
             return True

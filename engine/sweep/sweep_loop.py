@@ -1,7 +1,5 @@
-"""The sweep: which trial is started next, when the search ends, and the proof on fresh seeds.
-
-All that it knows is in the record and in the runs, so that another process goes on after a kill at any moment: a trial
-is written into the record before its run is made, and its run has a name that only this trial has.
+"""The sweep: which trial is started next, when the search ends, and the proof on fresh seeds. All it knows is in the
+record and the runs, so that another process goes on after a kill at any moment.
 """
 
 from __future__ import annotations
@@ -103,7 +101,6 @@ class SweepLoop:
         self._decide()
 
     def _join(self) -> None:
-        """Join the study, which another member may have begun. Raises BaselineFailed if it cannot be used."""
         try:
             self._study.join()
         except StudyError as fault:
@@ -122,10 +119,7 @@ class SweepLoop:
             self._time.has_settled()
 
     def _go_on(self) -> None:
-        """Take up an interrupted sweep: trials that were stopped or have failed are tried again, but for those that
-        have diverged. Those of a search that has ended are tried again only if the sweep has got more time; the
-        search is then open again.
-        """
+        """Stopped and failed trials are tried again, unless they diverged; those of an ended search with more time."""
         sweep = self._sweep
         if self._settings.minutes > sweep.settings.minutes and not self._settings.study:
             sweep.best = sweep.winner = sweep.searched = sweep.proved = None
@@ -142,9 +136,8 @@ class SweepLoop:
     # ---- the plan ------------------------------------------------------------------------------------
 
     def _plan_search(self) -> None:
-        """Plan the trials of the search. With several seeds, all settings come first with the first seed; with halving,
-        which compares settings, each setting comes with all its seeds. Halving compares a setting with those before it,
-        and in the order of a grid, in which each may be better than all before, it would end few early.
+        """Seed by seed; with halving all seeds of each, not in the order of a grid, where each may be
+        the best so far.
         """
         axes, most = self._settings.axes, self._settings.most_trials or 0
         if self._settings.sampler == "grid":
@@ -168,11 +161,7 @@ class SweepLoop:
         trials.append(SweepTrial(run=name, changes=dict(changes), seed=seed % SEEDS_BELOW, part=part))
 
     def _plan_proof(self) -> None:
-        """Choose the finalists, and plan their trainings on fresh seeds: the same seeds for all, in turn.
-
-        If a search that has got more time has other finalists, the trials of the earlier ones are kept, and those that
-        were not trained are left out.
-        """
+        """The same fresh seeds for all, in turn. Of earlier finalists, trials that were not trained are left out."""
         sweep, settings, finalists = self._sweep, self._settings, self._sweep.finalists
         if len(finalists) < 2 or not settings.proof_seeds or self._is_in_vain:
             return
@@ -189,7 +178,6 @@ class SweepLoop:
         self._record.write("the proof begins")
 
     def _fresh_seeds(self) -> list[int]:
-        """Return the seeds of the proof: those of no trial of the search."""
         source, used = random.Random(f"{self._seed} proof"), {trial.seed for trial in self._sweep.trials}
         fresh: dict[int, None] = {}
         while len(fresh) < self._settings.proof_seeds:
@@ -235,7 +223,7 @@ class SweepLoop:
         self._record.write(sweep_sentences.doing(self._sweep, part))
 
     def _check_metric(self, trial: SweepTrial) -> None:
-        """Raise BaselineFailed if the first trial that has trained an epoch shows that there is no such metric."""
+        # the first trial that has trained an epoch shows whether there is such a metric
         if self._is_metric_checked or trial.state != RUNNING:
             return
         if epochs := self._trainings.figures(trial):
@@ -244,7 +232,7 @@ class SweepLoop:
                 raise BaselineFailed(why)
 
     def _check_axes(self, trial: SweepTrial) -> None:
-        """Raise BaselineFailed if a trial that has just been built shows that a swept option does nothing."""
+        # a trial that has just been built shows whether a swept option does nothing
         if trial.run not in self._read and (reasons := self._trainings.without_effect(trial)) is not None:
             self._read.add(trial.run)
             if why := swept_values.in_vain(self._settings.axes, reasons):
@@ -429,7 +417,7 @@ class SweepLoop:
         self._record.write()
 
     def _estimate(self) -> None:
-        """Store the expected time of the whole sweep: that of the ended trials, in proportion to those to come."""
+        # that of the ended trials, in proportion to those to come
         settings, trials = self._settings, self._sweep.trials
         ended = sum(trial.ended_t is not None for trial in trials)
         if not ended:
@@ -441,9 +429,7 @@ class SweepLoop:
     # ---- the result ----------------------------------------------------------------------------------
 
     def _end_search(self) -> None:
-        """Store the best setting of the search and the finalists. Nothing is stored if another member of the study has
-        begun a trial meanwhile.
-        """
+        """Nothing is stored if another member of the study has begun a trial meanwhile."""
         sweep, settings = self._sweep, self._settings
         in_order = sweep_groups.ranked(sweep.trials, settings.higher)
         if not in_order and self._study.choice is None:
@@ -507,7 +493,7 @@ class SweepLoop:
         return skipped * statistics.fmean(whole) / epochs
 
     def _decide(self) -> None:
-        """Name the winner, and store the preset with its values. There is none if the swept options change nothing."""
+        # no winner if the swept options change nothing
         self._find_without_effect()
         if self._is_in_vain:
             return

@@ -40,22 +40,14 @@ DIRECTIONS = {
 def of_preset(
     name: str, settings: Sequence[str], over: Sequence[str], metric: str, halve_from: int | None, **more: Any
 ) -> Request:
-    """Return the request for a sweep of the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
-    `settings`.
-
-    The other parameters are those of `settings_of`. Raises PresetError and ProofError.
-    """
+    """Return the request for a sweep of a preset by name or path. Raises PresetError and ProofError."""
     return of_opened(presets.resolve(name, settings), presets.find(name), over, metric, halve_from, **more)
 
 
 def of_opened(
     preset: Preset, source: Path | None, over: Sequence[str], metric: str, halve_from: int | None, **more: Any
 ) -> Request:
-    """Return the request for a sweep of a preset that may have changes that were not saved.
-
-    `source` is the file that the preset was opened from, None without one. The other parameters are those of
-    `settings_of`. Raises PresetError and ProofError.
-    """
+    """Return the request for a sweep of an opened preset with unsaved changes. Raises PresetError and ProofError."""
     sweep = settings_of(preset, over, metric, halve_from, **more)
     made = request.of_opened("sweep", preset, source, sweep=sweep, limit_seconds=60 * sweep.minutes)
     _refuse_combinations(made)
@@ -64,10 +56,8 @@ def of_opened(
 
 
 def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: int | None, **more: Any) -> SweepSettings:
-    """Return what a sweep of the preset is to do on this machine.
-
-    `over` are texts as --over takes them, `metric` is a figure of each epoch, and `halve_from` the epoch of the first
-    rung, None or 0 without halving. `more` are further fields of SweepSettings. Raises PresetError and ProofError.
+    """Return what a sweep is to do here. `over` are texts of --over, `halve_from` the epoch of the first rung (None, 0:
+    none), `more` further fields. Raises PresetError and ProofError.
     """
     sampler = more.get("sampler", "grid")
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
@@ -140,9 +130,7 @@ def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
 
 
 def _at_once(options: Options, here: Machine, most: int | None) -> dict[str, int]:
-    """Return how many trials train at once on this machine or in Slurm, and how many more wait in the queue. `most` is
-    the number that the user gives, None without one.
-    """
+    # how many trials train at once here or in Slurm, and how many more wait in the queue
     if slurm_queue.is_used() and not slurm.job_of(os.environ):
         return {"parallel": most or IN_SLURM, "ahead": 0}
     choice = gpu_choice.parse("free:1" if adding.takes_one_gpu(options) else options.device.visible)
@@ -174,10 +162,7 @@ def _refuse_combinations(made: Request) -> None:
 
 
 def resume(proof: Proof, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a sweep that has ended early, and return its process. Raises ProofError.
-
-    `minutes` are added to its time, None for none.
-    """
+    """Resume a sweep that ended early, with `minutes` more. Raises ProofError."""
     return proof_start.start_again(proof, anyway=True, changed=resumed(proof, minutes))
 
 

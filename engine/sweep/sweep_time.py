@@ -1,8 +1,6 @@
-"""The time of a sweep: how long its trainings take, whether another one fits, and when those that train are stopped.
-
-Once two settings are complete, no trial of the search begins if the whole proof would then no longer fit into the time,
-and those that train are stopped at the last moment for the shortest proof. Before, two complete settings come first. If
-there is no time for a proof at all, the search has all of it. Whatever trains at the end of the time is stopped.
+"""The time of a sweep. Once two settings are complete, none begins that would leave too little time for the whole
+proof, and those that train are stopped at the last moment for the shortest proof. Whatever trains at the end is
+stopped.
 """
 
 from __future__ import annotations
@@ -22,10 +20,8 @@ LEAST_MARGIN_SECONDS = 2.0
 
 
 class SweepTime:
-    """The time of a sweep with `settings`, of which `trials` are all trials so far and `epochs` those of a training.
-
-    `resumes` says whether a trial that was stopped goes on where it was. `elapsed` is always the time since the start
-    of the sweep, without its interruptions, in seconds.
+    """The time of a sweep. `epochs` are those of a training, `resumes` says if a stopped trial goes on where it was.
+    `elapsed` is in seconds since the start, without interruptions.
     """
 
     def __init__(self, settings: SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool) -> None:
@@ -55,10 +51,8 @@ class SweepTime:
         return len(self.finalists) < min(PAIR, self._settings.finalists)
 
     def whole(self, changes: Mapping[str, Any] | None = None) -> float:
-        """Return the seconds of a whole training of a setting, 0 if they are not known yet.
-
-        They are the mean over its own trainings or, without any, over all. Trainings that have not ended are estimated
-        by their epochs, and count only if none has ended.
+        """Return the mean seconds of a whole training of a setting, or of all settings, 0 if unknown. Unended ones
+        count by their epochs, if none has ended.
         """
         trained = [trial for trial in self._trials if trial.whole_seconds is not None]
         trained = [trial for trial in trained if trial.changes == changes] or trained
@@ -66,7 +60,6 @@ class SweepTime:
         return statistics.fmean(trial.whole_seconds or 0.0 for trial in trained) if trained else 0.0
 
     def _proof(self, seeds: int) -> float:
-        """Return the seconds that the proof still takes with so many seeds, by its finalists up to now."""
         proved = [trial for trial in self._trials if trial.part == PROOF and trial.state == DONE]
         done = sum(trial.changes in self.finalists for trial in proved)
         each = statistics.fmean(map(self.whole, self.finalists)) if self.finalists else self.whole()
@@ -81,10 +74,7 @@ class SweepTime:
         return self._proof(min(LEAST_SEEDS, self._settings.proof_seeds))
 
     def ends_in_time(self, trial: SweepTrial | None, flying: int, elapsed: float, then: float = 0.0) -> bool:
-        """Return True if `trial` would end, or reach its next pause, so that `then` seconds are left.
-
-        `flying` is the number of trials that wait or train. None is a setting that is not known yet.
-        """
+        """Return True if `trial` (None: a new setting) ends or pauses with `then` seconds left."""
         queued = flying // self._settings.parallel * self.whole()
         return elapsed + queued + self._left_of(trial) + then < self.limit
 
@@ -97,11 +87,8 @@ class SweepTime:
         return max(0.0, self.whole(trial.changes) * until / self._epochs - before)
 
     def is_left_for(self, trial: SweepTrial | None, part: str, flying: int, elapsed: float) -> bool:
-        """Return True if a further trial would end in time and, during the search, leave time for the whole proof.
-
-        Return False if it would be stopped at once.
-
-        The other parameters are those of `ends_in_time`.
+        """Return True if a further trial would end in time and, during the search, leave time for the whole proof; not
+        if it would be stopped at once.
         """
         if self.is_over(part, elapsed):
             return False

@@ -28,9 +28,8 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def axis(text: str, in_grid: bool = True) -> Axis:
-    """Return the swept option in a text such as `learning_rate=1e-3,3e-3`.
-
-    With `in_grid`, a range gets its values now, and one that says how many (`0..0.1:5`) always. Raises ProofError.
+    """Return the swept option of a text such as `learning_rate=1e-3,3e-3`. `in_grid`, a range gets its values now, as
+    `0..0.1:5` always does. Raises ProofError.
     """
     name, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not listed:
@@ -48,10 +47,7 @@ def axis(text: str, in_grid: bool = True) -> Axis:
 
 
 def _split(text: str, listed: str) -> list[str]:
-    """Return the parts between the commas of a list that are outside brackets and quotes, as in `[64,64],[128]`.
-
-    Raises ProofError if a bracket or a quote is not closed.
-    """
+    """Splits `[64,64],[128]` at the commas outside brackets and quotes. Raises ProofError if one is not closed."""
     parts, depth, quote = [""], 0, ""
     for character in listed:
         if quote:
@@ -70,7 +66,7 @@ def _split(text: str, listed: str) -> list[str]:
 
 
 def _identity(key: str, value: Any) -> str:
-    """Return a text that is the same for values with the same meaning. For arguments of own code, 1 is not 1.0."""
+    # for arguments of own code, 1 is not 1.0
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return json.dumps(float(value) if is_number and not is_argument(key) else value, default=str)
 
@@ -177,10 +173,8 @@ def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]
 
 
 def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
-    """Return which swept option has no effect on the user's own code, with the reason; empty if there is none.
-
-    `without_effect` has the reasons of one training by option. If values of the code are swept as well, nothing is
-    said, as the code may do something else with others of them.
+    """Return which swept option has no effect on own code, by the reasons of one training. Nothing is said if values of
+    the code are swept as well, which may change that.
     """
     keys = [each.key for each in axes]
     key = next(filter(without_effect.__contains__, keys), "")

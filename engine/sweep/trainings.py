@@ -1,6 +1,5 @@
-"""The trainings of a sweep as runs: each is made once under a name that its place in the sweep decides, and queued.
-
-A process that was killed at any moment leaves at most a run that is not queued yet. The next one queues it.
+"""The trainings of a sweep as queued runs, each made once under a name that its place in the sweep decides. After a
+kill at most a run is not queued yet, which the next process queues.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ OUT_OF_MEMORY, TIMEOUT = "oom", "timeout"  # states of a run, which are causes a
 
 @dataclass(frozen=True)
 class Look:
-    """A training as its files show it. `state` is a state of a trial, ABSENT if it has no folder, or HELD in the queue.
-
-    `epochs` has the figures of each epoch that has ended, and `epoch_seconds` is their median time. `error` is its
-    message if it has failed, or the reason why it is held or waits, and `cause` the kind of the error.
+    """A training as its files show it: a state of a trial, ABSENT without a folder, or HELD in the queue. `epochs` has
+    the figures of each ended epoch. `error` is also why it is held or waits.
     """
 
     state: str
@@ -110,7 +107,7 @@ def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Pre
 
 
 def _is_alive(run: Run) -> bool:
-    """Return True if a process of the run is alive. A new run without a process is not."""
+    # not a new run without a process
     live = run.liveness
     return live.engine or live.trainer or (bool(live.host) and run.result is None)
 
@@ -127,10 +124,8 @@ class QueuedTrainings:
         self._followed: dict[str, tuple[Tail, list[Figures]]] = {}  # events and figures of trials that train, by run
 
     def start(self, trial: SweepTrial) -> None:
-        """Make and queue the run of a trial.
-
-        Raises PresetError, OSError if the disk is full, and RunError if it cannot be queued or the user's code has
-        changed since the first trial.
+        """Make and queue the run of a trial. Raises PresetError, OSError if the disk is full, and RunError, also if the
+        user's code has changed.
         """
         run = self._run(trial)
         if not run.path.exists():
@@ -147,7 +142,6 @@ class QueuedTrainings:
             adding.queue_trial(run, self._request.sweep is not None and self._request.sweep.anyway)
 
     def _first(self, trial: SweepTrial) -> Run:
-        """Return the first run of the sweep on this machine; that of the trial if there is none before."""
         numbers = range(1, int(trial.run.rpartition("-")[2]))
         before = (Run(runs.runs_folder() / f"{self._sweep}-{number:03d}") for number in numbers)
         return next((run for run in before if run.path.exists()), self._run(trial))

@@ -17,18 +17,12 @@ def value(of: Any) -> str:
 
 
 def changes(changed: Mapping[str, Any]) -> str:
-    """Return the options and values in `changed` as text: `steps_per_execution=16, cache=memory`. Return `nothing` if
-    there are none.
-
-    The group is left out of a key if the name is unique.
-    """
+    """Return `steps_per_execution=16, cache=memory`, without groups that are not needed; `nothing` for none."""
     return ", ".join(f"{short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """Return the options and values in `changed` as on a command line: `--set compile.steps_per_execution=16 --set
-    ...`.
-    """
+    """Return `--set compile.steps_per_execution=16 --set ...`."""
     return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
 
 

@@ -1,9 +1,5 @@
-"""One comparison: trials of two settings in turn, and the decision about them; significance.py has the rule by which a
-change is called faster.
-
-If the changed side runs out of memory or ends with an error, it would fail again, so it is not repeated. Any other
-failure of a trial (killed, crashed, too long) may be chance: the trial is repeated once, and a second failure ends the
-comparison. A baseline that fails twice ends the proof, as there is nothing to compare with.
+"""One comparison: trials of two settings in turn, and the decision (significance.py has the rule). Memory that ran out
+and errors would come again, and end it; other failures (killed, crashed, too long) may be chance and are repeated once.
 """
 
 from __future__ import annotations
@@ -42,11 +38,9 @@ class _ChangedFailed(Exception):
 
 @dataclass
 class Comparing:
-    """Measures one comparison: pairs of trials of the presets `a` and `b`.
-
-    `report` writes the results so far and is called with the present work in words. `gains` are the gains of the pairs
-    so far, as shares (0.05: b is 5 % faster). With `may_end_early`, two pairs are enough if they agree by far
-    (significance.py). `in_vain` returns why the change has no effect in a successful trial of side b; empty if it has.
+    """Measures pairs of trials of the presets `a` and `b`; `gains` are shares (0.05: b is 5 % faster). With
+    `may_end_early`, two pairs are enough if they agree by far. `in_vain` returns why the change has no effect in a
+    successful trial of side b; empty if it has.
     """
 
     bench: Measures
@@ -62,10 +56,8 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure the pairs. Returns the gain of each pair as a share (0.05: b is 5 % faster).
-
-        There are fewer than `repeats` gains if two pairs are enough, or if the changed side cannot be measured. In the
-        second case the comparison gets the decision `failed`. Raises Stopped and BaselineFailed.
+        """Measure the pairs and return their gains: fewer if two are enough, or if the changed side fails, which is the
+        decision `failed`. Raises Stopped and BaselineFailed.
         """
         try:
             for repeat in range(1, self.repeats + 1):
@@ -94,19 +86,12 @@ class Comparing:
                 break
 
     def _add(self, repeat: int) -> None:
-        """Measure the pair with the number `repeat` (from 1), and add its gain to `gains`.
-
-        Raises Stopped, BaselineFailed and _ChangedFailed.
-        """
         speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
         self.gains.append(gain(speeds["a"], speeds["b"]))
         self.comparison.gain, self.comparison.spread = gain_and_spread(self.gains)
 
     def _measured(self, side: str, repeat: int) -> Trial:
-        """Return a successful trial of one side. A failed trial is repeated once if its failure may be chance.
-
-        Raises Stopped, BaselineFailed and _ChangedFailed.
-        """
+        """Raises Stopped, BaselineFailed and _ChangedFailed."""
         while True:
             trial = self._next_trial(side, repeat)
             self.comparison.trials.append(trial)
@@ -134,9 +119,7 @@ class Comparing:
         return f"repeat {repeat} of {self.repeats}: {which}"
 
     def _judge(self, trial: Trial) -> None:
-        """Raise BaselineFailed or _ChangedFailed if the failed trial ends the comparison. Otherwise return, so that the
-        trial is repeated.
-        """
+        # returns if the trial is to be repeated
         self._failures[trial.side] += 1
         often = self._failures[trial.side] >= CHANCES
         why = f"{trial.outcome}: {trial.error}"
@@ -157,10 +140,8 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """Return one line on how the changed options affect what the model learns. Empty if they do not.
-
-    `changes` are their keys, and `options` include the changes. `says_so`: the diagnosis that proposed the change says
-    that it affects what is learnt.
+    """Return how the changed options (keys) affect what the model learns, in one line. Empty if they do not. `says_so`:
+    the diagnosis that proposed the change says that they do.
     """
     several = options.strategy.kind == "mirrored"
     for key in changes:
@@ -188,11 +169,8 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """Compare the losses of both sides after the largest number of samples that all trials have seen; return the
-    comparison.
-
-    `words` is the note on the change, and `folder` has the trials' run folders. The loss of each trial is stored in its
-    row. The result has only the note if a trial has no losses.
+    """Compare the losses after the most samples that all trials have seen, and store each in its row; `folder` has the
+    runs. The result has only the note `words` if a trial has no losses.
     """
     curves = {trial.run: losses(read_events(folder / trial.run, [EVENTS_FILE])) for trial in trials}
     if not curves or not all(curves.values()):

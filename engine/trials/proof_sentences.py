@@ -69,7 +69,6 @@ def disturbance(proof: Record) -> str:
 
 
 def _disturbed(count: int, of: int) -> str:
-    """Return the number of disturbed trials (`count` of `of`) as a clause: `1 of 8 trials was disturbed`."""
     if of == 1:
         return "the only trial was disturbed"
     return f"{count} of {of} trials {'was' if count == 1 else 'were'} disturbed"
@@ -143,10 +142,8 @@ def learns(proof: Record) -> str:
 
 
 def unproved(proof: Record) -> Mapping[str, Any]:
-    """Return the best settings of a search that has ended without a proof of their gain, as changes against the preset.
-
-    For an interrupted search, these are the fastest settings until then. The changes are empty if a comparison refused
-    the settings, if changes were kept, while the search runs, and for other proofs.
+    """Return the best settings of a search that ended without a proof of their gain (interrupted: the fastest until
+    then). Empty if a comparison refused them, if changes were kept, while it runs, and for other proofs.
     """
     search = search_of(proof)
     if proof.kind != "tune" or proof.state == "running" or proof.changes_kept:
@@ -160,17 +157,12 @@ def unproved(proof: Record) -> Mapping[str, Any]:
 
 
 def to_take(proof: Record) -> Mapping[str, Any]:
-    """Return the changes that can be saved or put into the form: the kept changes, or if there are none the unproved
-    settings.
-    """
+    """Return the changes that can be saved or put into the form: the kept ones, or else the unproved settings."""
     return proof.changes_kept or unproved(proof)
 
 
 def not_proved(proof: Record) -> str:
-    """Return the known figures of settings that are not proved, as text.
-
-    The text is such as `not proved: +719 % in single trials; in 2 pairs +745 %`.
-    """
+    """Return what is known of unproved settings: `not proved: +719 % in single trials; in 2 pairs +745 %`."""
     search, settings = search_of(proof), unproved(proof)
     before, best = search.before_speed, search.best_speed
     facts = []
@@ -249,10 +241,8 @@ def _nothing_tried(proof: Record) -> str:
 
 
 def input_cost(ablation: Ablation | None) -> str:
-    """Return a sentence with the cost of the input, by trials without input, and the input wait that the training
-    itself measured.
-
-    If the cost is not known, the sentence says why.
+    """Return a sentence with the cost of the input by trials without it, and the measured input wait; or why it is
+    unknown.
     """
     if ablation is None or ablation.input_cost is None:
         why = ablation.why if ablation else ""

@@ -1,7 +1,4 @@
-"""The state and the results of a learning-rate range test, as proof.json holds them under `rate`.
-
-Rates are values of `train.learning_rate`, and losses those of Keras.
-"""
+"""The state and the results of a learning-rate range test, as proof.json holds them under `rate`."""
 
 from __future__ import annotations
 
@@ -29,16 +26,9 @@ class RateSettings:
 
 @dataclass(kw_only=True)
 class RateTest:
-    """The results of a range test.
-
-    `rates` and `losses` are the curve of the ramp, a value for each report of the training; a loss is None if it is not
-    finite. `smoothed` is the smoothed curve up to the rate at which the loss diverges. `suggested` is the suggested
-    rate with its `reason`, None if there is none. `lowest_at` is the rate with the lowest smoothed loss. `seed` is that
-    of the ramp, and the pairs have the next ones; None in a record of an earlier version.
-
-    The pairs compare the preset's rate (side a) with the suggestion (side b), each pair with its own seed, after
-    `samples` samples or `passes` passes. `gains` has the loss of side a divided by that of side b, minus 1, for each
-    pair. `of` is the kind of loss: `validation` or `training`.
+    """A range test: the curve of the ramp (a loss is None if not finite), `smoothed` until it diverges, and pairs of
+    the preset's rate (side a) and the suggestion (side b) on seeds after `seed`. `gains` are the loss of a divided by
+    that of b, minus 1, after `samples`. `of` is `validation` or `training`.
     """
 
     settings: RateSettings

@@ -40,7 +40,7 @@ def losses(test: RateTest) -> str:
 
 
 def _change(gain: float) -> float:
-    """Return the change of the loss that belongs to a gain, a value of `RateTest.gains`: 0.25 is a loss 20 % lower."""
+    # 0.25 is a loss 20 % lower
     return 1 / (1 + gain) - 1
 
 

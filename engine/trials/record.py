@@ -1,9 +1,5 @@
-"""The record of a proof, proof.json: it is replaced as a whole after every change, so that viewers can follow the
-proof.
-
-Only the proof's process writes it. Readers get the same dataclasses (`of_plain`), which they do not change, and treat
-an unknown value as null. Shares are 0 to 1, gains are relative (0.42: 42 % more samples per second), and `gain_total`
-is a factor (3.4: 3.4 times as fast).
+"""The record of a proof, proof.json, replaced as a whole after every change, by the proof's process alone. Shares are 0
+to 1, gains are relative (0.42: 42 % more samples per second), and `gain_total` is a factor (3.4: 3.4 times as fast).
 """
 
 from __future__ import annotations
@@ -45,10 +41,8 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingSettings:
-    """The settings to measure, one for each number of replicas or of copies, in rising order. The first has one.
-
-    `keep` is the batch size that stays the same: `per-replica` or `global`. `shared` says in words what the replicas
-    share if they have no device of their own. Otherwise it is empty.
+    """The settings to measure, one for each number of replicas or of copies, in rising order. `keep` is the batch size
+    that stays the same: `per-replica` or `global`. `shared` says what replicas without a device of their own share.
     """
 
     settings: Sequence[Setting]
@@ -58,14 +52,9 @@ class ScalingSettings:
 
 @dataclass(kw_only=True)
 class Point:
-    """The result with one number of replicas or of copies (trainings at once): its trials, and medians over them
-    (`samples_per_second`, `step_ms`, `input_wait`).
-
-    `changes` are the changes against the preset. A trial of several copies has the samples per second of all of them.
-    `speedup` is the median over the rounds of the samples per second divided by those of one replica or copy in the
-    same round. `efficiency` is the median over the rounds of that quotient divided by the number of replicas or copies,
-    and `spread` its sample standard deviation over the rounds. `xla`: whether XLA compiled the step. None: not known.
-    `decision` is `running`, `measured` or `failed`, and `why` the reason of a failure.
+    """The result with one number of replicas or copies: medians, of several copies for all together. `speedup` and
+    `efficiency` are medians over the rounds of the samples per second divided by those of one in the same round, and of
+    that divided by the number; `spread` is the standard deviation. `decision` is `running`, `measured` or `failed`.
     """
 
     replicas: int
@@ -89,9 +78,7 @@ class Point:
         return self.replicas * self.copies
 
     def ratios(self, first: Point) -> list[float]:
-        """Return for each round the samples per second divided by those of `first` in the same round, of successful
-        trials.
-        """
+        """Return for each round the samples per second divided by those of `first` in it, of successful trials."""
         alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
         return [trial.samples_per_second / speed for trial in self.trials
                 if trial.good and trial.samples_per_second and (speed := alone.get(trial.repeat))]  # fmt: skip
@@ -151,12 +138,9 @@ class Learning:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """A comparison of two sides: side a is the baseline, side b the baseline with `changes`.
-
-    `reason` says why the changes are tried, `step` is the part of the training that they change, and `verdict_before`
-    the verdict that proposed them. `gain` is the median gain in speed of the pairs (0.05: b is 5 % faster), and
-    `spread` the standard deviation of log(1 + gain). `expected_gain` is a factor (1.05). None: not known. `decision` is
-    `running` at first, and its reason is in `why`.
+    """Side a, the baseline, and side b, the baseline with `changes`, tried for `reason` in a `step` of the training.
+    `gain` is the median of the pairs (0.05: b is 5 % faster), `spread` the standard deviation of log(1 + gain), and
+    `expected_gain` a factor (1.05). `decision` is `running` at first.
     """
 
     changes: Mapping[str, Any]
@@ -196,11 +180,9 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Ablation:
-    """The share of a step that the input costs, from trials as they are (side a) and on one repeated batch (side b).
-
-    `input_cost` is 1 - time of a step on the repeated batch / time of a real step. `input_wait` is the median share
-    that the real trials measured themselves. Both are None if they are not known; `why` then has the reason. `stages`
-    are the stages of the input with their times.
+    """The share of a step that the input costs, by trials as they are (side a) and on one repeated batch (side b): 1 -
+    time of a step on the repeated batch / time of a real step. `input_wait` is the median share that the real trials
+    measured.
     """
 
     trials: list[Trial]
@@ -272,19 +254,12 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """Replace proof.json as `put` does, but raise no error if the disk refuses it: the next call then writes
-        everything.
-
-        `doing` is the present work in words. None keeps the previous text.
-        """
+        """Replace proof.json as `put` does; what the disk refuses is written by the next call."""
         with contextlib.suppress(OSError):
             self.put(doing)
 
     def put(self, doing: str | None = None) -> None:
-        """Replace proof.json. Raises OSError.
-
-        `doing` is the present work in words. None keeps the previous text.
-        """
+        """Replace proof.json, with the present work `doing` in words (None: unchanged). Raises OSError."""
         if doing is not None:
             self.doing = doing
         self.seconds = self.elapsed
@@ -299,9 +274,8 @@ class Record:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials since the proof was started or resumed, each once.
-
-        The first comparison may use the trial of the baseline as its own.
+        """All trials since the proof was started or resumed, each once, as a comparison may use the baseline's as its
+        own.
         """
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
@@ -335,17 +309,11 @@ def search_of(record: Record) -> Search:
 
 
 def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
-    """Return the record from the plain values of a proof.json, which were checked before (files/declared_types.py).
-
-    UNREAD if `plain` is empty. Entries that are not fields of Record are left out.
-    """
+    """Return the record from checked values of proof.json (files/declared_types.py). UNREAD if `plain` is empty."""
     return _built(Record, {**plain, "path": path}) if plain else UNREAD
 
 
 def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    """Return an instance of the dataclass `declared` from the plain values of its fields. Dataclasses in its fields are
-    built as well.
-    """
     values: dict[str, Any] = {}
     for name, inner in _inner_types(cast(Any, declared)).items():
         if name not in plain:
@@ -361,9 +329,7 @@ def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
 
 @cache
 def _inner_types(declared: Any) -> dict[str, Any]:
-    """Return, for each field of the dataclass `declared` by its name, the dataclass of its value or of its items. None
-    if it has none.
-    """
+    # the dataclass of the value, or of its items
     return {
         name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
         for name, hint in get_type_hints(declared).items()
@@ -371,10 +337,8 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Return the seconds since the start of a proof.
-
-    If it runs on another machine or kernel, they are the difference of the wall clocks, else of a clock that nobody can
-    set.
+    """Return the seconds since the start of a proof, by wall clocks if it runs on another machine or kernel, else by a
+    clock that nobody can set.
     """
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:
@@ -383,10 +347,7 @@ def elapsed_of(record: Record) -> float:
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """Return the median of each figure over the trials that have it. None if none has.
-
-    The keys are those of FIGURES.
-    """
+    """Return the median of each of FIGURES over the trials that have it. None if none has."""
     figures: dict[str, float | None] = {}
     for name in FIGURES:
         values = [value for trial in trials if (value := getattr(trial, name)) is not None]

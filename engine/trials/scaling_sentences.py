@@ -125,10 +125,8 @@ def _of_copies(data: Record, more: Sequence[Point]) -> str:
 
 
 def best_copies(data: Record) -> Point | None:
-    """Return the point of the number of copies that trains the most samples per second, of those that are faster than
-    one copy beyond chance (significance.py). None if no number is.
-
-    More copies count only if they are also faster beyond chance than the best of fewer copies.
+    """Return the number of copies that trains most in all, faster beyond chance than one copy and than the best of
+    fewer copies. None if no number is.
     """
     best = points(data)[0] if points(data) else None
     for point in points(data)[1:]:
@@ -143,10 +141,8 @@ def _verdict(data: Record, point: Point) -> tuple[str, str]:
 
 
 def in_brief(data: Record) -> str:
-    """Return a short text for a list, such as `scaling: 4 at 88 %, 2 at 96 %`: each number of replicas with its
-    efficiency, the largest first; for copies `copies: 3 at 1.52 times, 2 at 1.40 times`.
-
-    If no efficiency is known, it says so.
+    """Return a text for a list: each number of replicas with its efficiency, the largest first, `scaling: 4 at 88 %, 2
+    at 96 %`; `copies: 3 at 1.52 times, 2 at 1.40 times`.
     """
     of_copies = is_of_copies(data)
     parts = [f"{count(point.number)} at {times(point.speedup) if of_copies else share(point.efficiency)}"
@@ -155,10 +151,7 @@ def in_brief(data: Record) -> str:
 
 
 def remarks(data: Record) -> Iterator[str]:
-    """Yield sentences about the meaning of the figures and what limits the scaling.
-
-    Figures that were not measured are not mentioned.
-    """
+    """Yield sentences about the meaning of the figures that were measured, and about what limits the scaling."""
     if is_of_copies(data):
         yield from _remarks_on_copies(data)
         return
@@ -200,10 +193,7 @@ def _remarks_on_copies(data: Record) -> Iterator[str]:
 
 
 def trial(row: Trial) -> str:
-    """Return the text `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %` about a trial.
-
-    For a failed trial, it has the outcome and error instead of the figures.
-    """
+    """Return `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`, or the outcome and error of a failed trial."""
     if row.outcome != "ok":
         return f"round {row.repeat}: {row.outcome}: {row.error}"
     phrases = [
@@ -213,10 +203,8 @@ def trial(row: Trial) -> str:
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
-    """Return a sentence on the cause of longer steps with the replicas of `point`. Empty if the efficiency is at least
-    GOOD or a figure is not known.
-
-    `first` is the point of one replica. `strong`: the global batch stays the same.
+    """Return the cause of longer steps with the replicas of `point` than with one (`first`). Empty for an efficiency of
+    at least GOOD. `strong`: the global batch stays the same.
     """
     reached, many = point.efficiency, point.replicas
     was, now = first.step_ms, point.step_ms
@@ -238,10 +226,7 @@ def limit(first: Point, point: Point, strong: bool) -> str:
 
 
 def _waiting(first: Point, point: Point, parts: int) -> float | None:
-    """Return the wait for the input in a step, in milliseconds, minus the wait with one replica divided by `parts`.
-
-    None if a figure is not known.
-    """
+    # in milliseconds, more than with one replica
     was, now = first.input_wait, point.input_wait
     if was is None or now is None or first.step_ms is None or point.step_ms is None:
         return None
@@ -252,17 +237,12 @@ def _waiting(first: Point, point: Point, parts: int) -> float | None:
 
 
 def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """Return the efficiency: the speed-up `times_as_fast` divided by `times_as_many`, the factor of the number of
-    replicas. 1 if both grow alike.
-    """
+    """Return the speed-up divided by the factor of the number of replicas: 1 if both grow alike."""
     return times_as_fast / times_as_many
 
 
 def of_comparison(comparison: Comparison) -> str:
-    """Return a text such as `2 replicas instead of 1: an efficiency of 92 %`.
-
-    Empty if both sides have the same number of replicas, or if a number or the gain is not known.
-    """
+    """Return `2 replicas instead of 1: an efficiency of 92 %`. Empty if the number is the same or not known."""
     a, b = (_replicas(comparison.trials, side) for side in "ab")
     gain = comparison.gain
     if a is None or b is None or a == b or gain is None:
@@ -272,6 +252,5 @@ def of_comparison(comparison: Comparison) -> str:
 
 
 def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    """Return the number of replicas of one side. None if its successful trials do not all have the same number."""
     counts = {trial.replicas for trial in trials if trial.side == side and trial.outcome == "ok"}
     return counts.pop() if len(counts) == 1 else None

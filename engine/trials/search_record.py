@@ -1,8 +1,5 @@
-"""The state and the results of a search for the fastest settings (`gputui tune`), as proof.json holds them under
-`search`.
-
-Only the search's process fills it in (engine/tune). Speeds are samples per second, gains are shares (0.42: 42 % more),
-and settings are keys and values as `--set` takes them.
+"""The state and the results of a search (`gputui tune`), as proof.json holds them under `search`. Speeds are samples
+per second, gains shares (0.42: 42 % more), settings keys and values as `--set` takes them.
 """
 
 from __future__ import annotations
@@ -20,16 +17,9 @@ LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a search. None means that the user has set no limit.
-
-    `minutes` is the time for the whole search, `memory_bytes` the most memory that a training may take, and
-    `largest_batch` the largest global batch. `precisions` are the policies to try (None: the policies for which the
-    devices have instructions), without `avoid_precisions`. `leave` are the keys of options that keep their values.
-    `only` are the stages of the search.
-
-    `wide` lets Optuna propose combinations: `after` the ordered search, which tries one option after another, or
-    `instead` of it. `study` is the file or URL in which Optuna keeps its trials (None: a file in the search's folder),
-    and `study_name` the name of the study in it.
+    """The limits of a search, None for none. `only` are its stages, `leave` the options that keep their values, and
+    `precisions` None for those with instructions. `wide` lets Optuna combine options `after` or `instead` of the
+    ordered search, in `study`, a file or URL (None: a file in the search's folder).
     """
 
     minutes: float = 10.0
@@ -50,15 +40,9 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Candidate:
-    """Settings that were measured, or left out for a reason.
-
-    `stage` is the part of the search that tried them. `settings` are all changes against the preset. `tried` are the
-    changes against the best settings at that time. `gain` is the gain over these as a share (0.05: 5 % faster), and
-    `spread` its standard error. `without_input`: candidate and best settings were measured on one repeated batch.
-    `gain_by_waits` is the gain that follows from the times of waiting, None if nothing follows. `gain` then combines it
-    with the gain of the speeds. `predicted_bytes` is the memory that was expected, and `peak_bytes` the memory that the
-    trials took. `decision` is a word such as `kept`, `rejected`, `failed`, `measured` or `left out`, with the reason in
-    `why`.
+    """Settings (changes of the preset) that were measured, or left out. `tried` are the changes of the best settings at
+    that time, `gain` is over these (0.05: 5 % faster; combined with `gain_by_waits`) with the standard error `spread`.
+    `without_input`: on one repeated batch. `decision` is `kept`, `rejected`, `failed`, `measured` or `left out`.
     """
 
     stage: str
@@ -83,10 +67,8 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPoint:
-    """The memory that trials with one batch size (of one replica) took.
-
-    `predicted_bytes` is the prediction before the trials. On a GPU `peak_bytes` does not include the first step, in
-    which cuDNN tries its algorithms: `first_step_bytes` is for that step.
+    """The memory that trials with one batch size (of one replica) took, and its prediction. On a GPU `peak_bytes`
+    leaves out the first step, in which cuDNN tries its algorithms.
     """
 
     batch_size: int
@@ -97,17 +79,9 @@ class MemoryPoint:
 
 @dataclass(kw_only=True)
 class Memory:
-    """Memory as a line over the batch size of one replica: base_bytes + bytes_per_sample * batch size.
-
-    `of` says what is measured: `allocator` (TensorFlow's memory on the fullest device), without a GPU `process` (memory
-    of the host), or `address_space` if that is limited more tightly. `limit_bytes` is the memory that may be taken, and
-    `largest_batch` the largest batch size that is predicted to fit. `fits` is the largest batch size that was trained
-    within the limit, `too_large` the smallest that ran out of memory.
-
-    `batch_size` is the batch size of the preset. None if the user's code makes the batches. `predicted_bytes` and
-    `first_step_bytes` are the predictions for it. `at_least`: `largest_batch` is sure to fit, and larger batches cannot
-    be predicted. `most_batch` is the largest batch size that the number of samples and the user's limit allow.
-    `limit_is_asked`: the limit was set by the user.
+    """A line over the batch of one replica, of `allocator` (fullest device), `process` (host) or `address_space`.
+    `largest_batch` is predicted, or sure if `at_least`, to fit; `fits` and `too_large` were trained. `predicted_bytes`
+    and `first_step_bytes` are for the preset's `batch_size` (None: own code makes batches).
     """
 
     of: str
@@ -129,11 +103,9 @@ class Memory:
 
 @dataclass(kw_only=True)
 class LossCheck:
-    """The loss with some settings (side b) compared with that of the preset (side a), after the same number of samples.
-
-    Each trial's loss is in its row. `of` is the kind of loss: `validation`, or `training` if the preset has no
-    validation. The settings are clearly worse if the loss of side b is too high in every pair of trials. `worse_from`
-    is the limit for the mean `loss_b`.
+    """The loss with some settings (side b) and with the preset (side a) after the same number of samples, of
+    `validation` or `training`. It is clearly worse if too high in every pair; `worse_from` is the limit for the mean
+    `loss_b`.
     """
 
     settings: Mapping[str, Any]
@@ -150,11 +122,8 @@ class LossCheck:
 
 @dataclass(kw_only=True)
 class StudyState:
-    """The state of the Optuna study of a wide search.
-
-    The processes that share the study, also on other machines, are its `members`. `trials` counts the trials of all
-    members, `of_others` those of other members. `at_once` is the number of trials that are measured at the same time,
-    each on its own GPU. `note` says why the study failed. Empty if it did not.
+    """The state of the Optuna study of a wide search, with `trials` of all `members`. `at_once` trials are measured at
+    the same time, each on its own GPU. `note` says why the study failed.
     """
 
     storage: str
@@ -168,11 +137,9 @@ class StudyState:
 
 @dataclass(kw_only=True)
 class Search:
-    """The results of a search. `best` are the fastest settings so far, as changes against the preset.
-
-    `ceiling` is the speed of the best settings without their input, `best_speed` their speed with it, both in samples
-    per second. `noise` is the relative spread of repeated measurements (0.03: 3 %). `unproved` are settings that seemed
-    faster, but no pairs of trials have proved it.
+    """The results of a search. `best` are the fastest settings so far, `ceiling` is their speed without input,
+    `best_speed` with it (samples per second). `noise` is the relative spread of repeated measurements (0.03: 3 %).
+    `unproved` settings seemed faster, but no pairs have proved it.
     """
 
     limits: Limits

@@ -1,22 +1,7 @@
-"""The rule by which a change is called faster: gains of pairs of trials, their spread, and what may be chance.
-
-A pair is one trial of each side, one directly after the other, so that a machine that gets slower or warmer over the
-minutes hits both alike. A gain below 2 % is not worth an option, however certain it is.
-
-Noise multiplies a speed, so gains are compared as natural logarithms of the ratio of the two speeds. The spread is the
-sample standard deviation of the pairs' logarithms; below 10 % these are the gains themselves, to within half of a
-percent.
-
-The median of n pairs of two equal trainings is called a gain in at most 1 of 100 cases, whatever n is. It must exceed
-t * sqrt(pi / (2 n + pi)) spreads; t is the 99 % quantile of Student's t distribution with n - 1 degrees of freedom. A
-mean would need t / sqrt(n). A median varies more: pi / 2 times the variance of the mean if n is large, and nearly that
-of the mean if n is 3; pi n / (2 n + pi) times covers every n (tests/proof/test_rule.py draws the cases). For even n, of
-which the middle value nearer to 0 is taken, about half of the risk is left. Three pairs need 4.1 spreads, five 1.8 and
-ten 1.0.
-
-Two pairs need 21 spreads, and their spread counts as at least 4 %, as two values often agree by chance: only more than
-2.3 times the speed is proved. A search that looks after two pairs, after three, and after as many more as the spread
-asks for claims a gain that is not there in at most 2.5 of 100 cases.
+"""The rule by which a change is called faster. Gains of pairs are compared as log(b / a), with their sample standard
+deviation as spread. The median must exceed t * sqrt(pi / (2 n + pi)) spreads, with the 99 % quantile of Student's t for
+n - 1 degrees of freedom: a median of few varies as a mean does, one of many pi / 2 times as much. By this at most 1 of
+100 equal trainings counts as faster (2.5 with looks after two and three pairs; tests/proof/test_rule.py).
 """
 
 from __future__ import annotations
@@ -41,27 +26,18 @@ MOST_MORE_PAIRS = 30  # if more are needed, a quieter machine or longer trials a
 
 
 def order(repeat: int) -> str:
-    """Return the order in which the two sides of the pair `repeat` (from 1) are measured: `ab` for the first, `ba` for
-    the second ...
-    """
+    """Return the order in which the sides of the pair `repeat` (from 1) are measured: `ab`, then `ba` and so on."""
     return "ab" if repeat % 2 else "ba"
 
 
 def gain(a: float, b: float) -> float:
-    """Return the gain of a pair as a share: the speed `b` divided by the speed `a`, minus 1. 0.05 means that b is 5 %
-    faster.
-
-    `a` is above 0.
-    """
+    """Return the speed `b` divided by the speed `a` (above 0), minus 1: 0.05 means that b is 5 % faster."""
     return b / a - 1
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the median of the gains, and the sample standard deviation of log(1 + gain).
-
-    A gain is a share: 0.05 is 5 % faster. Of two values in the middle the median is the one nearer to 0, so that it is
-    the gain of a pair. The median is None if there are no values. The deviation is None if there are fewer than two
-    values.
+    """Return the median of the gains, of two in the middle the one nearer to 0, and the standard deviation of log(1 +
+    gain). None for no values, and a deviation of fewer than two.
     """
     if not values:
         return None, None
@@ -71,19 +47,12 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 
 def spreads(count: int) -> float:
-    """Return the number of spreads that log(1 + gain) must exceed to count as more than chance, if `count` pairs (at
-    least 2) were measured.
-
-    A spread is the standard deviation of log(1 + gain) of the pairs.
-    """
+    """Return the number of spreads that log(1 + gain) must exceed, with `count` pairs (at least 2)."""
     return _quantile(count - 1) * math.sqrt(math.pi / (2 * count + math.pi))
 
 
 def _quantile(degrees: int) -> float:
-    """Return Student's t with `degrees` degrees of freedom that is exceeded with the probability RISK.
-
-    From 5 on by the expansion 26.7.5 of Abramowitz and Stegun, Handbook of Mathematical Functions, to within 0.002.
-    """
+    """From 5 on the expansion 26.7.5 of Abramowitz and Stegun, to within 0.002."""
     if degrees <= len(QUANTILES):
         return QUANTILES[degrees - 1]
     z = NORMAL
@@ -98,11 +67,7 @@ def _quantile(degrees: int) -> float:
 
 
 def detectable_gain(spread: float, count: int) -> float:
-    """Return the smallest gain that `count` pairs with this spread can distinguish from chance, as a share (0.05: 5 %
-    faster).
-
-    `spread` is the standard deviation of log(1 + gain) of the pairs.
-    """
+    """Return the smallest gain (0.05: 5 % faster) that `count` pairs with this spread can show."""
     return math.expm1(_detectable_logarithm(spread, count))
 
 
@@ -111,10 +76,8 @@ def _detectable_logarithm(spread: float, count: int) -> float:
 
 
 def around(median: float, spread: float | None, count: int | None = None) -> tuple[float, float]:
-    """Return the lowest and the highest gain that the measurement of the gain `median` leaves possible, as shares.
-
-    `spread` is the standard deviation of log(1 + gain) of `count` pairs, or the standard error of the gain if `count`
-    is None. The gain may be chance if zero is between the two. Without a spread, both are the gain itself.
+    """Return the lowest and the highest gain that the measured `median` leaves possible (chance if 0 is between).
+    `spread` is of `count` pairs, or the standard error if `count` is None. Without it both are the gain.
     """
     error = spread or 0.0
     if spread is not None and count is not None:
@@ -124,12 +87,7 @@ def around(median: float, spread: float | None, count: int | None = None) -> tup
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """Return the number of pairs that distinguish the gain `median` (0.05: 5 % faster) from chance, at least
-    LEAST_REPEATS.
-
-    `spread` is the standard deviation of log(1 + gain) of the pairs. For a gain between -LEAST_GAIN and LEAST_GAIN,
-    LEAST_GAIN is used.
-    """
+    """Return the number of pairs, at least LEAST_REPEATS, that distinguish a gain, at least LEAST_GAIN, from chance."""
     logarithm = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
     # The normal quantile is below each of Student's, so that this is no more than the count that is looked for.
     count = max(LEAST_REPEATS, math.floor(math.pi / 2 * ((NORMAL * spread / logarithm) ** 2 - 1)))
@@ -139,10 +97,7 @@ def pairs_needed(median: float, spread: float) -> int:
 
 
 def agree_by_far(values: Sequence[float]) -> bool:
-    """Return True if there are exactly two gains, `values`, that agree so well that no third pair is needed.
-
-    They do if log(1 + gain) of their median exceeds what two pairs can distinguish from chance.
-    """
+    """Return True if these are two gains that agree so well that no third pair is needed."""
     median, spread = gain_and_spread(values)
     if len(values) != FEW or median is None or spread is None:
         return False
@@ -150,10 +105,7 @@ def agree_by_far(values: Sequence[float]) -> bool:
 
 
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """Return the verdict on the gains of pairs (`values`, 0.05: 5 % faster), and the reason for it in one line.
-
-    The verdict is `faster`, `slower`, `no difference` or `undecided`.
-    """
+    """Return `faster`, `slower`, `no difference` or `undecided` for the gains of pairs, and the reason in one line."""
     median, spread = gain_and_spread(values)
     if agree_by_far(values) and median is not None:
         return "faster" if median > 0 else "slower", f"{units.change(median)} in both pairs, which agree by far"
@@ -168,10 +120,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """Return a text that says which gain `count` pairs with this spread can detect, and how many more pairs are needed.
-
-    `median` is their median gain (0.05: 5 % faster), and `spread` the standard deviation of log(1 + gain) of the pairs.
-    """
+    """The gain that so many pairs can detect, and how many more are needed."""
     text = (
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"

@@ -26,9 +26,8 @@ def groups(trials: Iterable[SweepTrial], part: str = SEARCH) -> dict[str, list[S
 
 
 def in_order(trials: Iterable[SweepTrial], higher: bool, part: str = SEARCH) -> list[list[SweepTrial]]:
-    """Return the trials of a part of the sweep by their setting, the best one first.
-
-    After those with a complete training come those whose trials have ended early, and then those without a metric.
+    """Return the trials of a part of the sweep by setting, the best first, then those that ended early, then those
+    without a metric.
     """
 
     def badness(group: list[SweepTrial]) -> tuple[int, float]:
@@ -52,17 +51,13 @@ def values(trials: Iterable[SweepTrial]) -> list[float]:
 
 
 def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float | None]:
-    """Return the mean metric of the trials that have trained to their end and its standard deviation, None if it is
-    not known.
-    """
+    """Return the mean metric of the completed trials and its standard deviation, None if unknown."""
     return over_seeds.mean_and_spread(values(trials))
 
 
 def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[str]:
-    """Return those of the swept options `keys` that have changed no figure of any epoch, not in the last digit.
-
-    Trials are compared that have the same seed and differ in this option alone. An option of which no two trials can be
-    compared is not among them.
+    """Return those of the swept options `keys` that have changed no figure of any epoch, not in the last digit, by
+    trials with the same seed that differ in this option alone. Options without such trials are not among them.
     """
     inert = []
     complete = [trial for trial in trials if trial.digest]
@@ -78,9 +73,8 @@ def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[st
 
 
 def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:
-    """Return the settings of the search with their mean metrics, the best first.
-
-    A setting with a failed trial is not among them, nor one without a complete training.
+    """Return the settings with their mean metrics, the best first, without those that have a failed or no complete
+    trial.
     """
     means = []
     for group in groups(trials).values():

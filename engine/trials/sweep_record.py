@@ -20,10 +20,8 @@ RISK = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A swept option: its `values`, or the range from `low` to `high`.
-
-    `key` is `group.name`, or `workload.args.NAME` of own code. A range with `log` is divided by equal factors, and one
-    with `whole` has whole numbers only.
+    """A swept option (`group.name`, or `workload.args.NAME` of own code): its `values`, or the range from `low` to
+    `high`, divided by equal factors if `log`, of whole numbers if `whole`.
     """
 
     key: str
@@ -36,15 +34,9 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
-    """What a sweep is to do.
-
-    `metric` is a figure of each epoch; the higher value is the better one if `higher`. Each setting is trained with
-    `seeds` seeds. The best `finalists` settings are trained again with `proof_seeds` fresh seeds, 0 for no proof. At
-    most `parallel` trials train at once, and `ahead` more wait in the queue, so that no device waits for the sweep: 0
-    if they would be started at once. `most_trials` is the number of settings of a sampler other than the grid. `rungs`
-    are the epochs after which trials are compared, and only the best of them go on; empty without halving. `factor`:
-    one of so many goes on. With `one_gpu_each`, each trial that trains on one GPU and does not name it gets a free one.
-    With `anyway`, trials do not wait for trainings outside of the queue that use the CPU.
+    """What a sweep is to do. `ahead` trials wait in the queue besides the `parallel` ones. `rungs` are the epochs after
+    which one of `factor` goes on. `finalists` train again with `proof_seeds` fresh seeds. `one_gpu_each`: trials that
+    name no GPU get a free one. `anyway`: CPU trainings outside of the queue are not waited for.
     """
 
     axes: Sequence[Axis]
@@ -69,16 +61,9 @@ class SweepSettings:
 
 @dataclass(kw_only=True)
 class SweepTrial:
-    """One training of a sweep, a run with the id `run`.
-
-    `changes` are its values of the swept options, `part` is SEARCH or PROOF. `value` is the metric after the last
-    epoch, None without one. `rungs` has the metric after each rung that the trial has ended. `until` is the epoch after
-    which it pauses now, None if it trains to its end. `seconds` is its time up to now, `whole_seconds` that of the
-    whole training, expected if it has not ended, and `ended_t` the Unix time of its latest end. `error` says why it has
-    failed or was stopped, and `cause` is the kind of an error. `crashes` counts the launches that have crashed and were
-    repeated, and `failures` the failures after which a resumed sweep has tried it again. `on` is the
-    machine of the member of a shared sweep that has the trial, in words; empty if it is this one. `digest` is a hash of
-    all figures of all epochs of a complete training, empty in a shared sweep.
+    """One training, a run with the id `run`. `value` and `rungs` are the metric at the end and after rungs, `until` the
+    epoch of its next pause, `whole_seconds` expected until it has ended (Unix time `ended_t`). `crashes` were repeated
+    launches, `failures` those before a resume. `on` is another member's machine. `digest` hashes all figures.
     """
 
     run: str
@@ -102,11 +87,8 @@ class SweepTrial:
 
 @dataclass(kw_only=True)
 class Rival:
-    """The comparison of the best setting of the search with another one, on fresh seeds.
-
-    `differences` has for each seed by how much the best setting is better, in the unit of the metric. `mean` and
-    `half_width` are their mean and half of its confidence interval. `mean_of_rival` is the mean metric of the rival.
-    `decision` is `better`, `worse` or `undecided`.
+    """The comparison of the best setting with another on fresh seeds: how much better it is for each seed, the mean
+    with half of its confidence interval, and `better`, `worse` or `undecided`.
     """
 
     changes: Mapping[str, Any]
@@ -120,11 +102,8 @@ class Rival:
 
 @dataclass(kw_only=True)
 class Sweep:
-    """The trials and the result of a sweep.
-
-    `best` is the best setting of the search, `winner` that of the whole sweep. `searched` is the mean metric of `best`
-    in the search, and `proved` its mean on the fresh seeds. `without_effect` has the keys of the swept options all of
-    whose values have given the same figures, digit for digit.
+    """The trials and the result of a sweep. `searched` and `proved` are the mean metric of `best` in the search and on
+    fresh seeds. `without_effect` are swept options whose values all gave the same figures, digit for digit.
     """
 
     settings: SweepSettings

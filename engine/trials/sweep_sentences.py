@@ -78,10 +78,8 @@ def _count(settings: SweepSettings) -> int:
 
 
 def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> str:
-    """Return the present work in words: how many trials of the part have ended, and how many train or wait.
-
-    `problem` says why the study of a shared sweep cannot be used, and `waits_for` why a trial waits in the queue, which
-    is said while none trains.
+    """Return how many trials of the part have ended, train or wait. `problem` says why the study of a shared sweep
+    cannot be used, and `waits_for` why a trial waits in the queue, while none trains.
     """
     trials = [trial for trial in sweep.trials if trial.part == part]
     flying = [trial for trial in trials if trial.state in IN_FLIGHT]
@@ -133,7 +131,6 @@ def _result(sweep: Sweep | None) -> str:
 
 
 def _nothing(sweep: Sweep) -> str:
-    """Return which swept options have no effect. Empty if each has one."""
     if not (keys := sweep.without_effect):
         return ""
     changes = "change" if len(keys) > 1 else "changes"

@@ -14,15 +14,9 @@ FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key no
 
 @dataclass(kw_only=True)
 class Trial(TrialFigures):
-    """One measured training. `run` is the name of its folder under trials/.
-
-    `side` is the side of a comparison (`a` is the baseline, `b` the changed side), or another word for a trial outside
-    of a comparison; `repeat` counts the trials of a side from 1. The outcome is that of a run, or `slower` if a search
-    has ended the trial early. The speed is then the speed until that moment. `seconds` is the time of the whole trial.
-    `error` is the reason of a failure, None for a successful trial.
-
-    `samples_per_second` and `step_ms` are means over all measured steps: a median would hide stalls that a change
-    causes or removes.
+    """One measured training in the folder `run` under trials/, the `repeat`th of a `side` (`a` is the baseline). The
+    outcome is that of a run, or `slower` if it was ended early. Speed and step time are means over all measured steps:
+    a median would hide stalls that a change causes or removes.
     """
 
     side: str
@@ -53,8 +47,6 @@ class Trial(TrialFigures):
 
 
 def place(run: str) -> tuple[int, str]:
-    """Return the sort key of a trial's folder `run`: its number (0 if it has none) and its name, so that 99-s comes
-    before 100-s.
-    """
+    """Return the sort key of a trial's folder: its number (or 0) and its name, so that 99-s comes before 100-s."""
     number = run.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() else 0, run

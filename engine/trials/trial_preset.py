@@ -1,7 +1,6 @@
-"""The preset of a trial: the options that every trial sets for itself, and changes of options.
-
-A trial's epoch never ends, so that a schedule that depends on the epoch's length would never decay. So the value of
-`train.decay_steps` in the real run is computed here, if the number of samples is known without opening the data.
+"""The preset of a trial, with the options that every trial sets for itself. Its epoch never ends, so that
+`train.decay_steps` of a schedule over the epoch is computed here, if the number of samples is known without opening the
+data.
 """
 
 from __future__ import annotations
@@ -68,9 +67,7 @@ LEAVES_NOTHING = {
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """Return the preset with changed options. `changes` has values by `group.name`. Raises PresetError if an option is
-    refused.
-    """
+    """Return the preset with changed options by `group.name`. Raises PresetError if an option is refused."""
     infos = by_key(OPTIONS)
     values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in infos.items()}
     return presets.assemble(preset.name, values | dict(changes), preset.description)
@@ -84,11 +81,8 @@ def as_trial(
     profile: str = "off",
     most_seconds: float = math.inf,
 ) -> Preset:
-    """Return the preset as a trial trains it, with this `seed`: one endless epoch, without checkpoints or a saved
-    model.
-
-    The trial ends when `measure_seconds` have been measured, and in any case after `most_seconds`, like a run that has
-    reached its time limit. `profile` is the range of steps to profile, or `off`.
+    """Return the preset as a trial trains it: one endless epoch without checkpoints, until `measure_seconds` are
+    measured, or `most_seconds` are over. `profile` is the range of steps to profile, or `off`.
     """
     together = preset.options.compile.steps_per_execution
     steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
@@ -113,11 +107,8 @@ def as_trial(
 def as_training(
     preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
 ) -> Preset:
-    """Return the preset for a trial that measures the loss, with this `seed`, and ends after `most_seconds` at the
-    latest.
-
-    `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The learning rate at
-    each step is that of the real run, if the length of the real run is known.
+    """Return the preset for a trial that measures the loss, of `length` (epochs, and steps or None for a pass), and at
+    most `most_seconds`. The learning rate at each step is that of the real run, if its length is known.
     """
     epochs, steps = length
     return with_changes(
@@ -136,10 +127,8 @@ def as_training(
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """Return the value of `train.decay_steps` in the real run.
-
-    None if the rate is constant and the option is not set, or if the value is not known because samples in files are
-    not counted. In the second case the trial keeps the initial learning rate of the schedule.
+    """Return `train.decay_steps` of the real run. None if the rate is constant, or samples in files are not counted:
+    then the trial keeps the initial learning rate.
     """
     train = options.train
     if train.decay_steps is not None or train.schedule in BY_NO_STEPS:

@@ -1,7 +1,5 @@
-"""One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
-
-Every trial becomes a row of the proof, also a failed one. Only a full disk, without room for the trial's folder, raises
-an exception. Other modules decide when trials run and what follows from their results.
+"""One trial: a training of a few measured seconds, with engine and trainer of its own in an ordinary run folder. A
+failed one is a row of the proof as well; only a full disk raises.
 """
 
 from __future__ import annotations
@@ -38,11 +36,7 @@ Judge = Callable[[Sequence[float]], bool]
 
 
 def below(least: float) -> Judge:
-    """Return a judge, which is a function that gets the speeds of a trial so far (samples per second) and returns True
-    to end it early.
-
-    It does so if the last LEAST_REPORTS speeds are all less than `least`.
-    """
+    """Return a judge that ends a trial if the last LEAST_REPORTS speeds (samples/s) are below `least`."""
     return lambda speeds: len(speeds) >= LEAST_REPORTS and max(speeds[-LEAST_REPORTS:]) < least
 
 
@@ -55,16 +49,11 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        """Return True if the judge wants to end the run, by the progress that the run has reported since the last
-        call.
-        """
+        """Return True if the judge wants to end the run, by its progress since the last call."""
         return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
 
     def _has_speed(self, event: object) -> bool:
-        """Return True if `event` reports a speed after further steps. Such a speed is added to the list of speeds.
-
-        Before the end of the warm-up no event has a speed.
-        """
+        # no event before the end of the warm-up has one
         if not isinstance(event, Progress) or not event.samples_per_second or event.step <= self._step:
             return False
         self._step = event.step
@@ -113,15 +102,9 @@ class Measures(Protocol):
 
 
 class TrialRunner:
-    """Runs trials in numbered folders within `folder`, in the order of their start. Several threads may run trials at
-    once.
-
-    Each trainer is forked from a process that has imported TensorFlow. This process ends with the present process, or
-    when the context ends.
-
-    `paths_from` is the folder from which relative paths of the presets start, `seed` the seed of all trials, and
-    `seconds` the measured time of a trial. `stop` counts the requests to stop. `beside` is a function of the options of
-    a training. It returns in words which other training uses the same devices (proof/proof_start.py), or an empty text.
+    """Runs trials in numbered folders within `folder`, also in several threads, each forked from a process that has
+    imported TensorFlow, which ends with the context. Relative paths start from `paths_from`. `stop` counts requests to
+    stop. `beside` returns which other training uses the devices of these options, in words (proof/proof_start.py).
     """
 
     def __init__(
@@ -161,11 +144,8 @@ class TrialRunner:
         profile: str = "off",
         judge: Judge | None = None,
     ) -> Trial:
-        """Measure one trial and wait for its end.
-
-        `side` (such as `a` or `b`) and `repeat` (from 1) are stored in the returned row. `seconds` is the measured
-        time. None means that of all trials. `profile` is the range of steps to profile, or `off`. `judge` may end the
-        trial early, with the outcome `slower`. Raises OSError if the disk refuses the trial's folder.
+        """Measure one trial to its end. `seconds` is the measured time (None: that of all trials). `judge` may end it
+        with the outcome `slower`. Raises OSError if the disk refuses the trial's folder.
         """
         measured_seconds = seconds or self.measure_seconds
         return self._carried_out(
@@ -176,12 +156,8 @@ class TrialRunner:
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
-        """Train to measure the loss, and wait for the end. Returns the row of the trial, with `side` and `repeat` (from
-        1).
-
-        `length` is the number of epochs and the steps of each. None steps mean one pass over the data. The seed depends
-        on `repeat`. The trial ends after `most_seconds` at the latest. Raises OSError if the disk refuses the trial's
-        folder.
+        """Train for the loss, for `length` (epochs, and steps or None for a pass), with a seed that depends on
+        `repeat`. Raises OSError if the disk refuses the trial's folder.
         """
         seed = self.seed + repeat - 1
         return self._carried_out(
@@ -191,11 +167,7 @@ class TrialRunner:
     def _carried_out(
         self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True
     ) -> Trial:
-        """Start a trial in a folder of its own, wait for its end, and return its row, with `side` and `repeat`.
-
-        `prepare` returns the preset of the trial. If `timed` is true, a successful trial without a speed gets the
-        outcome `error`. Raises OSError only if the disk refuses the folder.
-        """
+        """`timed`: success without a speed is an `error`. Raises OSError only if the disk refuses the folder."""
         began = time.monotonic()
         with self._starting:
             self._last += 1
@@ -218,11 +190,7 @@ class TrialRunner:
         return row
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a trial. Returns its run, and a function that returns True while its engine runs.
-
-        If the disk refuses the trial's folder, it is tried again for ROOM_SECONDS, as a full disk says nothing about
-        the trial. Raises OSError.
-        """
+        """Tried again for ROOM_SECONDS, as a full disk says nothing about the trial. Raises OSError."""
         until = time.monotonic() + ROOM_SECONDS
         while True:
             try:
@@ -234,10 +202,7 @@ class TrialRunner:
             time.sleep(results.RESULT_RETRY_SECONDS)
 
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
-        """Wait until engine and trainer of a run have ended, and pass on each request to stop.
-
-        `engine_runs` returns True while the engine runs. Return True if the judge has ended the trial.
-        """
+        """Passes on each request to stop; True if the judge has ended the trial."""
         passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
         while engine_runs() or run.alive("trainer"):
@@ -258,10 +223,8 @@ class TrialRunner:
 
 
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
-    """Return the row of a run that has ended, with `side` and `repeat`.
-
-    `asked`: a stop was requested during the run. `slower`: the judge has ended the run early. `timed`: a successful run
-    without a measured speed gets the outcome `error`.
+    """Return the row of an ended run. `asked`: a stop was requested. `slower`: the judge has ended it. `timed`: success
+    without a measured speed is an `error`.
     """
     result = run.result or {}
     ended, why = str(result.get("outcome") or "crashed"), _first_line(result)
@@ -286,10 +249,8 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """Return the disturbances of a trial in words: other programs on its devices or cores, and heat. Empty if there
-    were none.
-
-    `neighbour` is another training of gputui that ran at the same time, in words. Empty if there was none.
+    """Return the disturbances of a trial in words: other programs on its devices or cores, heat, and `neighbour`,
+    another training of gputui at that time.
     """
     readings = collector.read(run)
     cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""

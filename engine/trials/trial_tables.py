@@ -25,10 +25,8 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 
 def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
-    """Return a table with a row for each trial, failed trials included. Each item of `titled` is the title of a row and
-    its trial.
-
-    `head` is the head of the column of titles. Figures that no trial has get no column.
+    """Return a table of trials with their titles (`head` is the head of these), failed ones included. Figures that no
+    trial has get no column.
     """
     rows = list(titled)
     columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in rows)]
@@ -66,9 +64,7 @@ def comparisons(rows: Sequence[Comparison]) -> Table:
 
 
 def at_most(expected_gain: float | None) -> str:
-    """Return the greatest possible speed-up `expected_gain`, a factor, as text: `at most 2.5 times`. A dash if it is
-    not known.
-    """
+    """Return `at most 2.5 times` for the greatest possible speed-up. A dash if it is not known."""
     return NONE if expected_gain is None else f"at most {times(expected_gain)}"
 
 
@@ -124,9 +120,8 @@ def remedies(diagnosis: Mapping[str, Any]) -> Table:
 
 
 def input_stages(stages: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of the stages of the input pipeline from its source to its end, of which the slowest is marked.
-
-    Each has its time from one batch to the next in milliseconds, which takes its parallel calls into account.
+    """Return a table of the stages of the input pipeline from its source, the slowest marked, with the milliseconds
+    from one batch to the next, which takes parallel calls into account.
     """
     times = [stage_ms(stage) for stage in stages]
     slowest = max((time for time in times if time), default=None)

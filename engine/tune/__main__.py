@@ -1,5 +1,4 @@
 """`python -P -m gputui.engine.tune PROOF_DIR`: the process of one search.
-
 Deferred imports: the search is loaded after the first sign of life in proof.json.
 """
 

@@ -1,13 +1,7 @@
-"""Decides about the results of a search: which settings learn well enough, and if pairs of trials prove their gain.
-
-A faster training that learns clearly worse is no gain (losses.py has the rule): its settings are not chosen, unless the
-user allows it. Settings nearer to the preset are checked next, and in the end those that do not affect what the model
-learns. The losses are compared before the pairs, so that pairs are measured only of settings that can be chosen.
-
-For another batch size the learning rate is kept, or scaled in proportion to it or to its root, as the user has chosen.
-The formulas are those of plan.rate_factor. A factor that train.learning_rate_scaling already applies for more replicas
-is not applied twice. A schedule whose length the preset gives in steps covers as many samples as before: its steps
-become fewer as the batch grows.
+"""Which settings learn well enough to be chosen, their learning rate, and the pairs of trials that prove their gain.
+Losses are compared before the pairs: settings that learn clearly worse are replaced by some nearer to the preset, and
+in the end by those that do not affect what is learnt. With another batch size a schedule covers as many samples as
+before, and what train.learning_rate_scaling already scales is not scaled twice.
 """
 
 from __future__ import annotations
@@ -73,9 +67,8 @@ class Deciding:
     # ---- the decision -------------------------------------------------------------------------------
 
     def decide(self, best: Best, started: Started) -> None:
-        """Choose settings that learn well enough, and compare them in pairs of trials with the preset.
-
-        Nothing is done if the best settings are those of the preset. Raises Stopped and BaselineFailed.
+        """Choose settings that learn well enough, and compare them in pairs with the preset. Raises Stopped and
+        BaselineFailed.
         """
         if not best.settings:
             return
@@ -89,22 +82,14 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        """Compare the settings in pairs of trials with the preset. Return True if the pairs prove their gain.
-
-        `reason` is recorded with the comparison. If the pairs do not decide it, the settings are stored as unproved,
-        unless what the pairs have gained would not be worth it. The same happens, without a trial, if there is no time
-        for two pairs.
-        """
+        # settings that seem faster are stored as unproved if pairs do not decide it, or there is no time for two
         comparison = self._compare(settings, reason) if self._pairs_in_time(settings) else None
         if comparison is None or (comparison.decision == "undecided" and _seems_faster(comparison)):
             self._search.unproved = self._search.unproved or dict(settings)
         return comparison is not None and comparison.decision == "kept"
 
     def _pairs_in_time(self, settings: Settings) -> bool:
-        """Return True if there is time for the smallest number of pairs that can prove a gain.
-
-        It is also true if the first pair of these settings was measured before the search was resumed.
-        """
+        # a first pair from before the search was resumed need not be measured again
         is_known = self._trials.remembers(with_changes(self._baseline, settings), "b", 1)
         return is_known or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
 
@@ -116,11 +101,7 @@ class Deciding:
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
 
     def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
-        """Return the fastest settings that are not known to learn clearly worse, with their scaled learning rate.
-
-        If the fastest settings learn clearly worse, these are settings nearer to the preset, or only those that do not
-        affect what the model learns. If the user allows a worse loss, they are the fastest settings all the same.
-        """
+        """If they learn clearly worse, and the user does not allow that, they are settings nearer to the preset."""
         settings = self._scaled(best.settings, started)
         if not self._changes_learning(settings):
             return settings
@@ -140,11 +121,6 @@ class Deciding:
         return self._nearer(losses, best, started)
 
     def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
-        """Return settings (by `group.name`) nearer to the preset that do not learn worse.
-
-        If there are none, the settings that do not affect what the model learns. Empty if there are none of these
-        either.
-        """
         for settings in nearer(self._baseline, best.settings):
             tried = self._scaled(settings, started)
             if not tried or not self._changes_learning(tried):
@@ -160,11 +136,6 @@ class Deciding:
         return settings
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        """Return the settings with the learning rate, and the lengths of its schedule, for their global batch size.
-
-        They are returned unchanged if the user keeps the learning rate, if the global batch size is that of the preset,
-        or if the learning rate cannot be set; the search's `rate_fixed` then has the reason.
-        """
         self._search.rate_fixed = why_fixed(started)
         if self._search.rate_fixed:
             return dict(settings)
@@ -177,11 +148,7 @@ class Deciding:
         return bool(comparing.note(settings, with_changes(self._baseline, settings).options))
 
     def _speed_of(self, settings: Settings, best: Best) -> float:
-        """Return the largest speed, in samples per second, that the search has measured with the batch size of these
-        settings.
-
-        If there is none, the speed of the preset, or else that of the best settings.
-        """
+        # the largest speed that was measured with this batch size
         batch = settings.get(BATCH)
         speeds = [
             candidate.samples_per_second
@@ -214,12 +181,7 @@ class Deciding:
         return comparison
 
     def _more_where_undecided(self, measuring: Comparing) -> None:
-        """If the pairs so far are undecided, measure as many more as their spread requires, if there is time for all of
-        them.
-
-        No pairs are added if the median gain is below 0. The gains are judged only when all are measured: a judgement
-        after each pair would find a gain by chance more often. Raises OutOfTime.
-        """
+        # judged only when all are measured: after each pair a gain by chance would be found more often
         gains = measuring.gains
         median, spread = significance.gain_and_spread(gains)
         if significance.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
@@ -254,10 +216,8 @@ def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield settings whose batch size is nearer to that of the preset.
-
-    The batch size goes half of the way on a logarithmic scale, then half of the rest. The last settings do not change
-    it. Yields nothing if `settings` do not change the batch size.
+    """Yield settings whose batch size is nearer to that of the preset (half of the way on a logarithmic scale, then
+    half of the rest), then without it. Nothing if `settings` do not change the batch size.
     """
     before, batch = value_of(baseline, BATCH), settings.get(BATCH)
     if batch is None:
@@ -278,10 +238,8 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """Return the settings with the learning rate and its schedule changed for their global batch. Raises PresetError.
-
-    They are returned unchanged if the global batch is that of the preset, or if the user's limits keep the learning
-    rate.
+    """Return the settings with the learning rate and its schedule changed for their global batch, unless the limits
+    keep the rate. Raises PresetError.
     """
     changed = with_changes(baseline, settings)
     grown = losses.growth(baseline, changed, machine)
@@ -305,7 +263,5 @@ def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
 
 
 def why_fixed(started: Started) -> str:
-    """Return why the learning rate of this training cannot be scaled. Empty if it can. `started` is the event of its
-    trial.
-    """
+    """Return why the learning rate of this training cannot be scaled. Empty if it can."""
     return started.inapplicable.get(RATE, "")

@@ -1,8 +1,6 @@
-"""Predicts the memory of a preset without searching (`--dry-run`): a line through two probes of a few steps each.
-
-On a GPU two smaller batches than the preset's are enough, as TensorFlow counts its tensors exactly. The peak of a
-process differs by chance, so that on the CPU the second probe is larger, as far as memory, samples and time surely
-allow.
+"""Predicts the memory of a preset without searching (`--dry-run`): a line through two probes of a few steps each. On a
+GPU both are smaller than the preset's batch, as TensorFlow counts its tensors exactly. The peak of a process differs by
+chance, so that on the CPU the second is as large as memory, samples and time surely allow.
 """
 
 from __future__ import annotations
@@ -56,9 +54,8 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Measure the probes and predict. Raises Stopped.
-
-        Raises BaselineFailed if no probe can be trained, or if there is no time for both.
+        """Measure the probes and predict. Raises Stopped, and BaselineFailed if no probe can be trained or both take
+        too long.
         """
         try:
             self._predict()
@@ -114,11 +111,7 @@ class Prediction:
         return model
 
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
-        """Measure the second probe, whose memory is added to `model`; the first one had the batch size `small`.
-
-        Return True if the option of the batch size has an effect. It has none if the user's code makes the batches.
-        True also if the probe failed.
-        """
+        # False if the option of the batch size has no effect, as the user's code makes the batches
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
         candidate = self._probe(batch)
         if candidate.peak_bytes is not None or self._ran_out(candidate):
@@ -126,9 +119,7 @@ class Prediction:
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
-        """Return the batch size of the second probe on a CPU: much larger than `small`, or smaller if twice `small`
-        might not fit.
-        """
+        """Much larger than `small` on a CPU, or smaller if twice `small` might not fit."""
         peak, most = first.peak_bytes or 1, model.may_take
         speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)
         bounds = [

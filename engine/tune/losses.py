@@ -1,17 +1,7 @@
-"""Compares the loss of settings with that of the preset, after training on the same number of samples.
-
-Each side is trained twice, each pair with its own seed, or once if there is not enough time. The length of the
-trainings follows from the part of the search's minutes that is reserved for them. The loss is that of the validation at
-the end. If the preset has no validation, it is the mean training loss of the last pass, or of the second half of the
-training if that is shorter than a pass.
-
-The rule: a loss is clearly worse if it is higher in every pair by more than a margin. The margin is 5 % of the preset's
-loss, but at least 1 % and at most 10 % of the amount by which the loss has fallen: near 0 a share of the loss means
-nothing, and early in a training a loss 5 % higher can be half of all that was learnt.
-
-The number of samples is at most that of the preset's own training. It is a whole number of passes over the data if the
-time allows one, as the validation loss comes after each pass. A comparison needs some updates of the weights: after
-very few updates the loss is still that of the beginning, with any settings.
+"""Compares the loss of settings with that of the preset, after training on the same number of samples: whole passes if
+the time allows one, with two seeds if it allows two. The loss is that of the validation, or else the mean training loss
+of the last pass (or of the second half of a part of a pass). It is clearly worse if it is higher in every pair by 5 %
+of the preset's loss, but at least 1 % and at most 10 % of its fall.
 """
 
 from __future__ import annotations
@@ -72,11 +62,8 @@ class Data:
 
 
 def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
-    """Return the longest training of both sides that takes at most `seconds`. Return None if there is too little time
-    for enough updates.
-
-    `per_sample` is the time in seconds that one sample takes on both sides together. `largest_batch` is the larger
-    global batch.
+    """Return the longest training of both sides within `seconds`, None if it allows too few updates. `per_sample` is
+    the time in seconds of a sample on both sides together, `largest_batch` the larger global batch.
     """
     if data.per_pass:
         passes = min(data.passes, int(seconds / (data.per_pass * per_sample + 2 * PASS_SECONDS)))
@@ -93,10 +80,8 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """Return the length as values of `train.epochs` and `train.steps_per_epoch`, for a training with the global batch
-    `batch`.
-
-    The steps are None for whole passes, if the preset does not set train.steps_per_epoch.
+    """Return `train.epochs` and `train.steps_per_epoch` for a training of this length with the global batch `batch`.
+    The steps are None for whole passes, if the preset does not set them.
     """
     if length.passes is None:
         return 1, max(1, round(length.samples / batch))
@@ -106,10 +91,7 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
 
 
 def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
-    """Return the length that the epochs and steps in `length` mean for a trial of the preset.
-
-    Such a trial is from before the search was resumed. If the steps are None, the length is whole passes over the data.
-    """
+    """Return the length of a trial from before the search was resumed, by its epochs and steps (None: whole passes)."""
     epochs, steps = length
     if steps is None or steps == preset.options.train.steps_per_epoch:
         return Length(epochs * (data.per_pass or 0), epochs)
@@ -131,10 +113,8 @@ SLACK = 1.2  # the time that is planned for a training, relative to its expected
 
 
 class Losses:
-    """Compares losses within `seconds` by trials, and adds the comparisons to `search`. The preset is trained only once
-    for all of them.
-
-    `report` writes the record, with the present work in words.
+    """Compares losses within `seconds` by trials, and adds the comparisons to `search`. The preset is trained only
+    once.
     """
 
     def __init__(
@@ -146,10 +126,8 @@ class Losses:
         self._pairs = PAIRS
 
     def check(self, settings: Mapping[str, Any], speed: float) -> LossCheck:
-        """Compare the loss with these settings with that of the preset, and return the comparison with its decision.
-        Raises Stopped.
-
-        `speed` is the speed with the settings in samples per second.
+        """Compare the loss with these settings, whose speed is in samples per second, with that of the preset. Raises
+        Stopped.
         """
         made = LossCheck(settings=dict(settings))
         self._search.losses.append(made)
@@ -203,12 +181,7 @@ class Losses:
     def _trained(
         self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
     ) -> Trial:
-        """Train once for the loss, for the epochs and steps in `length`, and return the last trial. `side` and `repeat`
-        are stored in its row.
-
-        The training is repeated once if the first attempt failed by chance. `seconds` is the expected time of the
-        training.
-        """
+        """Repeated once if the first attempt failed by chance."""
         what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
         for _ in range(CHANCES):
             self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
@@ -219,19 +192,14 @@ class Losses:
         return trial
 
     def _failed(self, made: LossCheck, trial: Trial) -> None:
-        """Record why a comparison has failed.
-
-        If the preset failed, or the cause may be chance, the settings are not judged.
-        """
+        # settings are not judged if the preset failed, or the cause may be chance
         made.why = f"{'the preset ended with ' if trial.side == 'a' else ''}{trial.outcome}: {trial.error}"
         made.decision = "failed" if trial.side == "b" and trial.outcome in FINAL else "not judged"
 
     # ---- judging ------------------------------------------------------------------------------------
 
     def _judge(self, made: LossCheck) -> None:
-        """Read the losses of all trials after the number of passes that all have finished, and decide if side b is
-        worse.
-        """
+        """Compares the losses after the number of passes that all trials have finished."""
         good = [trial for trial in made.trials if counts(trial)]
         written = {trial.run: read_events(self._trials.run_of(trial).path, [EVENTS_FILE]) for trial in good}
         ends = {run: events.of(EpochEnd) for run, events in written.items()}
@@ -270,11 +238,7 @@ class Losses:
 
 
 def margin(loss: float, fall: float | None) -> float:
-    """Return the amount by which a loss must be higher to be clearly worse.
-
-    `loss` is the preset's loss. `fall` is the amount by which this loss has fallen during the training, None if it is
-    not known.
-    """
+    """Return by how much a loss must be higher to be clearly worse: near 0 or early, a share of it means nothing."""
     if fall is None or fall <= 0:
         return WORSE * abs(loss)
     return min(max(WORSE * abs(loss), LEAST_OF_FALL * fall), MOST_OF_FALL * fall)
@@ -286,9 +250,8 @@ def counts(trial: Trial) -> bool:
 
 
 def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
-    """Return the loss of a run at `end`, the end of its last epoch that counts, of the kind and the length in `made`.
-
-    None if it is not finite or was not reported.
+    """Return the loss of a run at `end`, its last epoch that counts, of the kind and length in `made`. None if not
+    finite or not reported.
     """
     if made.of == "validation":
         return end.metrics.get("val_loss")
@@ -299,24 +262,18 @@ def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> fl
 
 
 def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
-    """Return the mean loss over the second half of `samples`.
-
-    `curve` has pairs (number of samples, mean loss since the beginning), and `whole` is the mean over all samples. If
-    the curve has no value at half of the samples, return `whole`.
-    """
+    # the curve has pairs (number of samples, mean loss since the beginning)
     half = FALL_IS_OVER * samples
     until = comparing.loss_at(curve, half)
     return whole if until is None else (whole - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
 
 
 def _fall(written: RunEvents, trial: Trial) -> float | None:
-    """Return the loss at the first report minus the loss at the end. Return None if one of them is not known."""
     first = next((event.loss for event in written.of(Progress) if event.loss is not None), None)
     return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:
-    """Return the mean loss of one side. Return None if a trial of the side has no loss, or if the side has no trial."""
     values = [trial.loss_at_samples for trial in trials if trial.side == side]
     measured = [loss for loss in values if loss is not None]
     return statistics.fmean(measured) if measured and len(measured) == len(values) else None

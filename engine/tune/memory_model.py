@@ -1,22 +1,7 @@
-"""What memory a batch size will take, predicted before it is tried: a line over the batch size of one replica.
-
-Activations grow with the batch, weights and the memory of TensorFlow itself do not, so that the memory is a line:
-M(b) = base + bytes_per_sample * b. On a GPU it is TensorFlow's own count of its tensors, on the CPU the most that the
-process has had of the host's memory, or the address space if that is limited more tightly (ulimit -v).
-
-The line does not hold in these cases:
-- The peak of a process differs by some MB from trial to trial, since its threads and libraries take memory of their
-  own, so that a smaller difference between batches shows nothing. Memory that was freed may be kept and used again.
-- The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
-  Of a free block it gives the whole if less than 128 MB and less than the same again would be left (SplitChunk of
-  TensorFlow's bfc_allocator.cc), and counts all of it: if there is little memory, few large tensors make jumps.
-- XLA fuses operations, and cuDNN chooses algorithms, again for each size: the memory may jump. In the first step cuDNN
-  tries its algorithms and takes up to some GB whatever the batch. This memory is not in the line.
-- A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
-  its largest layer decide. The line holds as long as all sizes do so.
-- Other settings (precision, XLA, a cache or batches on the device) have another line: `begin_anew`.
-
-../memory_line.py fits the line.
+"""The memory of a batch, predicted before it is tried, as a line over the batch size of one replica
+(../memory_line.py). It does not hold for other settings (precision, XLA, caches: `begin_anew`), nor for cuDNN's first
+step, which tries algorithms. Only 90 % of the limit are planned: the allocator keeps blocks, and gives a free one whole
+if less than 128 MB and less than the same again would be left (SplitChunk in TensorFlow's bfc_allocator.cc).
 """
 
 from __future__ import annotations
@@ -47,11 +32,8 @@ NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1
 
 
 def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int | None) -> tuple[int | None, str]:
-    """Return the bytes that a training may take, and the kind of memory that is limited, a key of FIGURES.
-
-    `asked` is the user's own limit in bytes, None for none. `trial` is a training with these options. On a host with
-    two limits (memory and address space), the limit that the trial has come closer to counts. The bytes are None if the
-    limit is not known.
+    """Return the bytes that a training may take (None: unknown), `asked` by the user or of the machine, and the kind of
+    memory, a key of FIGURES. Of memory and address space of a host, the one that `trial` has come closer to counts.
     """
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
@@ -65,10 +47,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
 
 
 def model_of(started: Started, options: Options, trial: Trial, asked: int | None) -> MemoryModel:
-    """Return a memory model without measured batches, for the memory that limits a training with these options.
-
-    `trial` is such a training. `asked` is the user's own limit in bytes, None for none.
-    """
+    """Return a memory model without batches, for the memory that limits trainings like `trial`, or `asked`."""
     limit, kind = limit_and_kind(started, options, trial, asked)
     return MemoryModel(limit, kind, limit_is_asked=limit is not None and limit == asked)
 
@@ -83,11 +62,9 @@ def _least(values: Sequence[int | None]) -> int | None:
 
 
 class MemoryModel:
-    """The memory that batches have taken, and predictions for other batch sizes (of one replica).
-
-    `limit_bytes` is the memory that may be taken. None if it is not known. `limit_is_asked`: the user has set that
-    limit. `of` is the kind of memory, a key of FIGURES. `most_batch` is the largest batch that the number of samples
-    and the user's limit allow. None if it is not known.
+    """The memory that batches have taken, and predictions for other batch sizes (of one replica). `limit_bytes` may be
+    taken, the user's own if `limit_is_asked`. `of` is a key of FIGURES. `most_batch` is the largest that samples and
+    limits allow.
     """
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
@@ -105,10 +82,7 @@ class MemoryModel:
         return _most(trials, FIGURES[self.of])
 
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
-        """Add a measured batch size.
-
-        `peak_bytes` is the memory that it took in `trials`. None means that it ran out of memory.
-        """
+        """Add a measured batch size. `peak_bytes` is None if it ran out of memory."""
         first = _most(trials, FIRST_STEP) if self.of == "allocator" else None
         point = MemoryPoint(
             batch_size=batch, peak_bytes=peak_bytes, predicted_bytes=self.predict(batch), first_step_bytes=first
@@ -116,10 +90,7 @@ class MemoryModel:
         self._points.append(point)
 
     def begin_anew(self, *settings: Any) -> bool:
-        """Remove all measured batches if `settings` differ from those of the latest call. Return True if they differ.
-
-        `settings` are the settings with which the following batches are measured.
-        """
+        """Forget all batches if `settings` differ from those of the latest call. Return True if they differ."""
         if settings == self._settings:
             return False
         self._settings = settings
@@ -142,19 +113,14 @@ class MemoryModel:
 
     @property
     def beyond(self) -> int | None:
-        """The smallest batch that has run out of memory or has taken more than ROOM (90 %) of the limit. None if there
-        is none.
-        """
+        """The smallest batch that has run out of memory or taken more than ROOM (90 %) of it. None without one."""
         most = self.may_take
         over = [batch for batch, taken in self._taken() if most is not None and taken > most]
         return min([*over, *([self.too_large] if self.too_large is not None else [])], default=None)
 
     @property
     def is_known(self) -> bool:
-        """True if `largest` is a prediction and not only a bound.
-
-        It is one if the line is known or a batch has run out of memory.
-        """
+        """True if `largest` is a prediction, not only a bound: the line is known, or a batch has run out of memory."""
         return self._line() is not None or self.too_large is not None
 
     def predict(self, batch: int) -> int | None:
@@ -163,20 +129,13 @@ class MemoryModel:
         return None if line is None else round(line.at(batch))
 
     def predict_first_step(self, batch: int) -> int | None:
-        """Return the bytes that the first step with a batch will take on a GPU.
-
-        None before the first steps of two different batch sizes have been measured.
-        """
+        """Return the bytes of the first step with a batch on a GPU. None before two batch sizes have been measured."""
         line = through([(at.batch_size, at.first_step_bytes) for at in self._points if at.first_step_bytes is not None])
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:
-        """Return the largest batch that is predicted to take at most ROOM (90 %) of the limit. None if that is not
-        known, 0 if not even 1 fits.
-
-        A batch that has run out of memory is an upper bound, a batch that was trained a lower bound. Twice the batch
-        takes at most twice the memory, so that one point is enough for a batch that is sure to fit. On the host no
-        larger batch is tried before more is known, as the kernel ends other programs if memory runs out.
+        """Return the largest batch that should take at most ROOM (90 %) of the limit (None: unknown; 0: not even 1
+        fits). Twice the batch takes at most twice the memory; on the host nothing larger is tried before more is known.
         """
         most, line = self.may_take, self._line()
         if most is None:
@@ -187,11 +146,8 @@ class MemoryModel:
         return self._between(predicted)
 
     def worth_trying(self) -> int | None:
-        """Return the largest batch that may be tried. None if that is not known.
-
-        It is larger than `largest` only in one case: the limit is the user's own, and the measured batches give no line
-        yet. A batch above that limit does no harm if the host has room for it. It is tried because one point does not
-        show how much memory is the same for every batch.
+        """Return the largest batch that may be tried. Above `largest` only while there is no line and the limit is the
+        user's own, as the host has room for it and one point does not show what is the same for every batch.
         """
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
@@ -222,10 +178,7 @@ class MemoryModel:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]
 
     def _line(self) -> Line | None:
-        """Return the line over the measured batches. None if their memory differs by no more than chance.
-
-        Such a line would not predict larger batches.
-        """
+        # none if the memory of the batches differs by no more than chance: it would not predict larger ones
         taken, line = self._taken(), through(self._taken())
         if line is None:
             return None
@@ -243,11 +196,7 @@ class MemoryModel:
         return self._between(int(batch * most / taken))
 
     def _is_out_of_reach(self, most: float) -> bool:
-        """Return True if a single sample surely takes more than `most` bytes.
-
-        It is computed with the steepest line that chance may hide in the measured batches. False if fewer than two
-        batch sizes were measured.
-        """
+        # by the steepest line that chance may hide in the measured batches
         taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
         if not taken or taken[0][0] == taken[-1][0]:
             return False

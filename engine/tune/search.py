@@ -1,7 +1,5 @@
-"""The search: the preset as it is, the ordered search or combinations or both, and the pairs that decide.
-
-The ordered search (stages/) tries one option after another, the combinations of options are in wide/, and decision.py
-chooses among their results. If the preset runs out of memory, the baseline is the preset with a smaller batch.
+"""The search: the preset (with a smaller batch if it runs out of memory), the ordered search (stages/) or combinations
+(wide/) or both, and the pairs that decide (decision.py).
 """
 
 from __future__ import annotations
@@ -38,10 +36,8 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 
 
 class OrderedSearch:
-    """Searches one option after another within `space`. The fastest settings are then the best settings of `screening`.
-
-    `memory` has the memory of the batches. `keep_back` reserves seconds of the search for later parts. `is_short` is
-    True if there is time for a few changes only.
+    """Searches one option after another within `space`, for the best settings of `screening`. `keep_back` reserves
+    seconds for later parts. `is_short` is True if there is time for a few changes only.
     """
 
     def __init__(
@@ -72,9 +68,7 @@ class OrderedSearch:
         Recheck(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:
-        """Search the batch size alone: first the fastest, with the preset's input, then the largest that fits into
-        memory.
-        """
+        """First the fastest batch size, with the preset's input, then the largest that fits into memory."""
         self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
         try:
             self._device.stage("batch_size")
@@ -96,10 +90,8 @@ class Baseline:
 
 
 def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], Started]) -> Baseline:
-    """Measure the preset. If it runs out of memory, halve its batch size until it leaves a tenth of the memory free.
-
-    A smaller batch size is stored in the best settings of `screening`. `started_of` returns the event `started` of a
-    trial. Raises BaselineFailed.
+    """Measure the preset. If it runs out of memory, halve its batch size (in the best settings of `screening`) until it
+    leaves a tenth of the memory free. Raises BaselineFailed.
     """
     while True:
         size = int(value_of(screening.best.preset, BATCH))
@@ -114,12 +106,7 @@ def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], 
 def _measured(
     screening: Screening, limits: Limits, started_of: Callable[[Trial], Started], size: int
 ) -> Baseline | None:
-    """Return the baseline with the present best settings, whose batch size is `size`, and store its peak in
-    `screening`.
-
-    Return None if the baseline runs out of memory and a smaller batch may be tried. Raises BaselineFailed if the
-    measurement fails otherwise. `started_of` returns the event `started` of a trial.
-    """
+    """None if it runs out of memory and a smaller batch may be tried. Raises BaselineFailed."""
     smaller = "the preset with a smaller batch, as it runs out of memory"
     reason = smaller if screening.best.settings else "the preset as it is"
     try:
@@ -139,10 +126,7 @@ def _measured(
 
 
 def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
-    """Raise BaselineFailed if the preset takes more memory than the user allows.
-
-    A search for the batch size alone is not refused, as it looks for a batch within the limit.
-    """
+    # a search for the batch size alone looks for a batch within the limit
     peak, limit = baseline.measured.peak_bytes or 0, baseline.memory.limit_bytes or 0
     if baseline.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
         raise BaselineFailed(
@@ -152,10 +136,6 @@ def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
 
 
 def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
-    """Return True if the baseline leaves a tenth of the memory free.
-
-    Return True also for the unchanged preset, for batch size 1 (`size`), and if the memory is not known.
-    """
     peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
     return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
 
@@ -231,11 +211,7 @@ class Searcher:
         self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
 
     def _in_order(self) -> None:
-        """Run the ordered search, which tries one option after the other.
-
-        If Optuna tries combinations of options afterwards, a part of the time is kept for them, and OutOfTime is not
-        raised. Otherwise it is. Raises Stopped.
-        """
+        """Raises OutOfTime only if no combinations follow, for which a part of the time is kept."""
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:
@@ -248,11 +224,7 @@ class Searcher:
             self._keep_back(0.0)
 
     def _combine(self, member: Member) -> str:
-        """Return why the wide search ended. It measures the combinations of options that Optuna proposes.
-
-        `member` is this search as a member of an Optuna study. If the study cannot be used, its error is returned as
-        the reason. Raises OutOfTime and Stopped.
-        """
+        """Return why combinations ended: also a study's error, as the ordered search still counts."""
         if self.screening.without_input:
             InputStage(self.screening, self.space).put_back()
         self.search.stage = "wide"
@@ -283,11 +255,7 @@ class Searcher:
         return started
 
     def _keep_back(self, seconds: float) -> None:
-        """Reserve time that candidates may not use: the time of the decision and, in addition, `seconds`.
-
-        `seconds` is limited to KEPT_BACK_SHARE of the time before the decision. The sum is computed again before each
-        report, as the estimate of the time of a trial changes.
-        """
+        # computed again before each report, as the estimate of the time of a trial changes
         self._kept_back, plan = seconds, self.deciding.plan
         most = KEPT_BACK_SHARE * max(0.0, plan.limit - plan.decision_seconds - self.record.elapsed)
         self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
@@ -306,5 +274,5 @@ class Searcher:
 
 
 def _shown(limits: Limits) -> Limits:
-    """Return the limits as viewers read them: the password of the study's database is removed."""
+    # without the password of the study's database
     return replace(limits, study=storage.shown(limits.study)) if limits.study else limits

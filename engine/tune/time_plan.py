@@ -1,8 +1,5 @@
-"""Divides the minutes of a search among its trials, the comparison of losses, and the pairs that prove the gain.
-
-At least half of the time is for trials of changes. The other half is for the decision: first the pairs, as many as fit,
-then the losses with what is left of it, at most a fifth of the minutes. If not even two pairs fit, none are measured,
-and their time is for trials as well: the search then ends with settings that are not proved.
+"""Divides the minutes of a search: at least half for trials of changes, the rest for the pairs, as many as fit, and
+then for the losses, at most a fifth. If not even two pairs fit, there is no proof, and their time is for trials.
 """
 
 from __future__ import annotations
@@ -32,12 +29,9 @@ LONGEST_MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class TimePlan:
-    """Divides the seconds of a search (`limit`) among its parts.
-
-    `trial` is the time of a trial of the search and `pair_trial` the time of a trial of a pair, in seconds. `repeats`
-    is the number of pairs that are requested. `compares_losses`: some options may change what the model learns.
-    `source` says in words where the times are from; empty if they are the search's own. `all_changes` is the usual
-    number of changes that there are to try; None for a wide search, which uses all its time.
+    """Divides the seconds of a search (`limit`). `trial` and `pair_trial` are the seconds of a trial, `repeats` the
+    requested pairs, `source` where the times are from (empty: the search itself), `all_changes` the usual number of
+    changes to try, None for a wide search, which uses all its time.
     """
 
     limit: float
@@ -50,11 +44,7 @@ class TimePlan:
 
     @classmethod
     def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:
-        """Return the plan for the limits of a search.
-
-        `trial` is the time of a trial in seconds, and `measure_seconds` the measured time in a trial of a pair.
-        `repeats` is the number of pairs that are requested.
-        """
+        """Return the plan. `trial` is the time of a trial, `measure_seconds` the measured time of a trial of a pair."""
         longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
         return cls(0.0, trial, longer, repeats).with_limits(limits)
 
@@ -66,9 +56,7 @@ class TimePlan:
 
     @property
     def pairs(self) -> int:
-        """The number of planned pairs: at most `repeats`, and as many as the time for the decision allows. 0 if it does
-        not allow two.
-        """
+        """The number of planned pairs: as many of `repeats` as the time for the decision allows, 0 if not two."""
         most = DECISION_SHARE * self.limit
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
@@ -82,10 +70,7 @@ class TimePlan:
 
     @property
     def learning_seconds(self) -> float:
-        """The seconds for comparing losses.
-
-        0 if no option may change what the model learns, or if there is no time to start two trainings.
-        """
+        """The seconds for comparing losses, 0 if nothing changes what is learnt or there is no time."""
         rest = DECISION_SHARE * self.limit - self.pairs_seconds
         seconds = min(LEARNING_SHARE * self.limit, rest)
         return seconds if self.compares_losses and seconds >= 2 * self.trial else 0.0
@@ -115,11 +100,8 @@ class TimePlan:
         return (self._tries_all or self.changes >= SOME_CHANGES) and self.pairs == self.repeats and losses
 
     def in_words(self) -> str:
-        """Return the plan in words: `2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof
-        (trials of 12 s, as in 20260921-100000-cnn)`.
-
-        The second part is the shortest plan with time for everything. It is left out if this plan has time for
-        everything, or if a day is not enough. The last is the time of a trial and its source.
+        """Return this plan and the shortest with time for everything, unless a day is not enough: `2 minutes: about 1
+        change, no proof; 5 minutes: about 9 changes and the proof (trials of 12 s, as in 20260921-100000-cnn)`.
         """
         text = self._alone()
         longer = None if self.is_whole else self._longer()
@@ -127,10 +109,7 @@ class TimePlan:
         return f"{text} (trials of {units.seconds(self.trial)}, {self.source})" if self.source else text
 
     def longer_in_words(self) -> str:
-        """Return the plan with the fewest minutes that have time for everything, in words.
-
-        If a day is not enough, this plan.
-        """
+        """Return the plan with the fewest minutes that have time for everything, or this one if a day is not enough."""
         return (self._longer() or self)._alone()
 
     def _alone(self) -> str:
@@ -146,7 +125,6 @@ class TimePlan:
         return f"{minutes:g} {units.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 
     def _longer(self) -> TimePlan | None:
-        """Return the plan with the fewest whole minutes that have time for everything. None if a day is not enough."""
         minutes = range(int(self.limit // units.MINUTE) + 1, LONGEST_MINUTES)
         plans = (replace(self, limit=units.MINUTE * count) for count in minutes)
         return next((plan for plan in plans if plan.is_whole), None)

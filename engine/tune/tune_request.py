@@ -36,21 +36,13 @@ ONLY_OPTION = {
 
 
 def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
-    """Return a request for a search from the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
-    `settings`.
-
-    `more` are further fields of Request. Raises PresetError and ProofError.
-    """
+    """Return a request for a search of a preset by name or path. Raises PresetError and ProofError."""
     asked = refuse(request.of_preset("tune", name, settings, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
 
 def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
-    """Return a request for a search from a preset with changes that were not saved.
-
-    `source` is the file that the preset was opened from. None if there is no file. `more` are further fields of
-    Request. Raises ProofError.
-    """
+    """Return a request for a search from an opened preset with unsaved changes. Raises ProofError."""
     asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
@@ -76,10 +68,7 @@ def checked(limits: Limits) -> Limits:
 
 
 def _key(text: str) -> str:
-    """Return the full key of the option `text`, or of the only option of the stage `text`.
-
-    Raises ProofError if there is no such option, or if the stage has several.
-    """
+    """Raises ProofError if `text` is no option and no stage with a single option."""
     try:
         return ONLY_OPTION.get(text) or options.resolve_key(text, OPTIONS)
     except KeyError as fault:
@@ -91,10 +80,7 @@ def _key(text: str) -> str:
 
 
 def _study(limits: Limits) -> str | None:
-    """Return the location of the study as any folder can use it. None if the user has named none.
-
-    Raises ProofError if a study is named without a wide search, or if Optuna is not installed.
-    """
+    # as any folder can use it
     if limits.wide is None and (limits.study or limits.study_name):
         raise ProofError("a study belongs to a wide search: give --wide as well")
     if limits.wide and not storage.is_installed():
@@ -103,19 +89,13 @@ def _study(limits: Limits) -> str | None:
 
 
 def joined(asked: Request) -> Request:
-    """Return the request. If its study already has trials, the returned search starts with these instead of an ordered
-    search.
-
-    Raises StudyError if the study cannot be used, or belongs to another machine or preset. Raises ProofError if Optuna
-    is not installed.
-    """
+    """Return the request, without an ordered search if its study has trials. Raises StudyError and ProofError."""
     limits = asked.search or Limits()
     trials = _finished_trials(asked, this_machine.read(), Path.cwd())
     return replace(asked, search=replace(limits, wide="instead")) if trials else asked
 
 
 def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
-    """Return the number of finished trials in the study of a wide search. Raises ProofError if it cannot be joined."""
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
     return Member.of(asked, here, folder, SCREENING_SECONDS).finished_trials()
@@ -127,11 +107,7 @@ LEAST_TRIALS = 2  # the preset, and one change
 def plan_of(
     limits: Limits, preset_name: str, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS
 ) -> TimePlan:
-    """Return the plan for the limits of a search of the preset. The time of a trial is that of earlier measurements or
-    runs of this preset on this machine, or else assumed.
-
-    `repeats` is the number of pairs, and `measure_seconds` the measured time in a trial of a pair.
-    """
+    """Return the plan, with times of trials from earlier measurements or runs of this preset here, or else assumed."""
     times = duration.trial_times(preset_name)
     plan = TimePlan.of(limits, times.seconds(SCREENING_SECONDS), measure_seconds, repeats)
     return replace(plan, pair_trial=max(plan.trial, times.seconds(measure_seconds)), source=times.source)
@@ -154,10 +130,7 @@ def refuse(asked: Request) -> Request:
 
 
 def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
-    """Raise ProofError if the global batch of the preset is above the user's limit.
-
-    The search begins with the preset as it is.
-    """
+    """The search begins with the preset as it is."""
     if limits.largest_batch is None:
         return
     built = asked.baseline().options
@@ -172,19 +145,14 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
 
 
 def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a search with the request of `resumed`, with `minutes` more, and return its process. Raises ProofError.
-
-    With `anyway` it is also resumed if its devices are in use.
-    """
+    """Resume a search with `minutes` more, with `anyway` also if its devices are in use. Raises ProofError."""
     asked = resumed(proof, minutes)
     return proof_start.start_again(proof, anyway, None if minutes is None else asked)
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
-    """Return the request with which a search that has ended is resumed.
-
-    The search gets `minutes` more. With None it has only the rest of its own time. Raises ProofError if it cannot be
-    resumed.
+    """Return the request with which an ended search is resumed: with `minutes` more, or None for the rest of its own
+    time. Raises ProofError.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     proof_start.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)

@@ -1,16 +1,7 @@
-"""Whether a candidate is faster than the best settings so far, and whether its gain may be chance.
-
-A candidate whose gain is within the standard error is rejected for now, and a candidate whose gain is clearly more than
-chance is kept. Between the two, the candidate and the best settings are each measured once more. Chance is the relative
-spread of repeated measurements, pooled over the search: the difference of two means of n and m trials has the standard
-error spread * sqrt(1/n + 1/m), and twice that is called clear (95 % of a normal distribution). If the waits of the
-trials allow an estimate of the gain (below), that counts as well, each weighed by its error.
-
-Waits: a step on a CPU is waiting for input, Python, and the work itself, one after the other. Options of the input and
-the number of steps in one execution leave most of the work as it is: they gain the time that is no longer waited.
-Speeds of two trials also differ by the other load of the machine (on virtual machines by a quarter, for tens of
-seconds), shares of the time within one trial do not. On a GPU the host's waits may be hidden behind the device's work,
-so that they say nothing about the gain.
+"""Whether a candidate is faster than the best settings so far: a gain within the standard error is chance, one above
+twice that is clear (95 % of a normal distribution), and between the two candidate and best settings are measured once
+more. The error of the difference of two means of n and m trials is spread * sqrt(1/n + 1/m), with the relative spread
+of repeated measurements.
 """
 
 from __future__ import annotations
@@ -35,19 +26,13 @@ LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
 def leaves_the_work(tried: Mapping[str, Any]) -> bool:
-    """Return True if all options in `tried` change only the time of waiting in a step.
-
-    These are compile.steps_per_execution and the options of the input, except the batch size.
-    """
+    """Return True if all options in `tried` (steps_per_execution, or of the input but the batch size) change waits."""
     return all(key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in tried)
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """Return the gain in speed that follows from the shares of waiting in `trials` and in the trials `before`, as a
-    share (0.05: 5 % faster).
-
-    Only the waits that the options in `tried` change count, as the others differ by chance. None if one side has no
-    reading.
+    """Return the gain (0.05: 5 % faster) that follows from the waits in `trials` and in the trials `before`. Only the
+    waits that the options in `tried` change count, as the others differ by chance. None without a reading.
     """
     figures = ["python_share"] if TOGETHER in tried else []
     figures += ["input_wait"] if any(key != TOGETHER for key in tried) else []
@@ -56,27 +41,18 @@ def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Tri
 
 
 def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
-    """Return the mean share of the time (0 to 1) that remains to `trials` without the shares of waiting in `figures`.
-    None without a reading.
-    """
     waited = [[getattr(trial, name) for name in figures] for trial in trials]
     shares = [1 - sum(shares) for shares in waited if None not in shares]
     return statistics.fmean(shares) if shares else None
 
 
 def error_of(by_waits: float) -> float:
-    """Return the standard error of log(1 + gain) for a gain by waits (0.05: 5 % faster). 0 if the gain is not above
-    0.
-    """
+    """Return the standard error of log(1 + gain) for a gain by waits (0.05: 5 % faster), 0 for a gain not above 0."""
     return max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) if by_waits > 0 else 0.0
 
 
 def weighed(measured: float, error: float, by_waits: float) -> tuple[float, float]:
-    """Return the mean of a measured gain and a gain by waits, each weighed by its error, and the standard error of the
-    mean.
-
-    Gains are shares (0.05: 5 % faster). `error` is the standard error of `measured`. `by_waits` is above 0.
-    """
+    """Return the mean of a measured gain and one by waits (above 0), weighed by their errors, and its error."""
     weight, other = 1 / error**2, 1 / error_of(by_waits) ** 2
     logarithm = (weight * math.log1p(measured) + other * math.log1p(by_waits)) / (weight + other)
     return math.expm1(logarithm), math.sqrt(1 / (weight + other))
@@ -88,10 +64,8 @@ CLEAR = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest settings so far and their trials.
-
-    The trials are with or without the input, as the candidates of the present stage are measured. `settings` are
-    changes against the original preset.
+    """The fastest settings so far, as changes of the original preset, and their trials, which are with or without the
+    input as the candidates of the present stage are.
     """
 
     preset: Preset
@@ -114,8 +88,7 @@ def speed(trials: Sequence[Trial]) -> float:
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
     """Return the relative spread (0.03: 3 %) of repeated measurements of the same settings, over all candidates.
-
-    FIRST_NOISE counts as one repetition, so that it is the result if no measurement was repeated.
+    FIRST_NOISE counts as one repetition.
     """
     squares = freedom = 0.0
     for candidate in candidates:
@@ -128,19 +101,13 @@ def noise_of(candidates: Sequence[Candidate]) -> float:
 
 
 def standard_error(noise: float, trials: int, others: int) -> float:
-    """Return the standard error of the relative difference between the means of `trials` and of `others` trials.
-
-    `noise` is the relative spread of one trial (0.03: 3 %).
-    """
+    """Return the standard error of the relative difference of two means; `noise` is the relative spread of a trial."""
     return noise * math.sqrt(1 / trials + 1 / others)
 
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
-    """Return the gain of a candidate over the best settings (0.05: 5 % faster), and its standard error. Both are stored
-    in the candidate.
-
-    `noise` is the relative spread of one trial. The gain by waits counts as well, unless the gain of the speeds is
-    clearly larger. Then the work itself has become faster, as more steps share TensorFlow's part of a call.
+    """Store the gain of a candidate over the best settings (0.05: 5 % faster) and its standard error in it, and return
+    both. The gain by waits counts as well, unless the gain of the speeds is clearly larger.
     """
     gain = speed(candidate.good) / best.speed - 1
     error = standard_error(noise, len(candidate.good), len(best.trials))
@@ -152,27 +119,20 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Return True if the gain of a candidate, or its gain by waits, is large enough to count but may be chance.
-
-    Such a candidate is measured again at once. `noise` is the relative spread of one trial (0.03: 3 %).
-    """
+    """Return True if a gain, or the gain by waits, is large enough to count but may be chance."""
     gain, error = compare(candidate, best, noise)
     return max(gain, waits_gain(candidate)) > max(LEAST_GAIN, error) and gain < CLEAR * error
 
 
 def waits_gain(candidate: Candidate) -> float:
-    """Return the gain by waits of a candidate (0.05: 5 % faster), if it is above LEAST_GAIN. Otherwise minus
-    infinity.
-    """
+    """Return the gain by waits of a candidate (0.05: 5 % faster) if above LEAST_GAIN, else minus infinity."""
     by_waits = candidate.gain_by_waits
     return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
 
 
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
-    """Decide by all its trials whether a candidate is kept or rejected. The decision is stored in the candidate.
-
-    `may_take` is the memory in bytes that may be used. None if it is not known. `noise` is the relative spread of one
-    trial (0.03: 3 %).
+    """Store in a candidate whether it is kept or rejected, by all its trials. `may_take` is the memory in bytes that
+    may be used, None if it is not known.
     """
     gain, error = compare(candidate, best, noise)
     reason, too_much = _gain_text(candidate, gain), takes_too_much(candidate, best, may_take)
@@ -203,8 +163,6 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
     """Return True if a rejected candidate may have been rejected by chance: its gain is not below -CLEAR standard
     errors.
-
-    `noise` is the relative spread of one trial (0.03: 3 %). False if the candidate has no gain.
     """
     if rejected.gain is None:
         return False
@@ -213,9 +171,8 @@ def may_be_faster(rejected: Candidate, noise: float) -> bool:
 
 
 def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
-    """Return why a candidate takes too much memory to be kept. Empty if it does not.
-
-    It does if it takes more than `may_take` bytes and more than the best settings.
+    """Return why a candidate, which takes more than `may_take` bytes and than the best settings, cannot be kept. Empty
+    if it can.
     """
     taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
     if may_take is None or taken <= max(may_take, before):

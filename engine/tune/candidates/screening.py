@@ -1,7 +1,5 @@
-"""Measures candidates against the best settings so far, and keeps those that are faster.
-
-A candidate is measured once, and not to the end if it is clearly slower than the best settings. judgement.py decides
-when it is measured once more, and what is kept.
+"""Measures candidates against the best settings so far, not to the end if they are clearly slower, and keeps those that
+are faster.
 """
 
 from __future__ import annotations
@@ -30,11 +28,9 @@ Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty
 
 
 class Screening:
-    """Measures candidates (settings) one after another, and keeps the fastest as the best settings.
-
-    The candidates are recorded in `search`, and `report` writes the record, with the present work in words. `baseline`
-    is the preset without changes. `without_input` says whether candidates are now measured without the input. `seconds`
-    is the measured time of a trial. `conflict` returns why a preset cannot be trained here, or an empty text.
+    """Measures candidates one after another, and keeps the fastest as the best settings. `search` records them,
+    `report` writes the record. `seconds` is the measured time of a trial, `without_input` says whether candidates are
+    now measured without the input, and `conflict` returns why a preset cannot be trained here, or an empty text.
     """
 
     def __init__(
@@ -51,10 +47,8 @@ class Screening:
     # ---- the best settings --------------------------------------------------------------------------
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
-        """Measure the best settings, and return this measurement. Raises BaselineFailed if it fails.
-
-        Candidates are measured in the same way from now on: without the input if `without_input` is True. `stage` and
-        `reason` are recorded with the measurement.
+        """Measure the best settings, and from now on all candidates, with or without the input. Raises
+        BaselineFailed.
         """
         candidate = Candidate(
             stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
@@ -71,16 +65,11 @@ class Screening:
         return candidate
 
     def begin_with(self, settings: Mapping[str, Any]) -> None:
-        """Use `settings`, changes of the preset, as the best settings without measuring them, because the preset itself
-        cannot be measured.
-        """
+        """Use `settings` as the best settings without a measurement, because the preset itself cannot be measured."""
         self.best = Best(with_changes(self.baseline, settings), dict(settings))
 
     def resume(self, best: Best) -> None:
-        """Use settings that were measured before as the best settings.
-
-        Candidates are then measured as these settings were, with or without the input.
-        """
+        """Use settings that were measured before, with or without the input, as the best settings."""
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
@@ -97,12 +86,8 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with the changes `tried`, and return them as a candidate. They become the best
-        settings if they are faster.
-
-        They are not measured if they cannot be trained here. `stage`, `reason` and `predicted_bytes` are recorded with
-        the candidate. `judge` may end the trial early. None uses the rule for all candidates. Raises Stopped and
-        OutOfTime.
+        """Measure the best settings with the changes `tried`; they become the best settings if they are faster. `judge`
+        may end the trial early (None: the rule for all candidates). Raises Stopped and OutOfTime.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -117,10 +102,8 @@ class Screening:
         return candidate
 
     def repeat(self, candidate: Candidate) -> None:
-        """Measure a candidate once more and decide about it again. It must have been measured as a change of the
-        present best settings.
-
-        Raises Stopped and OutOfTime.
+        """Measure a candidate, which is a change of the present best settings, once more and decide again. Raises
+        Stopped and OutOfTime.
         """
         preset = with_changes(self.baseline, candidate.settings)
         good = self._trial(candidate, preset).good
@@ -133,11 +116,8 @@ class Screening:
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
-        """Train the best settings with the changes `tried` for a few steps, to measure their memory. Returns them as a
-        candidate.
-
-        `stage`, `reason` and `predicted_bytes` are recorded with the candidate. Their speed is not measured. The
-        decision is `measured`, `failed`, or `left out` if they cannot be trained here. Raises Stopped and OutOfTime.
+        """Train the best settings with the changes `tried` for a few steps, for their memory alone: the decision is
+        `measured`, `failed` or `left out`. Raises Stopped and OutOfTime.
         """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
@@ -157,11 +137,7 @@ class Screening:
     def trial_request(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> TrialRequest | None:
-        """Return the arguments of the first trial with which `attempt` would measure the changes `tried`. None if they
-        cannot be trained.
-
-        `side` and `repeat` are stored in the trial's row.
-        """
+        """Return the arguments of the first trial of the changes `tried`. None if they cannot be trained."""
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
@@ -181,10 +157,7 @@ class Screening:
         self._report(doing)
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
-        """Record the best settings with the changes `tried` as a candidate that is not measured, with the reason `why`.
-
-        `stage` and `predicted_bytes` are recorded as well.
-        """
+        """Record the best settings with the changes `tried` as a candidate that is not measured, because of `why`."""
         self.search.candidates.append(
             Candidate(
                 stage=stage,
@@ -204,17 +177,12 @@ class Screening:
         return judgement.noise_of(self.search.candidates)
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the changes of the best settings together with `tried`, against the preset.
-
-        Values that are as in the preset are left out.
-        """
+        """Return the changes of the preset: those of the best settings together with `tried`."""
         given = {**self.best.settings, **tried}
         return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
 
     def _preset(self, candidate: Candidate) -> Preset | None:
-        """Return the preset of a candidate. None if it cannot be trained. The reason is then stored in the
-        candidate.
-        """
+        """Return the preset of a candidate. None if it cannot be trained: the candidate then has the reason."""
         self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
@@ -227,11 +195,6 @@ class Screening:
         return preset
 
     def _measure(self, candidate: Candidate, preset: Preset, judge: Judge | None = None) -> None:
-        """Measure trials of a candidate until one is successful, at most CHANCES.
-
-        There is no further trial if one ran out of memory, ended with an error, took too long, or was clearly slower.
-        Raises Stopped and OutOfTime.
-        """
         for _ in range(CHANCES):
             trial = self._trial(candidate, preset, judge)
             if trial.good or trial.outcome in (*FINAL, "timeout", "slower"):
@@ -240,11 +203,7 @@ class Screening:
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
-        """Measure one more trial of a candidate or of the best settings.
-
-        If `judge` is None, only a candidate without a successful trial may end early, and none if the times of waiting
-        count. `seconds` is the measured time. None means that of all trials. Raises OutOfTime and Stopped.
-        """
+        """Without `judge` only a candidate without a successful trial may end early, and none if the waits count."""
         measured = self._as_measured(preset, candidate.without_input)
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
         if judge is None and may_end and seconds is None:
@@ -268,9 +227,6 @@ class Screening:
         return trial
 
     def _peak(self, trials: Sequence[Trial]) -> int | None:
-        """Return the largest peak of the trials in bytes. None if no peak was measured, or if it is not known yet which
-        memory is limited.
-        """
         if not self.peak_figure:
             return None
         return max((getattr(trial, self.peak_figure) or 0 for trial in trials), default=0) or None
@@ -307,11 +263,7 @@ class Screening:
         return self.waits_count and judgement.leaves_the_work(candidate.tried)
 
     def best_once_more(self) -> None:
-        """Measure the best settings again, so that candidate and best are measured at nearly the same time. Raises
-        OutOfTime and Stopped.
-
-        Does nothing if the best settings were never measured.
-        """
+        """Measure the best settings (if measured) again, so that candidate and best are measured at the same time."""
         if self.best.measured is not None:
             self._trial(self.best.measured, self.best.preset)
 

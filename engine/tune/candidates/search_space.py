@@ -45,9 +45,7 @@ class Space:
         return self.started.compute_capability is not None
 
     def allows(self, settings: Settings) -> bool:
-        """Return True if the user's limits allow a change of all these options, every option has an effect, and no
-        trial sets it itself.
-        """
+        """Return True if the user allows these options, each has an effect, and no trial sets it itself."""
         fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}
         return not fixed & set(settings)
 
@@ -63,10 +61,7 @@ class Space:
     # ---- batch size ---------------------------------------------------------------------------------
 
     def most_batch(self, preset: Preset) -> int:
-        """Return the largest batch of one replica that a search for speed may try.
-
-        It is limited by the user's limit, or else by LEAST_STEPS_PER_PASS steps in a pass over the data.
-        """
+        """Return the user's limit for the batch of a replica, or that with LEAST_STEPS_PER_PASS steps in a pass."""
         samples = self.started.train_samples
         most = max(1, samples // LEAST_STEPS_PER_PASS) if samples else MOST_BATCH
         return max(1, (self.limits.largest_batch or most) // self.replicas(preset))
@@ -92,15 +87,13 @@ class Space:
         return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
 
     def _xla(self, preset: Preset) -> Iterator[Settings]:
-        """Yield compile.xla with the opposite value: True if the baseline was built without XLA, else False."""
+        # the opposite of how the baseline was built
         now = value_of(preset, XLA)
         built = bool(self.started.actual.get("jit_compile")) if now == "auto" else now
         yield {XLA: not built}
 
     def _steps(self, preset: Preset) -> Iterator[Settings]:
-        """Yield numbers of steps in one execution: those of STEPS_TOGETHER, but at most a pass, or an epoch if that is
-        shorter.
-        """
+        # at most a pass, or an epoch if that is shorter
         samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
         if samples:
             most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
@@ -108,10 +101,6 @@ class Space:
             yield {TOGETHER: count}
 
     def _strategies(self, preset: Preset) -> Iterator[Settings]:
-        """Yield a strategy with all GPUs if there are several.
-
-        The batch is the same, or smaller if the global batch would be too large.
-        """
         if len(checks.visible_gpus(preset.options, self.machine)) < 2:
             return
         batch = value_of(preset, BATCH)
@@ -119,9 +108,7 @@ class Space:
         yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
 
     def _threads(self, preset: Preset) -> Iterator[Settings]:
-        """Yield settings of threads: on a GPU private threads that launch its kernels, on the CPU the division of its
-        cores.
-        """
+        # on a GPU private threads launch its kernels, on the CPU its cores are divided
         if checks.training_gpus(preset.options, self.machine):
             yield {"device.gpu_thread_mode": "gpu_private"}
         elif self.machine.cpus > 1:
@@ -131,11 +118,7 @@ class Space:
     # ---- the input ----------------------------------------------------------------------------------
 
     def _input(self, preset: Preset) -> Iterator[Settings]:
-        """Yield settings of the input, first the recommended ones together (TUNED_INPUT and, if it fits, a cache in
-        memory).
-
-        If a pipeline has several faults, a single remedy changes little.
-        """
+        """The recommended ones come first together: with several faults, a single remedy changes little."""
         tuned = {key: value for key, value in TUNED_INPUT.items() if self.allows({key: value})}
         cached = CACHED if value_of(preset, "input.cache") == "off" and self._fits_in_memory() else {}
         if cached and self.allows(cached):

@@ -29,12 +29,9 @@ class OutOfTime(Exception):
 
 
 class Trials:
-    """Measures the trials of a search with `bench`. A trial that was measured before is returned without a measurement.
-
-    `earlier` are the trials from before the search was resumed. A trial that may have failed by chance is always
-    measured again. `elapsed` returns the seconds of the search so far, with those before it was resumed. `guess` is the
-    expected time of the first trial in seconds. `reserved_seconds` of `limit_seconds` are kept for the pairs that
-    decide, which may take `grace_seconds` longer.
+    """Measures the trials of a search, and each only once unless it may have failed by chance; `earlier` are those from
+    before it was resumed. `guess` is the expected time of the first trial in seconds. `reserved_seconds` of
+    `limit_seconds` are kept for the pairs that decide, which may take `grace_seconds` longer.
     """
 
     def __init__(
@@ -81,10 +78,6 @@ class Trials:
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
-        """Return the longest time in seconds that the next trial may take.
-
-        It is the time that is not reserved for the decision, but at most a few times the time of other trials.
-        """
         left = max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds)
         if not self._seconds:
             return left
@@ -104,11 +97,8 @@ class Trials:
         judge: Judge | None = None,
         trained: Preset | None = None,
     ) -> Trial:
-        """Measure one trial, or return it if it was measured before.
-
-        `side` and `repeat` (from 1) are stored in its row. `seconds` is the measured time, None for that of all trials.
-        `judge` may end it early. `trained` is the preset with a GPU of its own, if several trials are measured at once.
-        Raises Stopped, and OutOfTime if the trial would not end in time.
+        """Measure one trial, or return the known one. `seconds` is the measured time (None: that of all trials),
+        `trained` the preset with a GPU of its own. Raises Stopped, and OutOfTime if the trial would not end in time.
         """
         return self._once(
             _key(preset, side, repeat, seconds),
@@ -117,10 +107,8 @@ class Trials:
         )
 
     def learn(self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float) -> Trial:
-        """Train to measure the loss, for the epochs and steps in `length`, or return the trial if it was made before.
-
-        `side` and `repeat` (from 1) are stored in its row. None steps mean one pass over the data. `seconds` is the
-        expected time. Raises Stopped and OutOfTime.
+        """Train for the loss, for `length` (epochs, and steps or None for a pass), or return the known trial. `seconds`
+        is the expected time. Raises Stopped and OutOfTime.
         """
         most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
         epochs, steps = length
@@ -132,10 +120,8 @@ class Trials:
         )
 
     def length_known(self, preset: Preset) -> tuple[int, int | None] | None:
-        """Return the epochs and steps with which this preset was trained for its loss before. None if it was not. None
-        steps mean one pass over the data.
-
-        Further trainings for the loss must have the same length.
+        """Return the epochs and steps (None: a pass over the data) with which this preset was trained for its loss
+        before, which further trainings must have as well. None if it was not.
         """
         start = f"{_key(preset, 'a', 1)}:"
         for key in self._known:
@@ -145,11 +131,7 @@ class Trials:
         return None
 
     def _once(self, key: str, seconds: float, carry_out: Callable[[], Trial], timed: bool = True) -> Trial:
-        """Return the trial with this key that was measured before, or else the trial that `carry_out` measures now.
-
-        `seconds` is its expected time. `timed`: its time counts in the expected time of later trials. Raises Stopped
-        and OutOfTime.
-        """
+        """`timed`: its time counts in the expected time of later trials. Raises Stopped and OutOfTime."""
         if key in self._known:
             return self._known[key]
         if self.stop.count:
@@ -168,10 +150,7 @@ class Trials:
 
 
 def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
-    """Yield the earlier trials that need not be measured again.
-
-    A trial that may have failed by chance is not among them, unless its repetition was successful.
-    """
+    # a trial that may have failed by chance counts if its repetition was successful
     for trial, following in zip_longest(earlier, earlier[1:]):
         next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
         repeated = next_turn and following is not None and following.good and trial.side not in ("a", "b")
@@ -180,17 +159,12 @@ def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
 
 
 def _may_be_chance(trial: Trial) -> bool:
-    """Return True if another attempt may have another outcome: the trial has crashed, or a trial of a pair took too
-    long.
-    """
+    # the trial has crashed, or a trial of a pair took too long
     of_pair = trial.side in ("a", "b") and ":" not in trial.key
     return trial.outcome == "crashed" or (of_pair and trial.outcome == "timeout")
 
 
 def _key(preset: Preset, side: str, repeat: int, length: float | None = None) -> str:
-    """Return a text that identifies a trial by its settings, side and repeat, and by `length`, its measured time or its
-    length.
-    """
     return hashlib.sha256(f"{preset.to_yaml()} {side} {repeat} {length}".encode()).hexdigest()[:16]
 
 
@@ -213,34 +187,27 @@ class TrialRequest:
 
 @dataclass(frozen=True)
 class Place:
-    """A GPU with its name for `device.visible`.
-
-    `speed` is the speed of the best settings on this GPU, divided by that on the first GPU.
+    """A GPU with its name for `device.visible`, and the speed of the best settings on it, divided by that on the first
+    GPU.
     """
 
     gpu: str | int
     speed: float = 1.0
 
     def judging(self, judge: Judge) -> Judge:
-        """Return the judge for a trial on this GPU: it calls `judge` with the speeds that the first GPU would have
-        reached.
-        """
+        """Return `judge` for a trial on this GPU: it gets the speeds that the first GPU would have reached."""
         return lambda speeds: judge([speed / self.speed for speed in speeds])
 
 
 class SideBySide:
-    """Measures several trials at once, on GPUs of `machine`. `Trials.measure` later returns them without a second
-    measurement.
-    """
+    """Measures several trials at once, on GPUs of `machine`. `Trials.measure` then knows them."""
 
     def __init__(self, trials: Trials, machine: Machine) -> None:
         self._trials, self._machine = trials, machine
 
     def places(self, preset: Preset) -> list[Place]:
-        """Return the GPUs on which trainings with these settings can run at once, one on each. Empty if there are fewer
-        than two.
-
-        All have the same model, as a setting that is faster on another model may be slower here.
+        """Return the GPUs of one model on which trainings with these settings can run at once, one on each. Empty if
+        there are fewer than two. A setting that is faster on another model may be slower here.
         """
         gpus = checks.visible_gpus(preset.options, self._machine)
         if not self.fits(preset) or any(gpu.mig for gpu in gpus):
@@ -254,10 +221,7 @@ class SideBySide:
         return of_one and preset.options.strategy.kind == "single"
 
     def measure(self, asked: Sequence[TrialRequest], places: Sequence[Place]) -> list[Trial]:
-        """Measure the trials `asked` at once, each on its own place, and return them in the same order.
-
-        Raises Stopped, and OutOfTime if they would not end in time.
-        """
+        """Measure trials at once, each on its own place. Raises Stopped, and OutOfTime if they would not end."""
         with ThreadPoolExecutor(len(asked)) as pool:
             jobs = [
                 pool.submit(self._measured, settings, place) for settings, place in zip(asked, places, strict=False)
@@ -275,11 +239,6 @@ class SideBySide:
 
 
 def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
-    """Return the places at which a training at the same time as the others was at least LEAST_SHARE as fast as a
-    training alone.
-
-    `speeds` are the speeds at the places in samples per second, None for a failed trial. `alone` is the speed of one
-    training alone. Each returned place has the relative speed of its GPU.
-    """
+    """Return the places, with relative speeds, where a training beside others was LEAST_SHARE as fast as `alone`."""
     shares = ((place, (speed or 0.0) / alone) for place, speed in zip(places, speeds, strict=True))
     return [replace(place, speed=share) for place, share in shares if share >= LEAST_SHARE]

@@ -17,10 +17,8 @@ LIMITS = (1e-12, 1000.0)  # of a rate; the second is that of the option
 
 
 def of_preset(name: str, settings: Sequence[str], test: RateSettings, **more: Any) -> Request:
-    """Return the request for a range test of the preset `name` (a name or path), changed by the `KEY=VALUE` texts in
-    `settings`.
-
-    `more` are further fields of Request. Raises PresetError and ProofError.
+    """Return the request for a range test of the preset `name`, changed by the `KEY=VALUE` texts in `settings`. `more`
+    are further fields of Request. Raises PresetError and ProofError.
     """
     if not LIMITS[0] <= test.low <= test.high / LEAST_FACTOR or test.high > LIMITS[1]:
         raise ProofError(

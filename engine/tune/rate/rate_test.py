@@ -1,9 +1,6 @@
-"""The range test: the ramp of the learning rate, and trainings that compare the suggestion with the preset's rate.
-
-The ramp trains with `train.schedule=ramp`, in which the loss of each step is reported. The comparison trains the preset
-with its own schedule, once with each rate in every pair, and each pair has a seed that neither the ramp nor another
-pair had. The losses after the same number of samples are compared by the rule for speeds (trials/significance.py): the
-ratio of the two losses must exceed its spread over the pairs.
+"""The range test: the ramp of the learning rate, and trainings that compare the suggestion with the preset's rate. Each
+pair has a new seed and the preset's own schedule. The ratio of the losses after the same number of samples must exceed
+its spread over the pairs, as the ratio of speeds must (trials/significance.py).
 """
 
 from __future__ import annotations
@@ -73,9 +70,7 @@ class RangeTest:
     # ---- the ramp -----------------------------------------------------------------------------------
 
     def _measure_ramp(self) -> Started:
-        """Train the ramp, store its curve, and return its event `started`. Raises OutOfTime, Stopped and
-        BaselineFailed.
-        """
+        """Raises OutOfTime, Stopped and BaselineFailed."""
         test, settings = self._test, self._test.settings
         self._record.write(f"the ramp: {self._steps} steps from {settings.low:g} to {settings.high:g}")
         preset = with_changes(
@@ -173,9 +168,7 @@ class RangeTest:
         seconds: float,
         rows: list[Trial],
     ) -> Trial:
-        """Train once, and once more if the first attempt failed by chance; return the last trial. Each is added to
-        `rows`. `seconds` is the expected time.
-        """
+        """Once more if the first attempt failed by chance."""
         for attempt in range(1, CHANCES + 1):
             trial = self._trials.learn(preset, side, repeat, length, seconds)
             trial.disturbed = ""  # other programs change the speed and not the loss

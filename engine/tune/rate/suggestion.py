@@ -1,15 +1,7 @@
-"""Suggests a learning rate from the losses of a ramp: where the smoothed loss falls fastest, near the lowest loss.
-
-The range test is that of Smith (Cyclical Learning Rates, arXiv:1506.01186, section 3.3): the rate rises in each step,
-and the loss shows from where on the model learns and from where on it diverges. Common choices are the rate with the
-steepest fall (fastai's `lr_find`), and a share of the largest rate that still learns; Smith names the rule that the
-best rate is within a factor of two of the largest one that converges, and a third of that as the lower bound of a
-cycle. The suggestion is the rate with the steepest fall, but at least a third and at most half of the rate with the
-lowest loss: in a ramp of few steps the loss follows the rate late, so that the steepest fall alone is usually too low.
-
-The loss of single batches jumps, so that the curve is smoothed with a Gaussian window over neighbouring steps; unlike
-fastai's exponential mean it does not shift the curve to higher rates. The loss must fall by clearly more than its
-noise.
+"""Suggests a learning rate from the losses of a ramp (range test: Smith, arXiv:1506.01186, section 3.3): that of the
+steepest fall of the smoothed loss (fastai's `lr_find`), but at least a third and at most half of the rate with the
+lowest loss, as in a short ramp the loss follows late. A Gaussian window, unlike an exponential mean, does not shift the
+curve. The loss must fall by clearly more than its noise.
 """
 
 from __future__ import annotations

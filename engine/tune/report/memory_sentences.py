@@ -25,9 +25,7 @@ _KINDS = {
 
 
 def predicted(memory: Memory, batch: float) -> float | None:
-    """Return the memory in bytes that this batch size (of one replica) is expected to take. None if it cannot be
-    predicted.
-    """
+    """Return the bytes that this batch size (of one replica) is expected to take. None if it cannot be predicted."""
     base, each = memory.base_bytes, memory.bytes_per_sample
     return None if base is None or each is None else base + each * batch
 
@@ -48,10 +46,8 @@ def largest_error(memory: Memory) -> float | None:
 
 
 def prediction(memory: Memory) -> str:
-    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that
-    ...`.
-
-    `memory` is `search.memory` of a search that has only predicted.
+    """Return the memory of a preset and the largest batch that fits, for a search that has only predicted: `batch 256
+    will take 11.3 GiB of the 14.6 GiB that ...`.
     """
     size, failed = memory.batch_size, memory.too_large
     if size is None:
@@ -69,9 +65,7 @@ def prediction(memory: Memory) -> str:
 
 
 def _first_step(memory: Memory) -> str:
-    """Return a warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not. Otherwise
-    empty.
-    """
+    """A warning if the batch fits, but its first step, in which cuDNN tries its algorithms, may not."""
     limit, later = memory.limit_bytes, memory.predicted_bytes
     first = memory.first_step_bytes
     if limit is None or first is None or first <= limit or later is None or later > limit:
@@ -104,9 +98,7 @@ def _will_take(memory: Memory, size: float, predicted: float) -> str:
 
 
 def _largest(memory: Memory) -> str:
-    """Return the end of the sentence: the largest batch that leaves a tenth of the memory free. Empty if it is not
-    known.
-    """
+    """The largest batch that leaves a tenth of the memory free, as the end of the sentence."""
     largest, most = memory.largest_batch, memory.most_batch
     if largest is None:
         return ""
@@ -129,10 +121,7 @@ def far(memory: Memory) -> str:
 
 
 def should_fit(memory: Memory) -> str:
-    """Return the largest batch that fits, in a few words: `batch 658 should fit into 14.6 GiB`.
-
-    Empty if the limit is not known.
-    """
+    """Return the largest batch that fits: `batch 658 should fit into 14.6 GiB`. Empty if the limit is not known."""
     largest, limit, fits, most = memory.largest_batch, memory.limit_bytes, memory.fits, memory.most_batch
     if limit is None:
         return ""
@@ -155,8 +144,7 @@ def _fit(fits: float | None, batch: float) -> str:
 
 def fitted(data: Record) -> str:
     """Return the result of a search for the batch size alone: the largest batch that was trained within the memory.
-
-    Empty if the search has only predicted, or nothing is known.
+    Empty if the search has only predicted.
     """
     memory = memory_of(data)
     fits, failed = memory.fits, memory.too_large
@@ -179,10 +167,7 @@ def fitted(data: Record) -> str:
 
 
 def _nothing_fits(memory: Memory) -> str:
-    """Return a sentence with the smallest batch that was trained, as no batch leaves enough memory free.
-
-    Empty if no batch was trained or the limit is not known.
-    """
+    """The smallest batch that was trained, as none leaves enough memory free."""
     points = memory.points
     sizes = [(batch, peak) for point in points
              if (batch := point.batch_size) and (peak := point.peak_bytes)]  # fmt: skip

@@ -1,7 +1,4 @@
-"""The results of a search so far, read from proof.json: its candidates in order, and the gain of each option.
-
-search_sentences.py says the same in words.
-"""
+"""The results of a search so far, read from proof.json: its candidates in order, and the gain of each option."""
 
 from __future__ import annotations
 
@@ -45,10 +42,8 @@ def limit_seconds(data: Record) -> float | None:
 
 @dataclass(kw_only=True)
 class Ranked(Candidate):
-    """A row of the leaderboard: a candidate with its `number` in the order of the search.
-
-    The preset itself has the number -1. A side that was measured in pairs has a lower number, and in `since_start` its
-    gain against the preset (0.05: 5 % faster).
+    """A row of the leaderboard: a candidate with its `number` in the order of the search (-1: the preset). A side that
+    was measured in pairs has a lower number, and in `since_start` its gain against the preset (0.05: 5 % faster).
     """
 
     number: int
@@ -56,11 +51,8 @@ class Ranked(Candidate):
 
 
 def ranked(data: Record) -> list[Ranked]:
-    """Return the rows of the leaderboard: first candidates that are being measured, then the others by speed, the
-    fastest first.
-
-    Candidates with their input come before those without it, and those without a speed are last. The preset itself is
-    among them, unless it is already a candidate. Each side that was measured in pairs has a row.
+    """Return the leaderboard: candidates being measured, then the fastest first, those with their input before those
+    without, those without a speed last. The preset and each side measured in pairs have a row.
     """
     rows = [Ranked(**vars(candidate), number=number) for number, candidate in enumerate(search_of(data).candidates)]
     if all(candidate.settings for candidate in rows):
@@ -86,9 +78,7 @@ def _preset(data: Record) -> list[Ranked]:
 
 
 def _of_pairs(data: Record) -> Iterator[Ranked]:
-    """Yield a row for each side of each comparison in pairs, with its speed in the pair of the median gain. A side
-    without a speed has no row.
-    """
+    """A row for each side of each comparison that has a speed: that in the pair of the median gain."""
     sides: tuple[tuple[str, bool], ...] = (("a", False), ("b", True))
     for place, comparison in enumerate(data.comparisons):
         for side, is_changed in sides:
@@ -104,10 +94,8 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """Return the gain of a candidate against the preset (0.05: 5 % faster), measured as the candidate was, with or
-    without its input.
-
-    None for the preset itself, and if the preset was not measured in this way.
+    """Return the gain of a candidate against the preset (0.05: 5 % faster), both with or both without input. None if
+    the preset was not measured in this way.
     """
     if candidate.stage == PAIRS:
         return candidate.since_start
@@ -126,9 +114,8 @@ def is_best(candidate: Candidate, data: Record) -> bool:
 
 
 def chosen(data: Record) -> Mapping[str, Any]:
-    """Return the settings that the search has chosen, proved or not.
-
-    Before the end these are the settings that the pairs measure, or else the fastest so far.
+    """Return the settings that the search has chosen, proved or not: before the end those in pairs, or the fastest so
+    far.
     """
     if is_decided(data):
         return to_take(data)
@@ -142,10 +129,7 @@ def is_decided(data: Record) -> bool:
 
 
 def is_chosen(candidate: Candidate, data: Record) -> bool:
-    """Return True if the candidate has the chosen settings.
-
-    The chosen settings may also have a learning rate that was scaled with the batch size.
-    """
+    """Return True if the candidate has the chosen settings, without a learning rate scaled with the batch size."""
     settings, taken = candidate.settings, chosen(data)
     beside = [key for key in taken if key not in settings]
     alike = all(key in taken and taken[key] == value for key, value in settings.items())
@@ -154,9 +138,7 @@ def is_chosen(candidate: Candidate, data: Record) -> bool:
 
 
 def is_dropped(candidate: Candidate, data: Record) -> bool:
-    """Return True if the candidate was kept in the search, but its changes or all its settings were not chosen in the
-    end.
-    """
+    """Return True if the candidate was kept in the search, but not chosen in the end."""
     whole = is_best(candidate, data) and bool(candidate.tried) and not is_chosen(candidate, data)
     return _is_undone(candidate, data) or (is_decided(data) and whole)
 
@@ -172,12 +154,9 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 
 @dataclass(frozen=True)
 class Brought:
-    """The gain of the options of a stage.
-
-    `state` is kept, not chosen, nothing, trying, to come or not tried. `not chosen` means that trials were faster, but
-    the settings were refused at the end. `settings` are the kept values. `gain` is a share (0.05: 5 % faster). If
-    nothing was kept, it is that of the best candidate. If the values were kept only in a combination with other stages,
-    the gain is in the row of the combination and None here.
+    """The gain of the options of a stage (0.05: 5 % faster), of the best candidate if nothing was kept, None if it is
+    in the row of a combination. `settings` are the kept values. `state` is kept, not chosen (faster in trials, but
+    refused at the end), nothing, trying, to come or not tried.
     """
 
     stage: str
@@ -227,9 +206,7 @@ def brought(data: Record) -> list[Brought]:
 
 
 def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
-    """Return the row of a stage for which no trial of its own was kept. It is `kept` if the kept combinations, whose
-    values are `combined`, have changed its options.
-    """
+    """A stage without a kept trial is `kept` if the kept combinations have changed its options."""
     mine = {
         key: value
         for key, value in combined.items()
@@ -281,9 +258,7 @@ def memory_of(data: Record) -> Memory:
 
 
 def gain_so_far(data: Record) -> float | None:
-    """Return the gain of the best settings by the trials so far (0.05: 5 % faster), which pairs have not proved. None
-    if there is no gain.
-    """
+    """Return the gain of the best settings by trials (0.05: 5 % faster), not proved by pairs. None without one."""
     search = search_of(data)
     before, best = search.before_speed, search.best_speed
     return None if not before or best is None or best == before else best / before - 1
@@ -291,10 +266,7 @@ def gain_so_far(data: Record) -> float | None:
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
     """Return the gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have
-    proved it.
-
-    Without a proof the gain is that of the chosen settings in the trials so far, None if there is none, and the spread
-    is None.
+    proved it. Without a proof the gain is that in trials, and the spread None.
     """
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:

@@ -1,7 +1,4 @@
-"""The sentences about a search, shared by all views: candidates, memory, losses, and commands that can follow.
-
-`data` is the record of a search, the content of proof.json. search_results.py reads it.
-"""
+"""The sentences about a search, shared by all views: candidates, memory, losses, and commands that can follow."""
 
 from __future__ import annotations
 
@@ -31,16 +28,12 @@ _STAGES = WORDS | {"baseline": "baseline", "ceiling": "no input"}
 
 
 def about_gains(candidates: Sequence[Candidate]) -> str:
-    """Return an explanation of the columns of gains of these candidates, for readers who see such a table for the first
-    time.
-    """
+    """Return an explanation of the columns of gains, for readers who see such a table for the first time."""
     return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 
 def is_weighed(candidate: Candidate) -> bool:
-    """Return True if the gain by waits of a candidate counts and is larger than its gain, so that it is shown as
-    well.
-    """
+    """Return True if the gain by waits of a candidate counts and is larger than its gain: it is shown as well."""
     by_waits, weighed = candidate.gain_by_waits, candidate.gain
     return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
@@ -61,9 +54,8 @@ def title(candidate: Candidate) -> str:
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """Return `kept`, or why the candidate was not kept. Empty for settings that were only measured.
-
-    `data` is the record of the search, for the decision at its end. UNREAD if that decision is not to be shown.
+    """Return `kept`, or why the candidate was not kept. Empty for settings that were only measured. `data` is UNREAD if
+    the decision at the end is not to be shown.
     """
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:
@@ -79,9 +71,7 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
 
 
 def pair_gain(a: Trial, b: Trial) -> float | None:
-    """Return the gain of trial `b` over trial `a` as a share (0.05: b is 5 % faster). None if one of them has no
-    speed.
-    """
+    """Return the gain of trial `b` over `a` (0.05: b is 5 % faster). None if one has no speed."""
     before, after = a.samples_per_second, b.samples_per_second
     return gain(before, after) if before and after is not None else None
 
@@ -90,11 +80,8 @@ def pair_gain(a: Trial, b: Trial) -> float | None:
 
 
 def ceiling_in_words(data: Record) -> str:
-    """Return the speed without any input, and the share of it that is reached. Empty if it is not known, and if the
-    best settings are faster: it was the speed of earlier settings.
-
-    If the best settings were measured only without their input so far and are faster than that, their speed is given
-    instead of the share.
+    """Return the speed without any input, and the share of it that is reached (or the speed of the best settings if
+    measured without input only). Empty if unknown, or if the best settings are faster.
     """
     search = search_of(data)
     ceiling, best = search.ceiling, search.best_speed
@@ -112,9 +99,6 @@ def ceiling_in_words(data: Record) -> str:
 
 
 def _without_input(data: Record) -> float | None:
-    """Return the speed of the best settings in samples per second if they were measured only without their input.
-    Otherwise None.
-    """
     same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
     with_input = any(not candidate.without_input for candidate in same)
     return None if with_input or not same else same[-1].samples_per_second
@@ -146,9 +130,7 @@ def _study(study: StudyState) -> Iterator[str]:
 
 
 def left_in_words(elapsed: float | None, limit: float | None) -> str:
-    """Return a text such as `3:20 of 10:00, 6:40 left`, from seconds. Only the elapsed time if there is no limit, empty
-    if the elapsed time is not known.
-    """
+    """Return `3:20 of 10:00, 6:40 left` from seconds, without a limit the elapsed time; empty if unknown."""
     if elapsed is None or limit is None:
         return "" if elapsed is None else units.clock(elapsed)
     return f"{units.clock(elapsed)} of {units.clock(limit)}, {units.clock(max(0.0, limit - elapsed))} left"
@@ -186,9 +168,7 @@ def _limit(check: LossCheck) -> str:
 
 
 def learning(data: Record) -> list[str]:
-    """Return a line for each comparison of losses, and lines about the consequences that the search has drawn from
-    them.
-    """
+    """Return a line for each comparison of losses, and lines about their consequences."""
     return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
 
 
@@ -207,10 +187,7 @@ def learnt(data: Record) -> list[str]:
 
 
 def next_steps(data: Record, saved: bool = False) -> list[str]:
-    """Return commands that the user can give next, each with its effect.
-
-    `saved`: the fastest preset has already been saved.
-    """
+    """Return commands that can follow, with their effects. `saved`: the fastest preset has already been saved."""
     return list(_next_steps(data, saved))
 
 
@@ -248,9 +225,7 @@ def nothing_to_measure(data: Record) -> str:
 
 
 def more_minutes(data: Record) -> int:
-    """Return the whole minutes that are enough to measure the pairs of a search that has ended: 1.5 times their
-    expected time.
-    """
+    """Return the minutes that are enough to measure the pairs of an ended search: 1.5 times their expected time."""
     trials = [trial.seconds for trial in data.trials if trial.seconds]
     pairs = 2 * (data.repeats or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
     return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))

@@ -16,10 +16,8 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """Return a table with a row for each candidate, the best first.
-
-    `in_report`: the trials of each candidate are named, and only its measured memory is shown, as the report has a
-    table of the predictions.
+    """Return a table of the candidates, the best first. In the report trials are named, and memory is only the measured
+    one, as it has a table of predictions.
     """
     rows = [
         [
@@ -45,9 +43,6 @@ def is_marked(candidate: Candidate) -> bool:
 
 
 def _settings(candidate: Candidate) -> str:
-    """Return the cell of a candidate's settings that differ from the preset. If there are none, and for pairs, its
-    title.
-    """
     return settings({} if candidate.stage == PAIRS else candidate.settings) or search_sentences.title(candidate)
 
 

@@ -1,11 +1,6 @@
-"""Finds the batch size: doubled while it gains, halved if larger ones are slower, bisected if memory ends.
-
-A doubling that gains less than 5 % ends the growth: larger batches cost memory and updates of the weights. Memory is
-predicted from the batches that were measured. Instead of a batch that cannot fit, the largest that can is tried.
-
-The largest batch that fits, whatever its speed, is predicted and then trained for a few steps. A batch fits if it can
-be trained and leaves a tenth of the memory free. Between a batch that fits and a batch that does not, the line of the
-memory model gives the next batch to try. If the line is wrong, it is the middle.
+"""Finds the batch size: doubled while it gains 5 %, halved if larger ones are slower, bisected if memory ends; and the
+largest that fits (leaves a tenth of the memory free), predicted and then trained for a few steps. Between a batch that
+fits and one that does not, the memory model gives the next, or the middle if its line is wrong.
 """
 
 from __future__ import annotations
@@ -40,10 +35,7 @@ class BatchSize:
         return int(value_of(self._screening.best.preset, BATCH))
 
     def note(self, batch: int, candidate: Candidate) -> None:
-        """Add the memory of a candidate with the batch size `batch` to the memory model.
-
-        Nothing is added if its memory was not measured and it has not run out of memory.
-        """
+        """Add the memory of a candidate with the batch size `batch` to the model, if it was measured or ran out."""
         ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
         if peak is not None or ran_out:
@@ -62,9 +54,6 @@ class BatchSize:
                 return
 
     def _larger(self) -> int | None:
-        """Return the next larger batch size to try. None if the limits or the memory allow none that is worth a
-        trial.
-        """
         double = min(2 * self.size, self._most)
         largest = self._memory.worth_trying()
         if largest is not None and largest < double:
@@ -74,10 +63,6 @@ class BatchSize:
         return double if double >= LEAST_STEP * self.size else None
 
     def _bisect(self, too_large: int) -> None:
-        """Try batch sizes between the present one, which fits, and `too_large`.
-
-        The search ends if a batch fits and is not faster, or if the interval is too small.
-        """
         while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
             _, fits = self._try(middle)
             if self.size != middle and fits:
@@ -85,27 +70,20 @@ class BatchSize:
             too_large = too_large if fits else middle
 
     def _between(self, too_large: int) -> int:
-        """Return the batch size predicted as the largest that fits, if it is between the present one and `too_large`.
-
-        Otherwise the middle of the two.
-        """
         largest = self._memory.largest()
         if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
             return rounded(largest)
         return rounded((self.size + too_large) // 2)
 
     def _shrink(self) -> None:
-        """Halve the batch size as long as each halving gains at least LEAST_GROWTH.
-
-        Smaller batches can be faster on a CPU if they fit into its caches.
-        """
+        # smaller batches can be faster on a CPU if they fit into its caches
         while self.size > 1:
             gaining, _ = self._try(self.size // 2)
             if not gaining:
                 return
 
     def _try(self, batch: int) -> tuple[bool, bool]:
-        """Measure a batch size. Returns whether it gains at least LEAST_GROWTH, and whether it fits into memory."""
+        # whether it gains at least LEAST_GROWTH, and whether it fits into memory
         candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
         self.note(batch, candidate)
         fits = not any(trial.outcome == "oom" for trial in candidate.trials)
@@ -113,9 +91,7 @@ class BatchSize:
 
 
 def rounded(batch: int) -> int:
-    """Return `batch` rounded down to a multiple of 8, which tensor cores need. A number below 16 is returned
-    unchanged.
-    """
+    """Return `batch` rounded down to a multiple of 8, which tensor cores need. Below 16 it is unchanged."""
     return batch // 8 * 8 if batch >= 16 else batch
 
 
@@ -129,10 +105,8 @@ MOST_SECONDS = 60.0  # for the steps of one probe
 
 
 class LargestBatch:
-    """Searches the largest batch that fits into memory, whatever its speed.
-
-    `sizes` adds the memory of each trial to `memory`. `most` is the largest batch of one replica for which there are
-    samples. `samples_per_second` is the speed of one replica.
+    """Searches the largest batch that fits into memory, whatever its speed. `most` is the largest batch of one replica
+    for which there are samples, and `samples_per_second` the speed of one replica.
     """
 
     def __init__(
@@ -142,10 +116,7 @@ class LargestBatch:
         self._speed = samples_per_second
 
     def find(self) -> None:
-        """Find the largest batch that fits and the smallest that does not. Both are then in the memory model.
-
-        At most MOST_TRIALS trials are made, and none that takes too long.
-        """
+        """Find the largest batch that fits and the smallest that does not in at most MOST_TRIALS trials."""
         for _ in range(MOST_TRIALS):
             batch = self._next()
             if batch is None or not self._affordable(batch) or not self._try(batch):
@@ -174,7 +145,7 @@ class LargestBatch:
         return False
 
     def _try(self, batch: int) -> bool:
-        """Train a few steps with a batch. Return True if its memory is now known."""
+        # whether its memory is now known
         predicted = self._memory.predict(batch)
         candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
         self._sizes.note(batch, candidate)

@@ -1,12 +1,7 @@
-"""The options of the device, in an order in which none hides the gain of the next one; an option whose gain was hidden
-is tried once more.
-
-On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
-settings of the device, and if it limits the speed, none of these seem to gain. Precision and XLA come next. On a GPU
-they come first: the host runs ahead of the GPU, they gain most, and long executions delay each stop. Both change the
-same operations, so that one may undo the gain of the other: if the precision gains and XLA together with it does not,
-XLA is tried with the preset's precision. At the end an option that was rejected before another one gained is tried once
-more.
+"""The options of the device, in an order in which none hides the gain of the next. On a CPU Python's time between the
+steps hides all others, so that steps in one execution come early; on a GPU, where the host runs ahead, precision and
+XLA do. If the precision gains and XLA with it does not, XLA is tried without it. What was rejected before another
+option gained is tried again.
 """
 
 from __future__ import annotations
@@ -63,20 +58,14 @@ class DeviceStages:
                     self._screening.attempt(name, settings)
 
     def go_on_from(self, name: str) -> None:
-        """Continue the stage `name` after one of its values was faster in a second measurement: with smaller numbers of
-        steps in one execution, or larger batches.
-
-        For other stages nothing is done.
-        """
+        """After a value was faster in a second measurement: try smaller numbers of steps, or larger batches."""
         if name == "steps_per_execution":
             self._fewer_together()
         elif name == "batch_size":
             self._sizes().grow()
 
     def _stage_and_batch(self, name: str) -> None:
-        """Carry out the stage `name`. If it has kept another precision or strategy, carry out the stage of the batch
-        size again, as the memory and the work of a step have changed.
-        """
+        # another precision or strategy changes the memory and the work of a step
         kept = len(self._kept(name))
         self.stage(name)
         if name in OTHER_MEMORY and len(self._kept(name)) > kept:
@@ -96,9 +85,7 @@ class DeviceStages:
             LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
 
     def _sizes(self) -> BatchSize:
-        """Return a search of batch sizes for the present best settings. The memory model has the batches measured with
-        them.
-        """
+        """The memory model has the batches measured with the present best settings."""
         best = self._screening.best
         self._memory.most_batch = self._space.most_samples(best.preset)
         finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
@@ -112,19 +99,13 @@ class DeviceStages:
     # ---- steps in one execution ---------------------------------------------------------------------
 
     def _steps_together(self) -> None:
-        """Try the largest number of steps in one execution, and then smaller ones if it is faster.
-
-        If the largest is not faster than the present number, no smaller number will be.
-        """
+        # if the largest number is not faster than the present one, no smaller number will be
         more = [count for count in self._counts() if count > self._together]
         if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
             self._fewer_together()
 
     def _fewer_together(self) -> None:
-        """Try smaller numbers of steps in one execution, as long as they are faster.
-
-        They can be if many batches at once do not fit into a cache.
-        """
+        # fewer are faster if many batches at once do not fit into a cache
         for count in reversed([count for count in self._counts() if count < self._together]):
             if not self._gains("steps_per_execution", {TOGETHER: count}):
                 return
@@ -150,11 +131,7 @@ class DeviceStages:
                 self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
-        """Return True if the stage `name` is worth a repetition, as another option was kept since its latest trial.
-
-        For stages other than `steps_per_execution` this holds only if none of their values was kept. It does not hold
-        if the latest trial has failed or was clearly slower.
-        """
+        """Another option was kept since its latest trial, which has not failed and was not clearly slower."""
         tried = [
             candidate
             for candidate in self._screening.search.candidates

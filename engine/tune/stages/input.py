@@ -15,10 +15,8 @@ HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline
 
 
 class InputStage:
-    """Measures the training without its input and with it again, and tries the options of the input as changes of the
-    screening's best settings.
-
-    If `is_short` is true, there is time for a few changes only, and a trial that would show nothing new is left out.
+    """Measures the training without its input and with it again, and tries the options of the input. If `is_short`,
+    there is time for a few changes only, and a trial that would show nothing new is left out.
     """
 
     def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
@@ -27,20 +25,14 @@ class InputStage:
         self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
 
     def try_first(self) -> None:
-        """Try the first settings of the input (the recommended ones together), if the training waits long for its
-        input.
-
-        It is called before any other option is tried.
-        """
+        """Try the recommended settings of the input before any other option, if the training waits long for it."""
         if self.is_waited_for:
             self._search.stage = "input"
             self._try(next(self._untried(), {}))
 
     def leave_out(self) -> bool:
-        """Measure the training without its input. Return True if candidates are now measured without it.
-
-        They are not if the input does not hold the training back, or if the input cannot be left out. If the training
-        waits long for its input, the options of the input are tried first.
+        """Measure the training without its input, and return True if candidates now are: not if the input does not hold
+        it back. If the training waits long, the options of the input are tried first.
         """
         if not self._can_be_left_out or (self._is_short and self._hardly_waits):
             return False
@@ -64,10 +56,7 @@ class InputStage:
         self._screening.measure_best("input", "the fastest settings so far, with their input", without_input=False)
 
     def run(self) -> None:
-        """Try the options of the input until the ceiling is reached.
-
-        Nothing is tried if the input does not hold the training back, or the user's limits do not include it.
-        """
+        """Try the options of the input until the ceiling is reached, if the input holds the training back."""
         if not self._is_to_try or not self._holds_back():
             return
         self._search.stage = "input"
@@ -77,9 +66,6 @@ class InputStage:
                 return
 
     def _untried(self) -> Iterator[Mapping[str, Any]]:
-        """Yield settings of the input, in the order of the search, without those that the best settings already
-        have.
-        """
         for settings in self._candidates():
             if not self._screening.has(settings):
                 yield settings
@@ -91,10 +77,7 @@ class InputStage:
 
     @property
     def _hardly_waits(self) -> bool:
-        """True if the best settings wait at most REACHED (5 %) of the time for their input.
-
-        They are then about as fast as without it. This is known on a CPU only, so it is False on a GPU.
-        """
+        # known on a CPU only
         waited = self._waited
         return self._screening.waits_count and waited is not None and waited <= REACHED
 
@@ -104,18 +87,11 @@ class InputStage:
 
     @property
     def is_waited_for(self) -> bool:
-        """True if the best settings wait at least HIGH (20 %) of the time for their input, so that its options are
-        tried first.
-
-        False if the user's limits do not include the input.
-        """
+        """True if the best settings wait at least HIGH (20 %) of the time for their input, which may be changed."""
         return self._is_to_try and (self._waited or 0.0) >= HIGH
 
     @property
     def _waited(self) -> float | None:
-        """The share of the time (0 to 1) that the best settings wait for their input, by their latest trial. None if
-        not measured.
-        """
         return self._screening.best.trials[-1].input_wait
 
     @property
@@ -123,11 +99,7 @@ class InputStage:
         return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def _holds_back(self) -> bool:
-        """Return True if the input makes the best settings slower: they are more than REACHED (5 %) below the ceiling,
-        or wait for the input for more than that.
-
-        True also if the speed without the input is not known.
-        """
+        # also if the speed without the input is not known
         best = self._screening.best
         if self._search.ceiling is None or not self._can_be_left_out:
             return True
@@ -135,9 +107,8 @@ class InputStage:
 
     @property
     def is_harmless(self) -> bool:
-        """True if the best settings are at most REACHED (5 %) slower than without their input.
-
-        If the speed without the input is not known, they must wait at most 5 % of the time for it.
+        """True if the best settings are at most REACHED (5 %) slower than without input, or else wait at most 5 % for
+        it.
         """
         ceiling, waited = self._search.ceiling, self._waited
         if ceiling is None:
@@ -145,9 +116,6 @@ class InputStage:
         return self._screening.best.speed >= (1 - REACHED) * ceiling
 
     def _candidates(self) -> Iterator[Mapping[str, Any]]:
-        """Yield settings of the input: first the recommended ones together, then the remedies, then the recommended
-        ones one by one.
-        """
         together, *alone = self._space.of("input", self._screening.best.preset) or [{}]
         if together:
             yield together
@@ -155,10 +123,7 @@ class InputStage:
         yield from alone
 
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the remedies for the input from the diagnosis of the best settings.
-
-        Remedies that affect what the model learns, or that the user's limits forbid, are left out.
-        """
+        # of the diagnosis, without those that affect what is learnt or that the limits forbid
         best = self._screening.best
         diagnosis = trial_diagnosis.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
         for remedy in diagnosis["remedies"]:

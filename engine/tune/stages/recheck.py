@@ -1,10 +1,6 @@
-"""Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
-
-A candidate has only one trial if it did not seem faster. With the usual spread of trials, a candidate that gains a few
-percent is sometimes rejected. A change that gained nothing with the best settings at that time may gain with the best
-settings now. If no settings have been measured twice, the best settings are measured once more first: the difference
-between two trials of the same settings shows the size of chance here. Each of several small gains is within the
-spread, but their sum is not: so such candidates are first tried together.
+"""Gives candidates that may have been rejected by chance further measurements, once everything has been tried. Small
+gains are within the spread each but not in sum: such candidates are first tried together. If nothing was measured
+twice, the best settings are measured once more first, as that shows the size of chance.
 """
 
 from __future__ import annotations
@@ -36,9 +32,8 @@ class Recheck:
         self._combined: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Measure again, as long as there is time for it. Raises Stopped and OutOfTime.
-
-        The time is SHARE of the time of all trials so far, or that of LEAST trials if it is longer.
+        """Measure again for SHARE of the time of all trials so far, or that of LEAST trials. Raises Stopped and
+        OutOfTime.
         """
         until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
         if self._chance_is_unknown:
@@ -57,10 +52,6 @@ class Recheck:
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
 
     def _may_start(self, until: float) -> bool:
-        """Return True if another trial is likely to end before the trials have taken `until` seconds in all.
-
-        It is expected to take as long as the latest trial of the best settings.
-        """
         return self._trial_seconds + self._one_trial <= until
 
     @property
@@ -69,10 +60,7 @@ class Recheck:
 
     @property
     def _trial_seconds(self) -> float:
-        """The seconds of all trials of candidates.
-
-        A resumed search gets the same value as before, which a clock would not show.
-        """
+        # the same for a resumed search, which a clock would not give
         candidates = self._screening.search.candidates
         return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
 
@@ -95,12 +83,8 @@ class Recheck:
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
-    """Return rejected candidates that were not clearly slower. If the same changes were tried twice, the latest
-    candidate counts.
-
-    Candidates of options that have gained nothing come first, the largest gain first. If another value of an option has
-    gained, little is left to gain: such a candidate is listed only if it was not yet measured with the present best
-    settings. This does not hold for batch sizes, as a batch size that was rejected by chance has ended the growth.
+    """Return rejected candidates that were not clearly slower: first of options that have gained nothing, the largest
+    gain first. Of an option that has gained (but the batch size), only those not yet measured with the best settings.
     """
     candidates = screening.search.candidates
     latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
@@ -116,11 +100,7 @@ def _distance(candidate: Candidate) -> float:
 
 
 def _is_near(candidate: Candidate, screening: Screening) -> bool:
-    """Return True if a candidate may have been rejected by chance, so that another measurement is useful.
-
-    False if it has failed or takes too much memory, as another trial would show the same. False for a combination,
-    whose parts are measured, and for a candidate that was measured as often as allowed.
-    """
+    """Not if another trial would show the same: it has failed, takes too much memory, or is a combination."""
     if candidate.stage == STAGE:
         return False
     measured = known(screening, candidate.tried) or candidate
@@ -135,14 +115,8 @@ def _is_near(candidate: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """Return the candidates whose changes can be tried together, chosen from the first on. Empty if there are fewer
-    than two.
-
-    No two of them change the same option. Neither the gain of each nor the sum of all may be below 0 by more than one
-    standard error. The bound is narrower than the two errors of a single candidate: each part that is slower makes the
-    combination slower, and of parts that gain nothing one in six is further below 0 by chance. A loss of 3.8 % is
-    within it if trials spread by 3 % (`noise` 0.03), as with one trial of each side the error is 4.2 %. The sum is
-    bounded as well, as many small losses together are no longer chance.
+    """Return candidates of different options to try together, none if fewer than two. Neither a gain nor their sum is
+    below 0 by more than one standard error: of parts that gain nothing one in six is, and slows the whole down.
     """
     parts: list[Candidate] = []
     for candidate in misses:
@@ -153,10 +127,6 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
 
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
-    """Return True if the sum of the gains of `parts` is not below 0 by more than one standard error.
-
-    `noise` is the relative spread of one trial (0.03: 3 %).
-    """
     errors = (
         max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
     )
@@ -169,16 +139,12 @@ def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
-    """Return the candidate with the changes `tried` on top of the present best settings. None if they were not
-    measured.
-    """
+    """Return the candidate with the changes `tried` of the present best settings. None if they were not measured."""
     return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
 
 
 def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
-    """Yield all candidates that were measured with the best settings and `tried`, also if they changed other
-    settings.
-    """
+    # also if the trial changed other settings
     settings, without_input = screening.settings_with(tried), screening.without_input
     for candidate in screening.search.candidates:
         if candidate.trials and candidate.settings == settings and candidate.without_input == without_input:

@@ -1,6 +1,5 @@
-"""The members of a study: which machines may share one, and which member has ended without reporting it.
-
-Speeds of different machines, versions or presets cannot be compared, so that they are never put into one study.
+"""The members of a study: which machines may share one, as speeds of different machines, versions or presets cannot be
+compared, and which member has ended without reporting it.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member co
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
-    """Return the properties that all members of a study must have in common, with the values of this machine and
-    request.
-
-    `seconds` is the measured time of a trial.
-    """
+    """Return the properties that all members of a study must have in common; `seconds` is that of a trial."""
     limits, options = request.search or Limits(), request.baseline().options
     return {
         "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
@@ -53,10 +48,7 @@ def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Return the first property in which two members differ, in words. Empty if they differ in none.
-
-    `there` and `here` are properties as `common` returns them, of the study and of this member.
-    """
+    """Return the first property of `common` in which two members differ, in words. Empty if they differ in none."""
     for key, name in NAMES.items():
         if there.get(key) != here[key]:
             if key == "preset":
@@ -87,28 +79,20 @@ def _digest(values: Any) -> str:
 
 
 def name_of(folder: Path) -> str:
-    """Return the name of a search among the members of a study: the host and the search's folder. It stays the same if
-    the search is resumed.
-    """
+    """Return the name of a search in a study, which stays the same if it is resumed: the host and its folder."""
     return f"{Place.here().host}:{folder}"
 
 
 def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
-    """Return the entries that name the search in `folder`, its process, and the latest time at which its present trial
-    ends.
-
-    That time is `most_seconds` from now.
-    """
+    """Return the entries that name the search, its process, and the latest time at which its present trial ends."""
     process = Process.current()
     place = process.place.as_fields() if process.place else {}
     return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Return True if a member has ended, so that it no longer measures the trial that it has begun.
-
-    `member` are the entries from `measuring`. On this machine the process decides, on another machine the latest time
-    of the trial's end plus LATE_SECONDS.
+    """Return True if the member with these entries no longer measures its trial: here its process decides, elsewhere
+    the latest time of the trial's end plus LATE_SECONDS.
     """
     process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:

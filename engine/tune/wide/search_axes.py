@@ -1,8 +1,5 @@
-"""The axes of a wide search: what may be combined, and how a combination becomes settings of a preset.
-
-An axis is one option, or a few that change together, with the values to try. A study keeps the axes of the member that
-created it, as Optuna's categories cannot change later and each machine may have other axes: whether all samples fit
-into memory, for instance, depends on what else is running.
+"""The axes of a wide search: options, or a few that change together, with the values to try. A study keeps those of its
+first member, as Optuna's categories cannot change later and machines differ (in free memory, for instance).
 """
 
 from __future__ import annotations
@@ -28,10 +25,8 @@ Params = Mapping[str, Any]  # a value for each axis
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of an Optuna study: an option with the `numbers` to try, or `choices`, which have settings by their
+    """An axis of an Optuna study: an option with rising `numbers` to try, or `choices`, which have settings by their
     label.
-
-    The numbers rise, each by about the same factor.
     """
 
     name: str
@@ -39,16 +34,12 @@ class Axis:
     choices: Mapping[str, Settings] = field(default_factory=dict)
 
     def settings(self, value: Any) -> Settings:
-        """Return the settings for a value of the study. The value is the index of a number (from 0), or the label of a
-        choice.
-        """
+        """Return the settings for a value of the study: the index of a number (from 0), or the label of a choice."""
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """Return the value of the study for a preset with the settings `effective`: the index of the nearest number, or
-        the label of a choice.
-
-        None if no number is near enough or no choice has these settings.
+        """Return the value of the study for a preset with the settings `effective`, of the nearest number. None if no
+        number is near enough or no choice has these settings.
         """
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
@@ -68,11 +59,7 @@ class Axis:
 
 
 def axes_of(space: Space, preset: Preset) -> list[Axis]:
-    """Return the axes of an Optuna study: the options that the search may change, with the values to try.
-
-    There is one axis for each option, and one for the options of a stage that change together. Stages that the limits
-    exclude and numbers with a single value give no axis.
-    """
+    """Return the axes of an Optuna study: the options that the search may change, with the values to try."""
     axes: list[Axis] = []
     for stage in STAGES:
         if stage not in space.limits.only:
@@ -92,9 +79,7 @@ def doubles(most: int) -> list[int]:
 
 
 def halves(most: int) -> list[int]:
-    """Return the batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most` itself, rounded as batch
-    sizes are (`rounded`).
-    """
+    """Return the batch sizes 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... below `most`, and `most`, rounded as they are."""
     between = {3 << power for power in range(most.bit_length())}
     return sorted({number for number in between | set(doubles(most)) if number < most} | {rounded(most)})
 
@@ -105,11 +90,7 @@ def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> 
 
 
 def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
-    """Return the axes of a stage: one for each option, and one for all options that change together.
-
-    `tried` are the settings that the stage tries. For the input there is no axis of options that change together, as
-    the sampler combines the single ones.
-    """
+    # the sampler combines single options of the input itself
     together = [settings for settings in tried if len(settings) > 1]
     choices = [_axis(stage, together, preset)] if together and stage != "input" else []
     keys = dict.fromkeys(key for settings in tried for key in settings if len(settings) == 1)
@@ -125,11 +106,7 @@ def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
 
 
 class Combinations:
-    """Translates the parameters of a study (a value for each of the `axes`) into settings of `preset`, and settings
-    into parameters.
-
-    `space` limits the batch size.
-    """
+    """Translates the parameters of a study (a value for each of the `axes`) into settings of `preset`, and back."""
 
     def __init__(self, axes: Sequence[Axis], space: Space, preset: Preset) -> None:
         self.axes, self._space, self._preset = axes, space, preset
@@ -150,9 +127,8 @@ class Combinations:
         return every
 
     def settings(self, params: Params) -> dict[str, Any]:
-        """Return the changes against the preset for the parameters of a study.
-
-        The batch size and the steps in one execution are reduced to the most that the other settings allow.
+        """Return the changes of the preset, with batch size and steps in one execution reduced to the most that the
+        others allow.
         """
         given: dict[str, Any] = {}
         for axis in self.axes:
@@ -164,9 +140,7 @@ class Combinations:
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
 
     def _most_batch(self, given: Mapping[str, Any]) -> int:
-        """Return the largest batch of one replica with the settings `given`, whose strategy decides the number of
-        replicas.
-        """
+        # the strategy decides the number of replicas
         try:
             preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
         except PresetError:  # the attempt leaves out such a combination
@@ -174,18 +148,12 @@ class Combinations:
         return self._space.most_batch(preset)
 
     def _most_together(self, given: Mapping[str, Any]) -> int:
-        """Return the largest number of steps in one execution: the steps of one pass.
-
-        If the number of samples is not known, the number in `given`.
-        """
+        # the steps of one pass
         samples, batch = self._space.started.train_samples, given.get(BATCH, value_of(self._preset, BATCH))
         return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
-        """Return the parameters of the study for these settings: a value for each axis by its name.
-
-        None if an option has no axis, or its value is not on its axis.
-        """
+        """Return the parameters of the study for these settings. None if an option, or its value, is on no axis."""
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
             return None
@@ -200,7 +168,5 @@ def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """Return the axes from the plain values that a study has stored. Raises TypeError or ValueError if they are not
-    axes.
-    """
+    """Return the axes from the plain values in a study. Raises TypeError or ValueError if they are not axes."""
     return [Axis(**fields) for fields in plain]

@@ -1,8 +1,6 @@
-"""The storage of a study: a journal file, also on a folder that several machines share, or a database.
-
-The lock of the file is another file, created exclusively, which also works on NFS from version 3 on (open(2), O_EXCL)
-and on file systems without symbolic links. Optuna takes over the lock of a member that died within 30 seconds.
-
+"""The storage of a study: a journal file, also on a shared folder, or a database. The file's lock is another file,
+created exclusively, which works on NFS from version 3 on (open(2), O_EXCL); Optuna takes over that of a member that
+died within 30 seconds.
 Deferred imports: Optuna is an optional extra, and takes a second.
 """
 
@@ -48,10 +46,7 @@ def shown(location: str) -> str:
 
 
 def exists(location: str) -> bool:
-    """Return True if a study may exist at this location: True for each URL and each file.
-
-    False if there is no file yet. Raises StudyError if no file can be created at the location.
-    """
+    """Return True if a study may exist: for each URL and each file. Raises StudyError if none can be created."""
     path = Path(location)
     if "://" in location or path.is_file():
         return True
@@ -81,10 +76,7 @@ def opened(location: str) -> Any:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise ValueError if the file is not a journal of Optuna: Optuna would write to its end without having read it.
-
-    A file that does not exist is not refused.
-    """
+    # Optuna would write to the end of a file that it has not read
     content = path.read_bytes() if path.is_file() else b""
     complete, last, torn = content.rpartition(b"\n")
     lines = complete.splitlines() if last else []
@@ -100,11 +92,7 @@ def _is_record(line: bytes) -> bool:
 
 
 def _mend(path: Path, lock: Any) -> None:
-    """Remove an incomplete last line from the journal `path`, which a full disk or a machine that failed has left.
-
-    Optuna ignores such a line, but the next member would write on the same line and so damage the file. `lock` is the
-    lock of the journal, which is held meanwhile.
-    """
+    """Remove an incomplete last line: Optuna ignores it, but the next member would write on the same line."""
     if not _is_torn(path):
         return
     lock.acquire()

@@ -1,11 +1,6 @@
-"""One study of Optuna: its known trials, its proposals, and the reports of their results.
-
-Samplers and pruners are Optuna's: TPE (Bergstra et al. 2011), which models all options together and keeps away from
-settings that other members are measuring. A trial whose speed is below a share of the best is pruned (ThresholdPruner).
-The result of a trial is reported so that Optuna's samplers understand it. Settings that cannot be trained, or are
-predicted to need too much memory, violate a constraint, so that these and similar settings are avoided. A failed trial
-(FAIL) teaches a sampler nothing, which is right for settings that were not measured.
-
+"""One study of Optuna, with its samplers (TPE, Bergstra et al. 2011) and pruners: known trials, proposals and results.
+Settings that cannot be trained, or would need too much memory, violate a constraint, so that similar ones are avoided.
+A failed trial teaches a sampler nothing, which is right for settings that were not measured.
 Deferred imports: Optuna is an optional extra, and takes a second.
 """
 
@@ -31,11 +26,8 @@ LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may la
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """The result of settings in a study.
-
-    `outcome` is `ok`, the outcome of the last trial if none was successful, `memory` if settings were left out because
-    too much memory was predicted, or `left out` if they were not tried for another reason. `speed` is in samples per
-    second, None if no speed was measured. `batch` is the batch size. `peak_bytes` is the peak memory.
+    """The result of settings in a study. `outcome` is `ok`, the outcome of the last trial, `memory` (too much was
+    predicted) or `left out`. `speed` is in samples per second.
     """
 
     settings: Mapping[str, Any]
@@ -76,10 +68,8 @@ class Known:
 
 
 class Study:
-    """The Optuna study `name` at `location`, which several searches use together.
-
-    This object is the member whose search is in `folder`. Each call may raise StudyError, for example if the storage
-    fails.
+    """The Optuna study `name` at `location`, of which this is the member whose search is in `folder`. Each call may
+    raise StudyError.
     """
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
@@ -118,9 +108,8 @@ class Study:
             )
 
     def finished_trials(self, common: Mapping[str, Any]) -> int:
-        """Return the number of finished trials of the study, without joining it. Return 0 if there is no study yet.
-
-        Raises StudyError as `join` does if its members have other properties than `common`.
+        """Return the number of finished trials without joining the study, 0 if there is none yet. Raises StudyError if
+        its members have other properties than `common`.
         """
         import optuna
 
@@ -146,10 +135,7 @@ class Study:
             return search_axes.from_plain(self._study.user_attrs[AXES])
 
     def fail_abandoned_trials(self, common: Mapping[str, Any]) -> None:
-        """Mark the running trials of members that have ended without a result as failed.
-
-        Raises StudyError if the members of the study have other properties than `common`.
-        """
+        """Mark trials of members that have ended as failed. Raises StudyError if members differ from `common`."""
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
@@ -174,9 +160,7 @@ class Study:
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
     def best_of_others(self) -> SettingsResult | None:
-        """Return the result of the fastest settings that another member has measured successfully. Return None if there
-        is none.
-        """
+        """Return the fastest result of another member. None if there is none."""
         theirs = (result.found for result in self.known() if result.found and result.member != self._me)
         good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda measured: measured.speed or 0.0, default=None)
@@ -216,11 +200,8 @@ class Study:
         trial_seconds: float,
         params: Params | None = None,
     ) -> Proposal:
-        """Return the next combination: that of `params`, or the model's proposal if there are none. The other members
-        see that the combination is being measured.
-
-        `settings_of` turns a value for each axis of `space` into settings. `trial_seconds` is the expected time of the
-        trial. If another member asks at the same moment, it may get `params`, and this one the model's proposal.
+        """Return the next combination, that of `params` or a proposal, which others then see as measured. `space` has
+        the axes. If another member asks at the same moment, it may get `params`, and this one the model's proposal.
         """
         with storage.faults_of(self.location):
             if params is not None:
@@ -233,11 +214,8 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """Return a function that decides, by the speeds of a trial so far, if the trial is ended early. The function
-        asks Optuna's pruner.
-
-        `best_speed` is in samples per second: a trial below a share of it is ended. If the storage fails, no trial is
-        ended.
+        """Return a function by which Optuna's pruner ends a trial early, below a share of `best_speed` (samples per
+        second). If the storage fails, no trial is ended.
         """
         from optuna.pruners import ThresholdPruner
 
@@ -253,10 +231,8 @@ class Study:
         return judge
 
     def tell(self, proposal: Proposal, result: SettingsResult, excess: float = 1.0) -> None:
-        """Report the result of a proposal to the study.
-
-        `excess` is the share by which settings that cannot be trained violate the limit (0.5: 50 %). It is not used for
-        other settings.
+        """Report the result of a proposal. `excess` is by how much settings that cannot be trained violate the limit
+        (0.5: 50 %).
         """
         from optuna.trial import TrialState
 
@@ -295,10 +271,7 @@ def _plain(result: SettingsResult) -> dict[str, Any]:
 
 
 def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float]:
-    """Return the constraint that a result violates, by its name, and the amount, which Optuna calls infeasible above 0.
-
-    `excess` is the amount for settings that cannot be trained. Return an empty dict if the settings were trained.
-    """
+    # infeasible above 0
     if result.is_feasible:
         return {}
     return {"memory" if result.outcome in ("oom", "memory") else "trains": excess}

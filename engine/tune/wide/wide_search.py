@@ -1,9 +1,6 @@
-"""The wide search: measures combinations that Optuna proposes against the best settings, until the time has ended.
-
-It begins with the known trials: of the ordered search, of the search before it was resumed, and of other members.
-Settings that a member has measured are not measured again, and batches that are predicted not to fit into memory are
-not tried. Both are reported to the study as results. Settings of another member that are faster than all settings here
-are measured here, so that the pairs at the end decide about the best settings of the study.
+"""The wide search: measures combinations that Optuna proposes, until the time has ended. What is known (of the ordered
+search, before it was resumed, of other members) or does not fit into memory is reported, not measured again. Faster
+settings of another member are measured here, as the pairs at the end decide about the best of the study.
 """
 
 from __future__ import annotations
@@ -49,10 +46,7 @@ class Member:
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
-        """Return the search of a request as a member of its study. `seconds` is the measured time of a trial.
-
-        If the user has named no study, the study is a file in `folder`, and the search is its only member.
-        """
+        """Return the search of a request as a member of its study, or the only member of a study in `folder`."""
         limits = request.search or Limits()
         location = limits.study or str(folder / "study.journal")
         return cls(
@@ -69,10 +63,8 @@ class Member:
 
 
 class WideSearch:
-    """Measures proposals of the study of `member` against the screening's best settings.
-
-    `space` has the options that may change. `memory` has the limit and the kind of memory. `side_by_side` measures
-    several proposals at once.
+    """Measures proposals of the study of `member` against the screening's best settings, several at once by
+    `side_by_side`.
     """
 
     def __init__(
@@ -89,9 +81,8 @@ class WideSearch:
         self._exhausted = False  # nothing was drawn that can be measured
 
     def run(self) -> str:
-        """Search until nothing is left to propose or the storage fails. Returns the reason for the end.
-
-        Raises OutOfTime and Stopped.
+        """Search until nothing is left to propose or the storage fails; return why it ended. Raises OutOfTime and
+        Stopped.
         """
         try:
             if not self._axes:
@@ -113,10 +104,7 @@ class WideSearch:
     # ---- what is known -------------------------------------------------------------------------------
 
     def _report_known_results(self) -> None:
-        """Add the results of the ordered search to the study.
-
-        Results that were measured without the input are added only if the settings ran out of memory or failed.
-        """
+        """Without the input only what ran out of memory or failed counts."""
         noted = [result.settings for result in self._study.of_this_search()]
         for candidate in self._screening.search.candidates:
             result = self._settings_result(candidate)
@@ -129,9 +117,7 @@ class WideSearch:
         self._note()
 
     def _measure_again(self) -> None:
-        """Add the results from before the search was resumed to the record. Their trials are known and are not measured
-        again.
-        """
+        """The trials from before the search was resumed are known, and go into the record."""
         done = [candidate.settings for candidate in self._screening.search.candidates]
         for result in self._study.of_this_search():
             if result.settings not in done and self._screening.remembers(self._combined(result.settings)):
@@ -151,7 +137,6 @@ class WideSearch:
             self._attempt(other.settings, "the fastest of another member of the study")
 
     def _ended(self) -> str:
-        """Return why no further proposal can be measured. Empty if one can."""
         measured = {json.dumps(result.settings, sort_keys=True) for result in self._study.settings_results()}
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
@@ -160,12 +145,7 @@ class WideSearch:
     # ---- one proposal --------------------------------------------------------------------------------
 
     def _try_next(self) -> None:
-        """Measure as many proposals as there are places. Proposals that need no trial are reported to the study at
-        once.
-
-        If the time ends or a stop is requested, the proposals that were not measured are given back. Raises OutOfTime
-        and Stopped.
-        """
+        """If the time ends or a stop is requested, the proposals that were not measured are given back."""
         self._study.fail_abandoned_trials(self._common)
         proposals: list[Proposal] = []
         try:
@@ -184,11 +164,7 @@ class WideSearch:
             raise
 
     def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
-        """Ask the study for a proposal. Returns it in a list if it has to be measured.
-
-        The list is empty if the result of the proposal is known, if it is already in `taken`, or if it needs too much
-        memory.
-        """
+        """Empty if its result is known, if it is in `taken`, or if it needs too much memory."""
         params = None
         if self._repeats >= MOST_REPEATS:
             params = self._draw(taken)
@@ -211,10 +187,6 @@ class WideSearch:
         return []
 
     def _draw(self, taken: Sequence[Settings]) -> dict[str, Any] | None:
-        """Return the parameters of a combination that has no result, is not in `taken`, and may fit into memory.
-
-        None if none was found.
-        """
         measured = [*taken, *(result.settings for result in self._study.settings_results())]
         for params in self._combinations.in_random_order(self._study.seed()):
             settings = self._combinations.settings(params)
@@ -234,11 +206,7 @@ class WideSearch:
         return self._study.judge(proposal, best)
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
-        """Measure settings against the best settings, and return them as a candidate, with `reason` in the record.
-
-        Options that the best settings change and `settings` do not are set to the preset's values. `judge` may end the
-        trial early.
-        """
+        # options that the best settings change and `settings` do not are set to the preset's values
         predicted = self._memory_of(settings).predict(self._batch(settings))
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
@@ -250,17 +218,10 @@ class WideSearch:
     # ---- memory --------------------------------------------------------------------------------------
 
     def _memory_of(self, settings: Settings) -> MemoryModel:
-        """Return the memory model for the options of `settings` that decide the memory. It has the batches that any
-        member has measured.
-
-        Without such batches it is empty.
-        """
         return self._models().get(self._of_memory(settings)) or self._model()
 
     def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
-        """Return the memory models of the study. The keys are the values of the options OF_MEMORY, which decide the
-        memory of a batch.
-        """
+        # by the values of the options OF_MEMORY
         models: dict[tuple[Any, ...], MemoryModel] = {}
         for result in self._study.settings_results():
             if result.outcome == "oom" or result.peak_bytes:
@@ -275,10 +236,6 @@ class WideSearch:
         return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
 
     def _largest(self, settings: Settings) -> int | None:
-        """Return the largest batch that is predicted to fit with these settings. None if no memory was measured.
-
-        If too little is known of these settings, it is LEANER times the largest batch with other settings.
-        """
         models = self._models()
         own = models.get(self._of_memory(settings))
         if own is not None and own.is_known:
@@ -288,11 +245,7 @@ class WideSearch:
         return LEANER * max(largest) if largest else None
 
     def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
-        """Return the predicted bytes of a batch that is too large, and by which share it is too large (0.5: 50 %). None
-        if it may fit.
-
-        The bytes are None if they cannot be predicted.
-        """
+        # the predicted bytes (None: unknown), and by which share the batch is too large (0.5: 50 %)
         largest, batch = self._largest(settings), self._batch(settings)
         if largest is None or batch <= largest:
             return None
@@ -339,9 +292,7 @@ class Places:
 
     def find(self, stage: str) -> None:
         """Find the GPUs on which the best settings are about as fast as on one GPU alone, if all train at the same
-        time.
-
-        The result is recorded as a candidate of the stage `stage`. Raises Stopped and OutOfTime.
+        time, and record that as a candidate. Raises Stopped and OutOfTime.
         """
         gpus = self._side_by_side.places(self._screening.best.preset)
         if not gpus:
@@ -373,11 +324,7 @@ class Places:
         return undisturbed(gpus, speeds, self._screening.best.speed)
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
-        """Measure the first trials of several proposals at once, each on a GPU. Nothing is done if fewer than two train
-        on one GPU.
-
-        The screening then has these trials and does not measure them again.
-        """
+        """Measure the first trials of proposals at once, each on a GPU, so that the screening then knows them."""
         requests = [self._screening.trial_request(tried, judge) for tried, judge in proposals]
         alone = [settings for settings in requests if settings is not None and self._side_by_side.fits(settings.preset)]
         if len(alone) > 1:
