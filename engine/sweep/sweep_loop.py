@@ -136,9 +136,7 @@ class SweepLoop:
     # ---- the plan ------------------------------------------------------------------------------------
 
     def _plan_search(self) -> None:
-        """Seed by seed; with halving all seeds of each, not in the order of a grid, where each may be
-        the best so far.
-        """
+        """Seed by seed; with halving all seeds of each setting, not in the order of a grid, which only gets better."""
         axes, most = self._settings.axes, self._settings.most_trials or 0
         if self._settings.sampler == "grid":
             settings = list(swept_values.grid(axes))
