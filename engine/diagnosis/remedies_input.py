@@ -217,10 +217,7 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
     if s.device_batches or "input.cast" in s.inapplicable:
-        yield Remedy(
-            step="input",
-            reason="copy fewer bytes: 16-bit numbers, or uint8 that the model converts",
-        )
+        yield Remedy(step="input", reason="copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
 
 
 # ---- possible gains -----------------------------------------------------------------------------

@@ -5,8 +5,15 @@ worker first measures a sample, which shows the room that is needed and how many
 from __future__ import annotations
 
 import contextlib
+import json
+import math
+import os
+import selectors
+import shutil
+import signal
+import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,14 +21,13 @@ from typing import Any
 
 from ..files import writing
 from ..interpreter import interpreter
-from ..system import locks
+from ..system import child_process, locks
+from ..telemetry import resource_limits
 from ..units import counted, size
-from . import estimates, layout, result_files
 from . import manifest as manifests
-from .estimates import Estimate
-from .manifest import Manifest, Written
+from . import result_files
+from .manifest import ARRAY_FILE, ARRAYS, PARTS, Manifest, Written, samples_per_shard, shards
 from .request import PrepareError, Request
-from .workers import Worker, WorkerEnded, answered
 
 LOG, LOCK = "prepare.log", ".prepare.lock"
 SAMPLE = 64  # samples that are measured first
@@ -140,8 +146,8 @@ class _Preparation:
         try:
             opened = self._started()
             measured = self._answer(self._workers[0], {"measure": SAMPLE, "reads": True})["measured"]
-            samples = sum(int(opened["facts"][part]) for part in layout.PARTS)
-            return estimates.of(measured, samples, self.request, bool(opened["one_process"]), self.folder)
+            samples = sum(int(opened["facts"][part]) for part in PARTS)
+            return estimate_from(measured, samples, self.request, bool(opened["one_process"]), self.folder)
         finally:
             self._end_workers()
 
@@ -162,7 +168,7 @@ class _Preparation:
         manifest = self._write_files(manifest)
         if not manifest.samples:
             raise PrepareError("none of the samples can be read; the manifest names them with the reasons", began=True)
-        if manifest.format == layout.ARRAYS:
+        if manifest.format == ARRAYS:
             manifest = self._joined(manifest)
         result_files.write(manifest, self.request)
         manifest = replace(manifest, complete=True)
@@ -173,7 +179,7 @@ class _Preparation:
     def _joined(self, manifest: Manifest) -> Manifest:
         """Join the files of samples into one file of arrays, and remove them. Return the manifest with that file."""
         if manifest.output is None:
-            self._say(f"joins {counted(len(manifest.written), 'files')} into {layout.ARRAY_FILE}")
+            self._say(f"joins {counted(len(manifest.written), 'files')} into {ARRAY_FILE}")
             given = {name: manifest.data[name] for name in ("shape", "dtype", "test")}
             files = [{"file": each.file, "part": each.part, "samples": each.samples} for each in manifest.written]
             answer = self._answer(self._workers[0], {"join": given | {"files": files}})
@@ -188,16 +194,16 @@ class _Preparation:
         opened = self._started()
         facts, measured = opened["facts"], self._answer(self._workers[0], {"measure": SAMPLE})["measured"]
         if before is None:
-            counts = {part: int(facts[part]) for part in layout.PARTS}
-            per_shard = layout.samples_per_shard(counts, measured["bytes"], self.request.shards)
-            before = Manifest(self.request.settings(), facts, per_shard, len(layout.shards(counts, per_shard)))
-        elif before.data["stamp"] != facts["stamp"] or before.counts != {part: facts[part] for part in layout.PARTS}:
+            counts = {part: int(facts[part]) for part in PARTS}
+            per_shard = samples_per_shard(counts, measured["bytes"], self.request.shards)
+            before = Manifest(self.request.settings(), facts, per_shard, len(shards(counts, per_shard)))
+        elif before.data["stamp"] != facts["stamp"] or before.counts != {part: facts[part] for part in PARTS}:
             raise PrepareError(
                 f"the data have changed since {self.folder} was begun, or come in another order\n"
                 "remove the folder, or name another one"
             )
         left = sum(shard.samples for shard in before.missing)
-        estimate = estimates.of(measured, left, self.request, bool(opened["one_process"]), self.folder)
+        estimate = estimate_from(measured, left, self.request, bool(opened["one_process"]), self.folder)
         if estimate.bytes > estimate.free_bytes:
             raise PrepareError(
                 f"{counted(left, 'samples')} take about {size(estimate.bytes)} in {self.folder}, and "
@@ -278,3 +284,144 @@ def _good(answer: dict[str, Any]) -> dict[str, Any]:
 
 def _written(entry: dict[str, Any]) -> Written:
     return Written(**entry | {"broken": [manifests.Broken(**each) for each in entry["broken"]]})
+
+
+MODULE = "gputui.engine.trainer.prepare"
+_BLOCK = 65536
+
+
+class WorkerEnded(Exception):
+    """A process has ended without an answer. The text says how, with the last line of its log."""
+
+
+class Worker:
+    """One process. Its answers are JSON objects, one on each line."""
+
+    def __init__(self, python: str, request: Mapping[str, Any], log: Path) -> None:
+        """Start the process, and send it the request. Raises OSError if it cannot be started."""
+        self.log = log
+        with log.open("ab") as stream:
+            self.process = child_process.start(
+                interpreter.command(python, MODULE),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                env=interpreter.environment(python),
+                start_new_session=True,  # Ctrl-C is for the command alone
+                bufsize=0,
+            )
+        self._rest = b""
+        self.send(request)
+
+    def fileno(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its end is noticed when it is read
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+
+    def answers(self) -> Iterator[dict[str, Any]]:
+        """Yield the answers that have come; waits until there is something to read. Raises WorkerEnded."""
+        block = os.read(self.fileno(), _BLOCK)
+        if not block:
+            raise WorkerEnded(self._how_it_ended())
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer. Raises WorkerEnded."""
+        while True:
+            for answer in self.answers():
+                return answer
+
+    def _how_it_ended(self) -> str:
+        code = self.process.wait()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with return code {code}"
+        with contextlib.suppress(OSError):
+            lines = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            if code >= 0 and lines:
+                how += f": {lines[-1][:160]}"
+        return f"a process that prepares the data {how}"
+
+    def end(self) -> None:
+        """End the process at once, and wait for its end. What it was writing is lost."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def answered(workers: Sequence[Worker]) -> Iterator[tuple[Worker, dict[str, Any]]]:
+    """Yield the answers of the workers as they come, for ever. Raises WorkerEnded if one ends."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker.fileno(), selectors.EVENT_READ, worker)
+        while True:
+            for key, _ in selector.select():
+                for answer in key.data.answers():
+                    yield key.data, answer
+
+
+SECONDS_FOR_A_WORKER = 20.0  # of work for each process: TensorFlow's start takes about 5 s of a CPU
+LEAST_SAVED = 0.2  # of the time to read and decode: repeated measurements differ by a tenth
+ROOM = 1.02  # times the expected size, for the manifest and the file system's own blocks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimate for `left` samples, from `sample` measured ones. `load_seconds` is the time to read and decode one
+    for the first time; CPU times for one in memory are `prepare_seconds`, and in tf.data `again_seconds` (decoding) and
+    `read_seconds` (prepared). With `workers` processes all take `seconds`.
+    """
+
+    sample: int
+    broken: int
+    load_seconds: float
+    prepare_seconds: float | None
+    again_seconds: float | None
+    read_seconds: float | None
+    workers: int
+    seconds: float
+    left: int
+    bytes: float
+    free_bytes: int
+
+    @property
+    def passes(self) -> int | None:
+        """The number of passes after which the saved CPU time is that of preparing, None if unknown or below
+        LEAST_SAVED. A training gets it back only while it waits for its input.
+        """
+        if self.again_seconds is None or self.read_seconds is None or self.prepare_seconds is None:
+            return None
+        saved = self.again_seconds - self.read_seconds
+        return math.ceil(self.prepare_seconds / saved) if saved > LEAST_SAVED * self.again_seconds else None
+
+
+def estimate_from(
+    measured: Mapping[str, Any], left: int, request: Request, one_process: bool, folder: Path
+) -> Estimate:
+    """Return the estimate from what a worker has measured (trainer/prepare/work.py). `one_process`: the data cannot be
+    read by several.
+    """
+    seconds = left * measured["load_seconds"]  # of one process
+    cpus = resource_limits.usable_cpus()
+    workers = request.workers or min(cpus, max(1, int(seconds / SECONDS_FOR_A_WORKER)))
+    workers = 1 if one_process else workers
+    return Estimate(
+        measured["samples"],
+        measured["broken"],
+        measured["load_seconds"],
+        measured.get("prepare_seconds"),
+        measured.get("again_seconds"),
+        measured.get("read_seconds"),
+        workers,
+        seconds / min(workers, cpus),
+        left,
+        ROOM * left * measured["bytes"] * (2 if request.format == ARRAYS else 1),
+        shutil.disk_usage(folder).free,
+    )

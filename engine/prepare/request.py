@@ -9,8 +9,7 @@ from typing import Any
 
 from ..options import Options
 from ..presets import Preset
-from . import layout
-from .manifest import Manifest
+from .manifest import ARRAYS, RECORDS, Manifest
 
 
 class PrepareError(Exception):
@@ -38,7 +37,7 @@ class Request:
 
     preset: Preset
     folder: Path
-    format: str = layout.RECORDS
+    format: str = RECORDS
     dtype: str | None = None
     size: tuple[int, int] | None = None
     limit: int | None = None
@@ -88,6 +87,6 @@ def of(preset: Preset, folder: Path, given: Mapping[str, Any]) -> Request:
         for name, value in (("size", given["size"]), ("dtype", given["dtype"])):
             if value is not None:
                 raise PrepareError(f"--{name} is for gputui's own data; your code decides what a sample is: its `map`")
-        if given["format"] == layout.ARRAYS:
-            raise PrepareError(f"--format {layout.ARRAYS} is for gputui's own data; leave it out with your own code")
+        if given["format"] == ARRAYS:
+            raise PrepareError(f"--format {ARRAYS} is for gputui's own data; leave it out with your own code")
     return Request(preset, folder, **given)

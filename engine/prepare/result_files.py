@@ -10,9 +10,7 @@ from ..files.values import to_json
 from ..files.writing import write_atomically
 from ..options import Notify
 from ..presets import Preset, saving
-from . import layout
-from .layout import PARTS, VALIDATION
-from .manifest import Manifest
+from .manifest import ARRAY_FILE, ARRAYS, INPUT, LABEL, PARTS, RECORDS, TRAIN, VALIDATION, Manifest
 from .request import Request
 
 PRESET, READER = "preset.yaml", "dataset.py"
@@ -33,16 +31,16 @@ def preset_of(manifest: Manifest, request: Request) -> Preset:
     """Return the preset of the request with the prepared data in place of the original."""
     preset, data, samples = request.preset, manifest.data, manifest.samples
     of_training: dict[str, Any] = {"validation_split": manifest.good(VALIDATION) / samples}
-    if manifest.format == layout.ARRAYS:
-        of_data: dict[str, Any] = {"data": f"npz:{request.folder}/{layout.ARRAY_FILE}"}
+    if manifest.format == ARRAYS:
+        of_data: dict[str, Any] = {"data": f"npz:{request.folder}/{ARRAY_FILE}"}
         of_training = {} if data["test"] else of_training
     else:
         of_data = {
-            "data": f"tfrecord:{glob.escape(str(request.folder))}/*.{layout.RECORDS}",
+            "data": f"tfrecord:{glob.escape(str(request.folder))}/*.{RECORDS}",
             "shape": list(data["shape"]),
         }
         of_data |= {"classes": int(data["classes"]), "samples": samples, "tfrecord_encoding": data["dtype"]}
-        of_data |= {"tfrecord_input": layout.INPUT, "tfrecord_label": layout.LABEL}
+        of_data |= {"tfrecord_input": INPUT, "tfrecord_label": LABEL}
         of_training |= {"validation": "split"}
     given = preset.options
     options = replace(
@@ -113,15 +111,15 @@ def parse(record):
 def reader(manifest: Manifest) -> str:
     """Return the text of dataset.py."""
     data = manifest.data
-    if manifest.format == layout.ARRAYS:
+    if manifest.format == ARRAYS:
         names = ("x_train", "y_train", "x_test", "y_test") if data["test"] else ("x", "y")
         read = ", ".join(f'arrays["{name}"]' for name in names)
-        return _HEAD + _ARRAYS.format(file=layout.ARRAY_FILE, names=", ".join(names), read=read)
+        return _HEAD + _ARRAYS.format(file=ARRAY_FILE, names=", ".join(names), read=read)
     if (structure := data.get("structure")) is None:
         shape = tuple(data["shape"])
-        parse = _OF_PRESET.format(input=layout.INPUT, label=layout.LABEL, dtype=data["dtype"], shape=shape)
+        parse = _OF_PRESET.format(input=INPUT, label=LABEL, dtype=data["dtype"], shape=shape)
     else:
-        node = structure[layout.TRAIN]
+        node = structure[TRAIN]
         parse = _OF_ENTRY.format(tensors=_tensors(node), structure=_expression(node))
     counts = to_json({part: manifest.good(part) for part in PARTS})
     return _HEAD + _RECORDS.format(counts=counts, parse=parse)

@@ -107,8 +107,9 @@ from gputui.engine.options.catalogue import About, Group, catalogue
 from gputui.engine.options.own_code import BATCHED
 from gputui.engine.options.synonyms import keys_of, option_meant
 from gputui.engine.options.validation import MisfitsError, validated
-from gputui.engine.prepare import layout, preparing, request as prepare_request, result_files, workers
-from gputui.engine.prepare.estimates import Estimate
+from gputui.engine.prepare import preparing, request as prepare_request, result_files
+from gputui.engine.prepare import manifest
+from gputui.engine.prepare.preparing import Estimate
 from gputui.engine.prepare.manifest import Broken, Manifest, ManifestError, Written
 from gputui.engine.prepare.preparing import Progress as preparing_Progress
 from gputui.engine.prepare.request import PrepareError, Request as prepare_request_Request, of

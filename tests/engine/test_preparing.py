@@ -21,13 +21,12 @@ from tests.doors.engine import (
     PrepareError,
     Preset,
     Written,
-    layout,
     locks,
+    manifest,
     of,
     preparing,
     resource_limits,
     result_files,
-    workers,
 )
 from tests.doors.engine import prepare_request as requests
 from tests.doors.engine import prepare_request_Request as Request
@@ -41,7 +40,7 @@ FACTS = {"validation": 3, "train": 10, "stamp": "a", "shape": [4], "dtype": "uin
 
 def test_each_sample_is_in_one_file_and_the_validation_part_comes_first() -> None:
     for per_shard in (1, 5, 7, 23, 100):
-        shards = layout.shards(COUNTS, per_shard)
+        shards = manifest.shards(COUNTS, per_shard)
         for part, count in COUNTS.items():
             numbers = [
                 n for shard in shards if shard.part == part for n in range(shard.first, shard.first + shard.samples)
@@ -61,7 +60,7 @@ def prepare(folder: Path) -> Manifest:
 
 
 def test_a_process_that_ends_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "MODULE", "gputui.engine.no_such_module")
+    monkeypatch.setattr(preparing, "MODULE", "gputui.engine.no_such_module")
     with pytest.raises(PrepareError, match=r"ended with return code 1: .*no_such_module\n.*prepare.log has") as fault:
         prepare(tmp_path / "ready")
     assert fault.value.began
@@ -100,12 +99,12 @@ def test_a_file_has_128_mib_and_small_data_has_up_to_16_files(
     samples: int, record_bytes: float, files: int | None, per_shard: int
 ) -> None:
     counts = {"validation": 5, "train": samples}
-    assert layout.samples_per_shard(counts, record_bytes, files) == per_shard
+    assert manifest.samples_per_shard(counts, record_bytes, files) == per_shard
 
 
 @pytest.mark.parametrize(("limit", "counts"), [(None, (7, 23)), (29, (7, 22)), (15, (4, 11)), (1, (0, 1)), (3, (1, 2))])
 def test_a_limit_takes_of_both_parts_alike(limit: int | None, counts: tuple[int, int]) -> None:
-    assert tuple(layout.limited({"validation": 7, "train": 23}, limit).values()) == counts
+    assert tuple(manifest.limited({"validation": 7, "train": 23}, limit).values()) == counts
 
 
 # ---- The course of a preparation, with workers that answer without data; and what the command prin
@@ -149,7 +148,7 @@ class Worker:
         elif Worker.ends:
             self.answers.append(Worker.ends.popleft())
         else:
-            shard = layout.Shard(**command["shard"])
+            shard = manifest.Shard(**command["shard"])
             self.answers.append({"at": shard.samples - 1})
             self.answers.append({"written": written(shard)})
             (self.folder / shard.file("tfrecord")).write_bytes(CONTENT)
@@ -161,7 +160,7 @@ class Worker:
         self.is_ended = True
 
 
-def written(shard: layout.Shard, *broken: dict[str, str]) -> dict[str, Any]:
+def written(shard: manifest.Shard, *broken: dict[str, str]) -> dict[str, Any]:
     return {"number": shard.number, "part": shard.part, "file": shard.file("tfrecord"), "bytes": 50, "sha256": HASH,
             "samples": shard.samples - len(broken), "broken": list(broken)}  # fmt: skip
 
@@ -207,7 +206,7 @@ def test_what_was_begun_goes_on_only_with_the_same_data_and_settings(
 ) -> None:
     folder = tmp_path / "ready"
     Worker.ends.extend([
-        {"written": written(layout.Shard(0, "validation", 0, 3))},
+        {"written": written(manifest.Shard(0, "validation", 0, 3))},
         {"disk": "disk full at X", "remedy": "free some space"},
     ])  # fmt: skip
     with pytest.raises(PrepareError) as fault:
@@ -277,7 +276,7 @@ def test_the_room_that_is_needed_is_asked_for_before(
 @pytest.mark.usefixtures("played")
 def test_samples_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:
     bad = {"sample": "cat/1.png", "reason": "not an image"}
-    Worker.ends.append({"written": written(layout.Shard(0, "validation", 0, 3), bad)})
+    Worker.ends.append({"written": written(manifest.Shard(0, "validation", 0, 3), bad)})
     made, _, shown = prepared(asked(tmp_path / "ready"))
     assert made.broken == [Broken("cat/1.png", "not an image")]
     assert (made.samples, made.good("validation"), made.good("train")) == (12, 2, 10)
@@ -289,7 +288,7 @@ def test_samples_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> N
 @pytest.mark.usefixtures("played")
 def test_without_a_single_good_sample_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "facts", FACTS | {"validation": 0, "train": 1})
-    Worker.ends.append({"written": written(layout.Shard(0, "train", 0, 1), {"sample": "a", "reason": "b"})})
+    Worker.ends.append({"written": written(manifest.Shard(0, "train", 0, 1), {"sample": "a", "reason": "b"})})
     with pytest.raises(PrepareError) as fault:
         prepared(asked(tmp_path / "ready"))
     assert str(fault.value) == "none of the samples can be read; the manifest names them with the reasons"

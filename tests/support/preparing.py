@@ -14,7 +14,7 @@ from tests.doors.engine import prepare_request as requests
 
 
 class InProcess:
-    """The interface of engine/prepare/workers.py."""
+    """The interface of engine/prepare/preparing.py."""
 
     def __init__(self, _python: str, request: Mapping[str, Any], _log: Path) -> None:
         from tests.doors.trainer import TrainerError, work

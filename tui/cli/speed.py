@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ...engine.prepare.layout import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
+from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
 from ...engine.trials import KEEPS, LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
 from ...engine.units import size
 from ..base.errors import Refused

@@ -16,8 +16,8 @@ from ...engine.files.values import to_json
 from ...engine.interpreter import interpreter
 from ...engine.prepare import manifest as manifests
 from ...engine.prepare import preparing, request, result_files
-from ...engine.prepare.estimates import Estimate
 from ...engine.prepare.manifest import Manifest, ManifestError
+from ...engine.prepare.preparing import Estimate
 from ...engine.prepare.request import PrepareError
 from ...engine.presets.saving import SaveError
 from ...engine.units import counted, seconds, size

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...files.writing import sync
-from ...prepare.layout import ARRAY_FILE, TRAIN, VALIDATION
-from ...prepare.manifest import hash_of
+from ...prepare.manifest import ARRAY_FILE, TRAIN, VALIDATION, hash_of
 from .shard_file import DRAFT
 
 

@@ -12,8 +12,7 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ...prepare import layout
-from ...prepare.layout import PARTS, TRAIN, VALIDATION
+from ...prepare.manifest import PARTS, TRAIN, VALIDATION, limited
 from ..data.source import split_order
 from ..own import returned
 from ..own.building import context_of
@@ -70,7 +69,7 @@ def of_entry(request: Request) -> Samples:
 
 def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
     parts = _parts(given, request.options)
-    counts = layout.limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
+    counts = limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
     loads = {name: _load(part) for name, part in parts.items()}
     loaded = {name: _loaded(part) for name, part in parts.items()}
     structure = {name: _described(part.spec) for name, part in parts.items()}

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...options import Options
-from ...prepare import layout
-from ...prepare.layout import TRAIN, VALIDATION
+from ...prepare.manifest import INPUT, LABEL, TRAIN, VALIDATION, limited
 from ..common.training_errors import DataError
 from ..data import file_sources
 from ..data.pipeline import SOURCES
@@ -42,7 +41,7 @@ def of_preset(request: Request) -> Samples:
     size = None if resized_while_read else request.size
     shape = (*(size or source.shape[:2]), *source.shape[2:]) if len(source.shape) > 2 else source.shape
     stored = _stored(request.dtype, source)
-    counts = layout.limited({VALIDATION: source.validation.samples, TRAIN: source.train.samples}, request.limit)
+    counts = limited({VALIDATION: source.validation.samples, TRAIN: source.train.samples}, request.limit)
     parts = {VALIDATION: source.validation, TRAIN: source.train}
     facts = {
         **counts,
@@ -126,8 +125,8 @@ def encode(sample: tuple[Any, ...]) -> bytes:
     """Return a sample as a serialised tf.train.Example."""
     x, label = sample
     feature = {
-        layout.INPUT: tf.train.Feature(bytes_list=tf.train.BytesList(value=[x.numpy().tobytes()])),
-        layout.LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
+        INPUT: tf.train.Feature(bytes_list=tf.train.BytesList(value=[x.numpy().tobytes()])),
+        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
     }
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     return bytes(example.SerializeToString(deterministic=True))
@@ -135,11 +134,11 @@ def encode(sample: tuple[Any, ...]) -> bytes:
 
 def _decoded(record: Any, stored: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
     features = {
-        layout.INPUT: tf.io.FixedLenFeature([], tf.string),
-        layout.LABEL: tf.io.FixedLenFeature([], tf.int64),
+        INPUT: tf.io.FixedLenFeature([], tf.string),
+        LABEL: tf.io.FixedLenFeature([], tf.int64),
     }
     example = tf.io.parse_single_example(record, features)
-    return tf.reshape(tf.io.decode_raw(example[layout.INPUT], stored), shape), example[layout.LABEL]
+    return tf.reshape(tf.io.decode_raw(example[INPUT], stored), shape), example[LABEL]
 
 
 def as_row(sample: tuple[Any, ...]) -> tuple[bytes, int]:

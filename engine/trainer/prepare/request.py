@@ -1,4 +1,4 @@
-"""What a process of `gputui prepare` is started with: one line of JSON from engine/prepare/workers.py."""
+"""What a process of `gputui prepare` is started with: one line of JSON from engine/prepare/preparing.py."""
 
 from __future__ import annotations
 

@@ -13,9 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...files.writing import sync
-from ...prepare import layout
-from ...prepare.layout import Shard
-from ...prepare.manifest import hash_of
+from ...prepare.manifest import RECORDS, Shard, hash_of
 from .preset_data import as_row
 from .samples import Broken, Samples
 
@@ -33,7 +31,7 @@ def write(samples: Samples, shard: Shard, folder: Path, written: str, at: Callab
     broken: list[Broken] = []
     try:
         good = _good(samples.loaded(shard.part, shard.first, shard.samples), broken, at)
-        count = _records(samples, good, draft) if written == layout.RECORDS else _rows(good, draft)
+        count = _records(samples, good, draft) if written == RECORDS else _rows(good, draft)
         sync(draft)
         facts = {"bytes": draft.stat().st_size, "sha256": hash_of(draft)}
         draft.rename(folder / name)

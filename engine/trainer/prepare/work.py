@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...files import writing
-from ...prepare.layout import PARTS, TRAIN, Shard
+from ...prepare.manifest import PARTS, TRAIN, Shard
 from ..common.training_errors import DataError
 from ..data import batching
 from ..data.file_sources import reason

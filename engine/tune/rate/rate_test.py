@@ -160,13 +160,7 @@ class RangeTest:
         self._judge()
 
     def _trained(
-        self,
-        preset: Preset,
-        side: str,
-        repeat: int,
-        length: tuple[int, int | None],
-        seconds: float,
-        rows: list[Trial],
+        self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float, rows: list[Trial]
     ) -> Trial:
         """Once more if the first attempt failed by chance."""
         for attempt in range(1, CHANCES + 1):
