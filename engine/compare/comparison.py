@@ -4,21 +4,84 @@ with equal options but the seed are repeats, whose spread is the noise: a smalle
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import figures
 from ..figures import Figure
+from ..files.reading import read_bytes
 from ..files.values import number
+from ..job.environment_variables import differing
 from ..options import is_private
-from ..runs import Run, launched_with, run_cluster
+from ..plan import batches_per_pass, samples_seen
+from ..runs import Run, code_copy, code_files, launched_with, run_cluster
+from ..runs.events import Started
 from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
 from .baseline import Choice, LineUp
-from .caveats import caveats
 from .over_seeds import SeedGroup, seed_groups
-from .same_code import CodeRow, code_row
+
+NAMED = 2  # files in a cell
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """The code of each run: the short commit, the files that differ from the baseline's (None: unknown), and the same
+    number for the same code.
+    """
+
+    commits: tuple[str, ...]
+    differing: tuple[tuple[str, ...] | None, ...]
+    numbers: tuple[int, ...]
+
+    def text(self, position: int) -> str:
+        """Return the cell of the run at `position`: its commit, and for all runs but the baseline `same` or `differs`
+        with files.
+        """
+        commit, names = self.commits[position], self.differing[position]
+        if names is None or position == 0:
+            return commit
+        more = f" +{len(names) - NAMED}" if len(names) > NAMED else ""
+        text = f"differs: {', '.join(names[:NAMED])}{more}" if names else "same"
+        return f"{text} ({commit})" if commit else text
+
+
+def code_row(runs: Sequence[Run]) -> CodeRow | None:
+    """Return the comparison of the code with that of the first run. None if no run has recorded code of its own."""
+    codes = [_Code(run) for run in runs]
+    if not any(code.files for code in codes):
+        return None
+    commits = tuple(code_copy.read(run).short_commit for run in runs)
+    alike = [[code.files == other.files or code.differing(other) == () for other in codes] for code in codes]
+    return CodeRow(commits, tuple(codes[0].differing(code) for code in codes), tuple(row.index(True) for row in alike))
+
+
+class _Code:
+    """The hashes of the files that a run has imported, by their names relative to the entry's folder."""
+
+    def __init__(self, run: Run) -> None:
+        record = code_files.read(run)
+        self.files = {record.name_of(path): digest for path, digest in record.files.items()}
+        self._copy = code_copy.of(run)
+
+    def differing(self, other: _Code) -> tuple[str, ...] | None:
+        # a file that only one run has imported is compared with the other's copy; None if one has recorded no file
+        if not self.files or not other.files:
+            return None
+        names = sorted(self.files.keys() | other.files.keys())
+        return tuple(name for name in names if self._hash(name) != other._hash(name))
+
+    def _hash(self, name: str) -> str | None:
+        if name in self.files or self._copy is None:
+            return self.files.get(name)
+        try:
+            return hashlib.sha256(read_bytes(Path(self._copy) / name)).hexdigest()
+        except OSError:
+            return None
+
 
 SEED = "train.seed"
 NO_DIFFERENCE = (SEED, "run.code")  # options in which repeats may differ
@@ -215,3 +278,128 @@ def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> 
             spread = max(members) - min(members)
             spreads.append(spread if unit == "share" else spread / least)
     return max(spreads, default=None)
+
+
+Options = Mapping[str, Any]
+Figures = Mapping[str, float]
+SAME_SAMPLES = 0.01  # relative to the largest
+ONE_REPLICA = ("single", "one_device")
+
+
+def caveats(
+    options: Sequence[Options],
+    results: Sequence[Figures],
+    states: Sequence[str],
+    started: Sequence[Started | None],
+    versions: Sequence[str] = (),
+) -> list[str]:
+    """Return sentences about figures that cannot be compared. The sequences have an item for each run, the baseline
+    first; `started` may be None. `versions` are packages whose versions differ.
+    """
+    actual = [trainer.actual if trainer else {} for trainer in started]
+    with_options = [of_run for of_run in options if of_run]
+    batches = [_global_batch(*run) for run in zip(options, results, started, strict=True)]
+    sentences = (
+        _baseline(results[0], states[0]),
+        _workload(with_options),
+        _one_batch(with_options),
+        _batch(batches),
+        _samples(options, results, batches, started),
+        _software(versions),
+        _environment(actual),
+        _xla(options, actual),
+    )
+    return [text for text in sentences if text]
+
+
+def _baseline(result: Figures, state: str) -> str:
+    return "" if result else f"the baseline has no figures to compare with (it is {state})"
+
+
+def _workload(options: Sequence[Options]) -> str:
+    keys = [key for key in options[0] if key.startswith("workload.")] if options else []
+    differing = [key for key in keys if any(of_run.get(key) != options[0][key] for of_run in options)]
+    if not differing:
+        return ""
+    return f"the runs do different work ({', '.join(differing)}): speed and loss belong to different models or data"
+
+
+def _one_batch(options: Sequence[Options]) -> str:
+    if not any(of_run.get("input.one_batch") for of_run in options):
+        return ""
+    return "input.one_batch repeats a single batch: the speed is an upper limit, and the loss means nothing"
+
+
+def _batch(batches: Sequence[float | None]) -> str:
+    sizes = dict.fromkeys(batch for batch in batches if batch is not None)
+    if len(sizes) < 2:
+        return ""
+    return f"the global batch sizes differ ({_amounts(sizes)} samples): a step is not the same amount of work"
+
+
+def _samples(
+    options: Sequence[Options],
+    results: Sequence[Figures],
+    batches: Sequence[float | None],
+    started: Sequence[Started | None],
+) -> str:
+    """Losses and other metrics can be compared only after the same number of samples."""
+    seen = {
+        _seen(of_run, result["steps"], batch, begun): None
+        for of_run, result, batch, begun in zip(options, results, batches, started, strict=True)
+        if batch is not None and result.get("steps") and any(key.startswith("metrics.") for key in result)
+    }
+    if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
+        return ""
+    return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
+
+
+def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
+    """If the size of its data is not known, all batches count as full."""
+    samples = started.train_samples if started else None
+    if started is None or not samples or batch < 1:
+        return steps * batch
+    batches = started.steps_per_epoch  # of an epoch with one pass, counted by the trainer
+    if options.get("train.steps_per_epoch") or started.global_batch_size != batch:
+        drops = options.get("input.drop_remainder") is True
+        batches = batches_per_pass(samples, int(batch), started.replicas or 1, drops)
+    return samples_seen(int(steps), samples, int(batch), batches) if batches else steps * batch
+
+
+def _software(names: Sequence[str]) -> str:
+    return f"the versions of {' and '.join(names)} differ: the speed may differ for that reason" if names else ""
+
+
+def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
+    environments = [trainer["environment"] for trainer in actual if isinstance(trainer.get("environment"), Mapping)]
+    names = differing(environments)
+    if not names:
+        return ""
+    return f"the environments differ ({', '.join(names)}): the speed may differ for that reason"
+
+
+def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
+    """The same option can have another effect on another machine."""
+    by_itself = [
+        trainer.get("jit_compile")
+        for of_run, trainer in zip(options, actual, strict=False)
+        if of_run.get("compile.xla") == "auto"
+    ]
+    if len({choice for choice in by_itself if choice is not None}) < 2:
+        return ""
+    return "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"
+
+
+def _global_batch(options: Options, result: Figures, started: Started | None) -> float | None:
+    # of a user's own code without a result, only the trainer can have told it
+    batch_of_result = result.get("global_batch_size")
+    if batch_of_result is not None:
+        return batch_of_result
+    if options.get("workload.entry"):
+        return started.global_batch_size if started else None
+    batch = number(options.get("input.batch_size"))
+    return batch if options.get("strategy.kind") in ONE_REPLICA else None
+
+
+def _amounts(numbers: Mapping[float, None]) -> str:
+    return ", ".join(f"{number:,.0f}" for number in numbers)

@@ -11,9 +11,8 @@ from .. import figures
 from ..files.values import number, whole
 from ..telemetry.gpu_totals import GpuTotals
 from .accumulators import Reading
-from .measurements import Measurements
+from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements
 from .remedies import Remedy
-from .thresholds import HOT, LOWERED, POWER_EXPLAINS
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:

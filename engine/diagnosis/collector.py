@@ -35,9 +35,8 @@ from ..runs.events import (
 from ..runs.launched_with import options_of
 from . import accumulators, stragglers
 from .gpu_accumulators import Gpus
-from .measurements import Measurements
+from .measurements import WINDOW_MS, Measurements
 from .memory import DeviceMemory
-from .thresholds import WINDOW_MS
 
 quick_json.use()
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later

@@ -14,8 +14,8 @@ from ..job.visible_devices import Device, visible
 from ..telemetry.gpu_totals import GpuTotals
 from . import clocks, stragglers
 from .accumulators import READINGS, Reading, mean, numbers
+from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES
 from .stragglers import SLOWING, neighbours
-from .thresholds import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES
 
 _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 

@@ -12,8 +12,7 @@ from ..files.values import number, whole
 from ..interpreter.compatibility import xla_aborts
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import counted
-from .measurements import Measurements
-from .thresholds import FEW_STEPS, GPU_FULL, MUCH_PYTHON, ROOM_FOR_BATCH
+from .measurements import FEW_STEPS, GPU_FULL, MUCH_PYTHON, ROOM_FOR_BATCH, Measurements
 
 Step = Literal["input", "device", "precision", "xla", "gpus"]
 _CANNOT = "XLA cannot compile"  # the beginning of the reason if a layer does not support XLA

@@ -12,9 +12,8 @@ from ..files.values import number, whole
 from ..options.input import MOVED
 from ..options.own_code import BATCHED
 from ..units import share, size, times, with_unit
-from .measurements import Measurements, stage_ms
+from .measurements import BYTE_SHARE, ROOM_FOR_CACHE, STAGE_WORTH, Measurements, stage_ms
 from .remedies import Remedy, gain
-from .thresholds import BYTE_SHARE, ROOM_FOR_CACHE, STAGE_WORTH
 
 READING = ("read",)  # stages that are faster when several files are read in parallel
 LOADING = ("read", "load")  # stages that a cache saves

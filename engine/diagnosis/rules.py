@@ -12,10 +12,7 @@ from .. import figures
 from ..figures import Figure
 from . import clocks, stragglers
 from . import remedies as making
-from .measurements import Measurements
-from .remedies import Remedy, advice, computing, precision
-from .remedies_input import for_input, for_transfer
-from .thresholds import (
+from .measurements import (
     BUSY_APART,
     CLOCK_APART,
     COMPUTES,
@@ -30,7 +27,10 @@ from .thresholds import (
     SM_FEW,
     TENSOR_FULL,
     WAITS_APART,
+    Measurements,
 )
+from .remedies import Remedy, advice, computing, precision
+from .remedies_input import for_input, for_transfer
 
 FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 

@@ -14,9 +14,7 @@ from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Started, WorkerReadings
 from ..units import rate, share, size
 from .accumulators import Reading, mean
-from .measurements import Measurements
-from .remedies import Remedy, gain, larger_batch
-from .thresholds import (
+from .measurements import (
     BUSY_APART,
     CAUSE_APART,
     CLOCK_APART,
@@ -25,7 +23,9 @@ from .thresholds import (
     ROOM_FOR_BATCH,
     SCREEN_BYTES,
     WAITS_APART,
+    Measurements,
 )
+from .remedies import Remedy, gain, larger_batch
 
 # Throttle reasons (telemetry/nvml/queries.py) whose cause can be removed; the power cap is the chip's normal limit at
 # full load.

@@ -15,11 +15,10 @@ from ..runs.events import Diagnosis
 from ..units import counted, seconds
 from . import clocks
 from .collector import read
-from .measurements import Measurements, stage_ms
+from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
 from .remedies import Remedy, Step
 from .remedies_input import SINGLE_SAMPLES_CODE, in_the_data
 from .rules import LIMIT, SUPPORTING, VERDICTS, Finding, device_works, findings
-from .thresholds import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS
 
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
 # early: it makes few kernels of many small ones, and changes nothing that is learnt.

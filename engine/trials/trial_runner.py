@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from .. import runs
 from ..diagnosis import collector
-from ..diagnosis.thresholds import HOT
+from ..diagnosis.measurements import HOT
 from ..files import writing
 from ..job.machine_gpus import Machine
 from ..options import Options

@@ -2,9 +2,9 @@ from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets,
 from gputui.engine.checks import Finding as checks_Finding, gpu_checks
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.compare.baseline import LineUp, line_up
-from gputui.engine.compare.caveats import caveats
+from gputui.engine.compare.comparison import caveats
 from gputui.engine.compare.comparison import Comparison as comparison_Comparison, compare
-from gputui.engine.compare.same_code import CodeRow
+from gputui.engine.compare.comparison import CodeRow
 from gputui.engine.diagnosis import (
     RULES,
     SUPPORTING,

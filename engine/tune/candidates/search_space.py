@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import checks
-from ...diagnosis.thresholds import ROOM_FOR_CACHE
+from ...diagnosis.measurements import ROOM_FOR_CACHE
 from ...job.machine_gpus import Machine
 from ...presets import Preset
 from ...runs.events import Started
