@@ -34,7 +34,7 @@ from gputui.engine.proof import folder
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import EVENTS_FILE, EpochEnd
-from gputui.engine.trials import sweep_groups
+from gputui.engine.trials import sweep_record
 from gputui.engine.trials.sweep_record import LEFT_OUT, Sweep, SweepTrial
 
 from tests.support import forked_engines
@@ -144,7 +144,7 @@ class Swept:
 
 
 def key_of(trial: SweepTrial) -> Key:
-    return sweep_groups.key_of(trial.changes), trial.seed
+    return sweep_record.key_of(trial.changes), trial.seed
 
 
 class Killer:

@@ -1,6 +1,4 @@
-"""The diagnosis: what limits the speed of a training, why, and what to do about it. The public functions are named
-here.
-"""
+"""The diagnosis: what limits the speed of a training, why, and what to do about it."""
 
 from __future__ import annotations
 

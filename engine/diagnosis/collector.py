@@ -34,9 +34,8 @@ from ..runs.events import (
 )  # fmt: skip
 from ..runs.launched_with import options_of
 from . import accumulators, stragglers
-from .gpu_accumulators import Gpus
+from .gpu_accumulators import DeviceMemory, Gpus
 from .measurements import WINDOW_MS, Measurements
-from .memory import DeviceMemory
 
 quick_json.use()
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later

@@ -29,8 +29,7 @@ from .measurements import (
     WAITS_APART,
     Measurements,
 )
-from .remedies import Remedy, advice, computing, precision
-from .remedies_input import for_input, for_transfer
+from .remedies import Remedy, advice, computing, for_input, for_transfer, precision
 
 FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 

@@ -16,8 +16,7 @@ from ..units import counted, seconds
 from . import clocks
 from .collector import read
 from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
-from .remedies import Remedy, Step
-from .remedies_input import SINGLE_SAMPLES_CODE, in_the_data
+from .remedies import SINGLE_SAMPLES_CODE, Remedy, Step, in_the_data
 from .rules import LIMIT, SUPPORTING, VERDICTS, Finding, device_works, findings
 
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes

@@ -283,7 +283,7 @@ _MEASURED = _by_key(
     Figure("buffer_fill", "prefetch buffer", "share", "how full the last buffer of the input is", "tf.data's model"),
 )  # fmt: skip
 _ALL = {figure.key: figure for figure in RUN} | GPU | HOST | _MEASURED
-# The parts of a step's time, by the fields of Shares (profile/xprof_tables.py).
+# The parts of a step's time, by the fields of Shares (profile/reports.py).
 PROFILE = _by_key(
     Figure("input", "waiting for input", "share", "of the step time", _XPROF),
     Figure("compute", "computing", "share", "of the step time", _XPROF),

@@ -49,7 +49,7 @@ class Preset:
     """A preset with its name and description, in which every option has a value and all paths are absolute.
 
     `origins` has the place and line of each value that was set, by the option's key. `file` is the file that was read;
-    None if there is none. `sweep` has the options of `gputui sweep` in it, which engine/sweep/preset_block.py reads.
+    None if there is none. `sweep` has the options of `gputui sweep` in it, which engine/sweep/swept_values.py reads.
     """
 
     name: str

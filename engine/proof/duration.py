@@ -15,8 +15,7 @@ from ..runs.parsing import parse_line
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..trials import SCREENING_SECONDS
-from ..trials.record import Record, search_of
-from ..trials.trial import place
+from ..trials.record import Record, place, search_of
 from .folder import proofs
 from .request import Request
 

@@ -37,8 +37,8 @@ from ..runs.run import PROOF, STARTING_SECONDS, WAITING
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
-from ..trials import trial
 from ..trials.record import UNREAD, Record, of_plain
+from ..trials.record import place as number_of
 from .request import ProofError, Request
 
 # The modules of processes for certain kinds of proofs; the other kinds have a common module.
@@ -104,7 +104,7 @@ class Proof:
     def trials(self) -> list[Run]:
         """The run folders of the proof's trials, in the order of their start."""
         folder = self.path / TRIALS
-        names = sorted(os.listdir(folder), key=trial.place) if folder.is_dir() else []
+        names = sorted(os.listdir(folder), key=number_of) if folder.is_dir() else []
         return [Run(folder / name) for name in names if not name.startswith(".")]  # complete folders
 
     def liveness(self, record: Record) -> Liveness:

@@ -15,8 +15,7 @@ from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
-from ..trials.record import Record, search_of
-from ..trials.search_record import Candidate, Search
+from ..trials.record import Candidate, Record, Search, search_of
 from ..trials.trial_preset import with_changes
 from .folder import Proof
 from .request import ProofError

@@ -12,10 +12,9 @@ from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Table, escaped
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
-from ..trials.record import Comparison, Record
+from ..trials.record import Comparison, Record, Trial
 from ..trials.significance import LEAST_GAIN, spreads
 from ..trials.sweep_record import PROOF
-from ..trials.trial import Trial
 from ..units import amount, counted, seconds, share, size, times
 
 _TITLES = {

@@ -34,8 +34,7 @@ from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
 from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
-from ..trials.record import Record
-from ..trials.trial import Trial
+from ..trials.record import Record, Trial
 from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Stop, TrialRunner, kill_trainer
 from . import proof_start
 from .folder import Proof, empty_record, read_record

@@ -16,8 +16,8 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, rate_record, record, sweep_record
-from ..trials.search_record import Limits
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, record, sweep_record
+from ..trials.record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
 SINGLE_STEPS = {"compile.steps_per_execution": 1}  # a profile does not separate the steps of one execution
@@ -49,7 +49,7 @@ class Request:
     run: str | None = None  # the run whose remedies are tried
     search: Limits | None = None  # of a `tune`
     scaling: record.ScalingSettings | None = None  # of a `scaling`
-    rate: rate_record.RateSettings | None = None  # of a range test
+    rate: record.RateSettings | None = None  # of a range test
     sweep: sweep_record.SweepSettings | None = None  # of a sweep
 
     def to_json(self) -> str:
@@ -68,7 +68,7 @@ class Request:
             | {
                 "search": fields["search"] and limits(fields["search"]),
                 "scaling": fields["scaling"] and record.scaling_settings(fields["scaling"]),
-                "rate": fields["rate"] and rate_record.settings(fields["rate"]),
+                "rate": fields["rate"] and record.settings(fields["rate"]),
                 "sweep": fields["sweep"] and sweep_record.settings(fields["sweep"]),
             }
         )

@@ -431,7 +431,7 @@ class Fault(Event):
 
 @dataclass(kw_only=True)
 class TrialFigures:
-    """The figures that the result of a run and the row of a proof's trial (trials/trial.py) have in common."""
+    """The figures that the result of a run and the row of a proof's trial (trials/record.py) have in common."""
 
     outcome: str
     samples_per_second: float | None = None  # samples of the measured steps / their time

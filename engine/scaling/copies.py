@@ -26,8 +26,7 @@ from ..runs import Run
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress
 from ..trials import scaling_sentences
-from ..trials.record import Record, ScalingSettings, Setting
-from ..trials.trial import Trial
+from ..trials.record import Record, ScalingSettings, Setting, Trial
 from ..trials.trial_runner import Judge, Measures
 from ..units import seconds
 

@@ -14,9 +14,8 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials import proof_sentences, scaling_sentences
 from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.record import Point, Record, Scaling, ScalingSettings, medians
+from ..trials.record import Point, Record, Scaling, ScalingSettings, Trial, medians
 from ..trials.scaling_sentences import efficiency
-from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
 from ..trials.trial_runner import Measures
 from . import copies

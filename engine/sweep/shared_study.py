@@ -1,4 +1,4 @@
-"""Several machines share one sweep by a study of Optuna, used as a log of entries (claims.py): trials are added
+"""Several machines share one sweep by a study of Optuna, used as a log of entries: trials are added
 atomically and in one order, while changes of them are not atomic in SQLite. Members show every 20 seconds that they
 live, by the others' clocks; their trials are taken over after ten minutes.
 Deferred imports: Optuna is an optional extra, and takes a second.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
 from .. import units
 from ..proof.request import ProofError, Request
 from ..system.identity import Place
+from ..trials import sweep_record
 from ..trials.change_texts import value as text_of
 from ..trials.sweep_record import (
     DONE,
@@ -33,9 +35,7 @@ from ..trials.sweep_record import (
 )
 from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
-from . import claims
-from .claims import Claim, Claims, key_of
-from .failures import OF_THE_SETTING
+from .trainings import OF_THE_SETTING
 
 MISSING = "a shared sweep needs Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
 OWN_GROUPS = ("run", "device", "notify", "workload.folder", "input.cache")  # options that members may have of their own
@@ -62,7 +62,7 @@ def membership(study: str | None, name: str | None) -> dict[str, Any]:
         return {}
     if not storage.is_installed():
         raise ProofError(MISSING)
-    return {"study": storage.located(study), "study_name": name, "member": claims.new_token()}
+    return {"study": storage.located(study), "study_name": name, "member": new_token()}
 
 
 def shown(settings: SweepSettings) -> SweepSettings:
@@ -241,7 +241,7 @@ class SharedStudy(Alone):
     def _take_over(self) -> None:
         for key, claim in list(self._log.claims.items()):
             is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
-            is_open = claim.state not in claims.RESULTS and (claim.part != SEARCH or self.choice is None)
+            is_open = claim.state not in RESULTS and (claim.part != SEARCH or self.choice is None)
             if claim.member != self._member and is_open and is_silent:
                 self._release(key, claim)
 
@@ -273,7 +273,7 @@ class SharedStudy(Alone):
             claim = self._log.claims.get(key_of(trial))
             if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
                 continue
-            report = json.loads(json.dumps({name: getattr(trial, name) for name in claims.REPORTED}))
+            report = json.loads(json.dumps({name: getattr(trial, name) for name in REPORTED}))
             is_news = claim.report != report and not trial.state == claim.state == WAITING
             if is_news and claim.state != DONE:
                 entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
@@ -300,7 +300,7 @@ class SharedStudy(Alone):
 
     def _in_words(self, claim: Claim) -> str:
         silent = self._silent_seconds(claim.member)
-        if claim.state in claims.RESULTS or silent < SILENT_SECONDS:
+        if claim.state in RESULTS or silent < SILENT_SECONDS:
             return claim.host
         return f"{claim.host}, last seen {units.estimate(silent)} ago"
 
@@ -310,7 +310,7 @@ class SharedStudy(Alone):
         try:
             if key not in self._log.claims:
                 self._add({
-                    "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": claims.new_token(),
+                    "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": new_token(),
                     "member": self._member, "host": self._host,
                 })  # fmt: skip
         except StudyError as fault:
@@ -376,3 +376,91 @@ class SharedStudy(Alone):
                     self._release(key_of(trial), claim)
         except StudyError as fault:
             self.away = str(fault)
+
+
+RESULTS = (DONE, FAILED, DROPPED)  # a trial with one of these stays with its member
+# Fields of a trial that a member reports.
+REPORTED = ("state", "value", "rungs", "seconds", "whole_seconds", "ended_t", "error", "cause")
+
+
+def key_of(trial: SweepTrial) -> str:
+    """Return a text that is the same for the same trial in the record of each member."""
+    return f"{trial.part} {trial.seed} {sweep_record.key_of(trial.changes)}"
+
+
+@dataclass
+class Claim:
+    """The claim of a member to a trial. `host` is its machine, `run` the run there, and `report` what it has reported
+    of the trial: the fields REPORTED, empty before its first report.
+    """
+
+    token: str
+    member: str
+    host: str
+    run: str
+    part: str
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        return str(self.report.get("state", WAITING))
+
+
+@dataclass
+class Claims:
+    """The state of a shared sweep after the entries so far: the common `definition`, the proposed `settings` by number,
+    the valid `claims` by trial, the finalists (`choice`, None during the search), and hashes of the user's `code`.
+    """
+
+    definition: Mapping[str, Any] | None = None
+    settings: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    choice: Mapping[str, Any] | None = None
+    code: dict[str, tuple[str, str]] = field(default_factory=dict)
+    count: int = 0
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Take the next entry into account."""
+        self.count += 1
+        take = getattr(self, f"_take_{entry.get('op')}", None)
+        if take is not None:
+            take(entry)
+
+    def _take_begin(self, entry: Mapping[str, Any]) -> None:
+        self.definition = self.definition or entry["definition"]
+
+    def _take_setting(self, entry: Mapping[str, Any]) -> None:
+        is_known = entry["changes"] in self.settings.values()
+        if not is_known and self.choice is None:
+            self.settings.setdefault(entry["number"], entry["changes"])
+
+    def _take_claim(self, entry: Mapping[str, Any]) -> None:
+        if entry["part"] == SEARCH and self.choice is not None:
+            return
+        values = {name: entry[name] for name in ("token", "member", "host", "run", "part")}
+        self.claims.setdefault(entry["key"], Claim(**values))
+
+    def _take_report(self, entry: Mapping[str, Any]) -> None:
+        claim = self.claims.get(entry["key"])
+        if claim is not None and claim.token == entry["token"] and claim.state != DONE:
+            claim.report = entry["report"]
+
+    def _take_release(self, entry: Mapping[str, Any]) -> None:
+        claim = self.claims.get(entry["key"])
+        if claim is None or claim.token != entry["token"] or claim.state == DONE:
+            return
+        if claim.state not in RESULTS or claim.member == entry["member"]:
+            del self.claims[entry["key"]]
+
+    def _take_choice(self, entry: Mapping[str, Any]) -> None:
+        is_open = any(claim.part == SEARCH and claim.state in IN_FLIGHT for claim in self.claims.values())
+        if self.choice is None and not is_open:
+            self.choice = entry["choice"]
+
+    def _take_code(self, entry: Mapping[str, Any]) -> None:
+        for name, digest in entry["files"].items():
+            self.code.setdefault(name, (entry["host"], digest))
+
+
+def new_token() -> str:
+    return secrets.token_hex(8)

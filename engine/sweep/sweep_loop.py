@@ -7,16 +7,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..presets import PresetError
 from ..proof.request import Request
 from ..runs import RunError
-from ..trials import sweep_groups, sweep_sentences
+from ..trials import sweep_record, sweep_sentences
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.sweep_record import (
@@ -33,15 +34,16 @@ from ..trials.sweep_record import (
     STOPPED,
     WAITING,
     Sweep,
+    SweepSettings,
     SweepTrial,
 )
 from ..trials.trial_runner import Stop
 from ..tune.wide.storage import StudyError
-from . import decision, failures, halving, proposals, shared_study, swept_values
-from . import metric as of_metric
+from . import decision, shared_study, swept_values
+from . import trainings as of_metric
+from .decision import LEAST_SEEDS
 from .shared_study import Alone
-from .sweep_time import PAIR, SweepTime
-from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset
+from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset, why_to_hold
 
 POLL_SECONDS = 0.5
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
@@ -89,7 +91,7 @@ class SweepLoop:
                 self._train(SEARCH)
                 self._end_search()
             self._plan_proof()
-            if sweep_groups.groups(self._sweep.trials, PROOF):
+            if sweep_record.groups(self._sweep.trials, PROOF):
                 self._train(PROOF)
         except (BaselineFailed, OSError):
             self._stop_trials()
@@ -141,7 +143,7 @@ class SweepLoop:
         if self._settings.sampler == "grid":
             settings = list(swept_values.grid(axes))
         else:
-            most = most if self._settings.sampler == "random" else min(most, proposals.AT_RANDOM)
+            most = most if self._settings.sampler == "random" else min(most, swept_values.AT_RANDOM)
             settings = swept_values.distinct(axes, self._seed, most)
         seeds = range(self._seed, self._seed + self._settings.seeds)
         if self._settings.rungs:
@@ -163,15 +165,15 @@ class SweepLoop:
         sweep, settings, finalists = self._sweep, self._settings, self._sweep.finalists
         if len(finalists) < 2 or not settings.proof_seeds or self._is_in_vain:
             return
-        keys = set(map(sweep_groups.key_of, finalists))
+        keys = set(map(sweep_record.key_of, finalists))
         earlier = [trial for trial in sweep.trials if trial.part == PROOF]
         for trial in earlier:
-            if trial.state == PLANNED and sweep_groups.key_of(trial.changes) not in keys:
+            if trial.state == PLANNED and sweep_record.key_of(trial.changes) not in keys:
                 trial.state = LEFT_OUT
-        planned = {(sweep_groups.key_of(trial.changes), trial.seed) for trial in earlier}
+        planned = {(sweep_record.key_of(trial.changes), trial.seed) for trial in earlier}
         for number, seed in enumerate(dict.fromkeys(trial.seed for trial in earlier) or self._fresh_seeds()):
             for changes in finalists if number % 2 == 0 else reversed(finalists):
-                if (sweep_groups.key_of(changes), seed) not in planned:
+                if (sweep_record.key_of(changes), seed) not in planned:
                     self._add(changes, seed, PROOF)
         self._record.write("the proof begins")
 
@@ -200,7 +202,7 @@ class SweepLoop:
             if self._stop.count:
                 self._stop_trials()
                 raise Stopped
-            if why := failures.why_to_hold(self._own(), self._begun_t):
+            if why := why_to_hold(self._own(), self._begun_t):
                 raise BaselineFailed(f"{why}; gputui sweep --resume {self._record.id} tries them again")
             flying = self._flying(part)
             if flying and self._time.is_over(part, self._record.elapsed):
@@ -255,10 +257,10 @@ class SweepLoop:
             return trial
         if part == PROOF or not self._time.lacks_pair:
             return None
-        coming = sweep_groups.groups(each for each in flying if each.until is None)
-        if len(coming.keys() | set(map(sweep_groups.key_of, self._time.finalists))) >= PAIR:
+        coming = sweep_record.groups(each for each in flying if each.until is None)
+        if len(coming.keys() | set(map(sweep_record.key_of, self._time.finalists))) >= PAIR:
             return None
-        trial = halving.best_paused(self._sweep.trials, self._settings.higher) or trial
+        trial = decision.best_paused(self._sweep.trials, self._settings.higher) or trial
         return trial if trial and self._time.ends_in_time(trial, len(flying), elapsed) else None
 
     def _candidate(self, part: str) -> SweepTrial | None:
@@ -270,15 +272,15 @@ class SweepLoop:
         if not is_new and part == SEARCH and self._settings.sampler == "tpe" and self._has_time_for_another():
             planned = self._propose() or planned
         if part == SEARCH and rungs:
-            promoted = halving.to_go_on(trials, rungs, self._settings.factor, higher)
+            promoted = decision.to_go_on(trials, rungs, self._settings.factor, higher)
             if promoted is None and not planned and len(self._complete_or_in_flight()) < self._settings.finalists:
-                promoted = halving.best_paused(trials, higher)
+                promoted = decision.best_paused(trials, higher)
             planned = [promoted] if promoted else planned
         return planned[0] if planned else None
 
     def _complete_or_in_flight(self) -> set[str]:
         trials = [trial for trial in self._sweep.trials if trial.part == SEARCH and trial.state in IN_FLIGHT]
-        return {sweep_groups.key_of(changes) for changes in (*self._time.finalists, *(each.changes for each in trials))}
+        return {sweep_record.key_of(changes) for changes in (*self._time.finalists, *(each.changes for each in trials))}
 
     def _has_time_for_another(self) -> bool:
         flying, elapsed = len(self._flying(SEARCH)), self._record.elapsed
@@ -288,9 +290,9 @@ class SweepLoop:
     def _propose(self) -> list[SweepTrial]:
         """Plan the next setting that TPE proposes, with all seeds, and return its trials. Empty if all are planned."""
         sweep, settings = self._sweep, self._settings
-        made = sweep_groups.groups(sweep.trials)
+        made = sweep_record.groups(sweep.trials)
         results = [(group[0].changes, statistics.fmean(metrics)) for group in made.values()
-                 if (metrics := sweep_groups.values(group))]  # fmt: skip
+                 if (metrics := sweep_record.values(group))]  # fmt: skip
         if len(made) >= (settings.most_trials or 0):
             return []
         if results:  # a training that diverges is as bad as the worst one
@@ -298,13 +300,13 @@ class SweepLoop:
             results += [(group[0].changes, worst) for group in made.values() if group[0].state == FAILED]
         seed, axes, count = self._seed, settings.axes, len(made)
         of_tpe = (
-            proposals.proposed(axes, seed, count + 1000 * attempt, results, settings.higher)
+            swept_values.proposed(axes, seed, count + 1000 * attempt, results, settings.higher)
             for attempt in range(swept_values.DRAWS)
         )
         # TPE may propose the same again and again.
         others = swept_values.distinct(axes, seed, settings.most_trials or 0)
         for changes in itertools.chain(of_tpe, others):
-            if sweep_groups.key_of(changes) not in made:
+            if sweep_record.key_of(changes) not in made:
                 before = len(sweep.trials)
                 self._study.propose(len(made), changes)
                 self._add_proposed()
@@ -318,7 +320,7 @@ class SweepLoop:
             self._add(changes, self._seed + place, SEARCH)
 
     def _add_proposed(self) -> None:
-        made = len(sweep_groups.groups(self._sweep.trials))
+        made = len(sweep_record.groups(self._sweep.trials))
         while (changes := self._study.settings.get(made)) is not None:
             self._add_setting(changes)
             made += 1
@@ -328,7 +330,7 @@ class SweepLoop:
 
     def _begin(self, trial: SweepTrial) -> None:
         look = self._trainings.look(trial)
-        until = halving.next_pause(trial, self._settings.rungs) if trial.part == SEARCH else None
+        until = decision.next_pause(trial, self._settings.rungs) if trial.part == SEARCH else None
         trial.until = until
         if look.state == DONE or (look.state == STOPPED and until is not None and len(look.epochs) >= until):
             self._settle(trial, look)  # it has trained while no process followed the sweep
@@ -429,7 +431,7 @@ class SweepLoop:
     def _end_search(self) -> None:
         """Nothing is stored if another member of the study has begun a trial meanwhile."""
         sweep, settings = self._sweep, self._settings
-        in_order = sweep_groups.ranked(sweep.trials, settings.higher)
+        in_order = sweep_record.ranked(sweep.trials, settings.higher)
         if not in_order and self._study.choice is None:
             self._leave_out(SEARCH)
             raise BaselineFailed(sweep_sentences.no_result(sweep))
@@ -448,7 +450,7 @@ class SweepLoop:
 
     def _find_without_effect(self) -> None:
         keys = [axis.key for axis in self._settings.axes]
-        self._sweep.without_effect = sweep_groups.without_effect(self._sweep.trials, keys)
+        self._sweep.without_effect = sweep_record.without_effect(self._sweep.trials, keys)
 
     @property
     def _is_in_vain(self) -> bool:
@@ -487,7 +489,7 @@ class SweepLoop:
         whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
         if not whole:
             return None
-        skipped = halving.saved_epochs(self._sweep.trials, self._settings.rungs, epochs)
+        skipped = decision.saved_epochs(self._sweep.trials, self._settings.rungs, epochs)
         return skipped * statistics.fmean(whole) / epochs
 
     def _decide(self) -> None:
@@ -499,3 +501,98 @@ class SweepLoop:
         improved = changed_preset(self._request, winner)
         self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
         self._record.preset_after = improved.to_yaml()
+
+
+PAIR = 2  # complete settings, without which nothing can be proved
+MARGIN = 0.02  # of the time: the last moment for the shortest proof is so much earlier or later
+LEAST_MARGIN_SECONDS = 2.0
+
+
+class SweepTime:
+    """The time of a sweep. `epochs` are those of a training, `resumes` says if a stopped trial goes on where it was.
+    `elapsed` is in seconds since the start, without interruptions.
+    """
+
+    def __init__(self, settings: SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool) -> None:
+        self._settings, self._trials, self._epochs, self._resumes = settings, trials, epochs, resumes
+        self._finalists: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def limit(self) -> float:
+        """The time of the whole sweep in seconds."""
+        return 60 * self._settings.minutes
+
+    def has_settled(self) -> None:
+        """Take note that a trial has ended, so that the finalists are chosen again."""
+        self._finalists = None
+
+    @property
+    def finalists(self) -> Sequence[Mapping[str, Any]]:
+        """The best complete settings up to now."""
+        if self._finalists is None:
+            ranked = sweep_record.ranked(self._trials, self._settings.higher)
+            self._finalists = [changes for changes, _ in ranked][: self._settings.finalists]
+        return self._finalists
+
+    @property
+    def lacks_pair(self) -> bool:
+        """True if too few settings are complete for a proof."""
+        return len(self.finalists) < min(PAIR, self._settings.finalists)
+
+    def whole(self, changes: Mapping[str, Any] | None = None) -> float:
+        """Return the mean seconds of a whole training of a setting, or of all settings, 0 if unknown. Unended ones
+        count by their epochs, if none has ended.
+        """
+        trained = [trial for trial in self._trials if trial.whole_seconds is not None]
+        trained = [trial for trial in trained if trial.changes == changes] or trained
+        trained = [trial for trial in trained if trial.state == DONE] or trained
+        return statistics.fmean(trial.whole_seconds or 0.0 for trial in trained) if trained else 0.0
+
+    def _proof(self, seeds: int) -> float:
+        proved = [trial for trial in self._trials if trial.part == PROOF and trial.state == DONE]
+        done = sum(trial.changes in self.finalists for trial in proved)
+        each = statistics.fmean(map(self.whole, self.finalists)) if self.finalists else self.whole()
+        count = max(0, self._settings.finalists * seeds - done)
+        return self._rounds(count) * each
+
+    def _rounds(self, trainings: int) -> int:
+        return math.ceil(trainings / self._settings.parallel)
+
+    @property
+    def _shortest_proof(self) -> float:
+        return self._proof(min(LEAST_SEEDS, self._settings.proof_seeds))
+
+    def ends_in_time(self, trial: SweepTrial | None, flying: int, elapsed: float, then: float = 0.0) -> bool:
+        """Return True if `trial` (None: a new setting) ends or pauses with `then` seconds left."""
+        queued = flying // self._settings.parallel * self.whole()
+        return elapsed + queued + self._left_of(trial) + then < self.limit
+
+    def _left_of(self, trial: SweepTrial | None) -> float:
+        if trial is None:
+            return self.whole()
+        ends = self._settings.rungs if trial.part == SEARCH else ()
+        until = ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else self._epochs
+        before = trial.seconds or 0.0 if self._resumes else 0.0
+        return max(0.0, self.whole(trial.changes) * until / self._epochs - before)
+
+    def is_left_for(self, trial: SweepTrial | None, part: str, flying: int, elapsed: float) -> bool:
+        """Return True if a further trial would end in time and, during the search, leave time for the whole proof; not
+        if it would be stopped at once.
+        """
+        if self.is_over(part, elapsed):
+            return False
+        then = 0.0
+        if part == SEARCH and self._settings.proof_seeds:
+            if self.lacks_pair:  # two have to be trained to their end, if bad ones end early
+                missing = PAIR - len(self.finalists) if self._settings.rungs else 0
+                then = self._proof(self._settings.proof_seeds) + self._rounds(missing) * self.whole()
+            elif elapsed + self._shortest_proof < self.limit:
+                then = self._proof(self._settings.proof_seeds)
+        return self.ends_in_time(trial, flying, elapsed, then)
+
+    def is_over(self, part: str, elapsed: float) -> bool:
+        """Return True if the trials of the part that wait or train have to be stopped."""
+        left = self.limit - elapsed
+        if left <= 0 or part == PROOF or not self._settings.proof_seeds or self.lacks_pair:
+            return left <= 0
+        return abs(left - self._shortest_proof) <= max(MARGIN * self.limit, LEAST_MARGIN_SECONDS)

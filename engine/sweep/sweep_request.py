@@ -24,7 +24,7 @@ from ..proof.request import ProofError, Request
 from ..queue import adding, slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
 from ..tune.wide.storage import is_installed
-from . import decision, halving, proposals, shared_study, swept_values
+from . import decision, shared_study, swept_values
 from .trainings import trial_preset
 
 MOST_TRIALS = 10_000
@@ -99,7 +99,7 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
     elif not more.get("most_trials"):
         raise ProofError(f"--sampler {sampler} needs --trials N")
     if sampler == "tpe" and not is_installed():
-        raise ProofError(proposals.MISSING)
+        raise ProofError(swept_values.MISSING)
     if 0 < more.get("proof_seeds", decision.LEAST_SEEDS) < decision.LEAST_SEEDS:
         raise ProofError(f"--proof-seeds: at least {decision.LEAST_SEEDS} are needed for a spread, or 0 for no proof")
 
@@ -126,7 +126,7 @@ def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
         raise ProofError(
             f"--halving {first}: the first rung is an epoch from 1 to {epochs - 1}, as train.epochs={epochs}"
         )
-    return halving.rungs(first, epochs, factor)
+    return decision.rungs(first, epochs, factor)
 
 
 def _at_once(options: Options, here: Machine, most: int | None) -> dict[str, int]:

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from .. import presets, runs
 from ..files.values import mapping, text
+from ..options.watched_figure import WatchedFigure
 from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request
@@ -23,8 +25,38 @@ from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
 from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, SweepTrial
-from .metric import Figures
 from .swept_values import as_settings
+
+Figures = Mapping[str, float | None]  # of an epoch, by their names
+
+
+def values(name: str, epochs: Sequence[Figures]) -> list[float | None]:
+    """Return the metric `name` after each epoch: that of the latest epoch that has it, as own code may validate only
+    every few epochs. None if there is none, or if it is not finite.
+    """
+    made: list[float | None] = []
+    latest: float | None = None
+    for figures in epochs:
+        value = figures.get(name, latest)
+        latest = value if value is not None and math.isfinite(value) else None
+        made.append(latest)
+    return made
+
+
+def why_missing(name: str, epochs: Sequence[Figures], has_ended: bool) -> str:
+    """Return why a training has no metric `name`. Empty if it has, or if a later epoch may have it, as a figure of the
+    validation if there are no others.
+    """
+    there = dict.fromkeys(key for figures in epochs for key in figures)
+    if not there or name in there:
+        return ""
+    may_come = WatchedFigure(name, "").of_validation and not any(WatchedFigure(key, "").of_validation for key in there)
+    if may_come and not has_ended:
+        return ""
+    return (
+        f"the trials have no {name}: their figures of an epoch are {', '.join(there)}; name one of them with --metric"
+    )
+
 
 ABSENT, HELD = "absent", "held"
 CRASHED = "crashed"  # the cause if a process was killed, or the machine has restarted
@@ -218,3 +250,26 @@ class QueuedTrainings:
         """Return the hashes of the files of the user's code that a trial has used, by their names."""
         code = code_files.read(self._run(trial))
         return {code.name_of(path): digest for path, digest in code.files.items()}
+
+
+SAME_FAILURES = 3  # in a row, with one cause, hold the sweep
+OF_THE_SETTING = (NOT_FINITE, OUT_OF_MEMORY, TIMEOUT)  # causes that another setting may not have
+
+
+def why_to_hold(trials: Iterable[SweepTrial], since_t: float) -> str:
+    """Return why no further trial is started: the latest that ended since the Unix time `since_t` failed with one
+    cause. A divergence never holds the sweep; memory and time limits only if no trial has ended otherwise.
+    """
+    ended = sorted((trial for trial in trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0)
+    latest = [trial for trial in ended if (trial.ended_t or 0.0) >= since_t and not trial.failures][-SAME_FAILURES:]
+    causes = {_cause(trial) for trial in latest}
+    if len(latest) < SAME_FAILURES or len(causes) != 1 or any(trial.state != FAILED for trial in latest):
+        return ""
+    cause = latest[-1].cause
+    if cause == NOT_FINITE or (cause in OF_THE_SETTING and any(trial.cause != cause for trial in ended)):
+        return ""
+    return f"{SAME_FAILURES} trials in a row failed with one cause: {latest[-1].error}"
+
+
+def _cause(trial: SweepTrial) -> tuple[str, str]:
+    return trial.cause, "" if trial.cause in OF_THE_SETTING else trial.error.replace(trial.run, "")

@@ -15,9 +15,8 @@ from ..presets import Preset
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import EVENTS_FILE, Progress
 from . import proof_sentences
-from .record import Comparison, Learning
+from .record import Comparison, Learning, Trial
 from .significance import agree_by_far, gain, gain_and_spread, order
-from .trial import Trial
 from .trial_runner import Measures
 
 FINAL = ("oom", "error")

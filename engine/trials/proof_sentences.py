@@ -13,9 +13,8 @@ from . import rate_sentences, scaling_sentences, sweep_sentences
 from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
-from .record import Ablation, Comparison, Learning, Record, search_of
+from .record import Ablation, Comparison, Learning, Record, Trial, search_of
 from .significance import WORSE
-from .trial import Trial
 
 OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
 DECIDED = ("kept", "rejected", "failed")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .. import units
 from . import significance
-from .rate_record import KEY, RateTest
-from .trial import Trial
+from .record import KEY, RateTest, Trial
 
 SOURCE = "range test: Smith, arXiv:1506.01186"
 HEAD = ("training", "seed", "rate", "outcome", "loss")

@@ -14,18 +14,266 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
+from .. import figures
 from ..files.declared_types import Fields
 from ..files.writing import write_atomically
 from ..runs import events
-from ..runs.events import Stage
+from ..runs.events import Stage, TrialFigures
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
-from . import KEEPS
-from .rate_record import RateTest
-from .search_record import Limits, Search
+from . import KEEPS, STAGES
 from .significance import gain
 from .sweep_record import Sweep
-from .trial import FIGURES, Trial, place
+
+_OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
+FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key not in _OF_ONE_TRIAL)  # with medians
+
+
+@dataclass(kw_only=True)
+class Trial(TrialFigures):
+    """One measured training in the folder `run` under trials/, the `repeat`th of a `side` (`a` is the baseline). The
+    outcome is that of a run, or `slower` if it was ended early. Speed and step time are means over all measured steps:
+    a median would hide stalls that a change causes or removes.
+    """
+
+    side: str
+    repeat: int
+    run: str
+    step_ms: float | None = None
+    loss_at_samples: float | None = None
+    replicas: int | None = None  # this and the global batch are from the trainer's event `started`
+    seconds: float = 0.0
+    error: str | None = None
+    disturbed: str = ""  # which other programs used the trial's devices or cores
+    # Speed of the best settings on this trial's GPU, relative to the first GPU; `speed` is corrected by it.
+    gpu_speed: float = 1.0
+    key: str = ""  # identifies settings and turn, so that a resumed search does not measure the trial again
+
+    @property
+    def good(self) -> bool:
+        return self.outcome == "ok"
+
+    def figure(self, key: str) -> Any:
+        """Return the value of the figure `key` (engine/figures). None if the trial does not have it."""
+        return getattr(self, key, None)
+
+    @property
+    def speed(self) -> float:
+        """Samples per second, converted to the speed of the first GPU. 0 if no speed was measured."""
+        return (self.samples_per_second or 0.0) / self.gpu_speed
+
+
+def place(run: str) -> tuple[int, str]:
+    """Return the sort key of a trial's folder: its number (or 0) and its name, so that 99-s comes before 100-s."""
+    number = run.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0, run
+
+
+CANDIDATE_DECISIONS = ("kept", "rejected", "failed", "left out", "measured", "running")  # measured: only its memory
+LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of a search, None for none. `only` are its stages, `leave` the options that keep their values, and
+    `precisions` None for those with instructions. `wide` lets Optuna combine options `after` or `instead` of the
+    ordered search, in `study`, a file or URL (None: a file in the search's folder).
+    """
+
+    minutes: float = 10.0
+    only: Sequence[str] = STAGES
+    leave: Sequence[str] = ()
+    memory_bytes: int | None = None
+    largest_batch: int | None = None
+    precisions: Sequence[str] | None = None
+    avoid_precisions: Sequence[str] = ()
+    learning_rate: str = "keep"  # with a larger batch: keep, linear or sqrt
+    warmup_steps: int | None = None  # with a scaled learning rate
+    allow_worse_loss: bool = False
+    wide: str | None = None
+    study: str | None = None
+    study_name: str | None = None
+    dry_run: bool = False  # only predict the memory
+
+
+@dataclass(kw_only=True)
+class Candidate:
+    """Settings (changes of the preset) that were measured, or left out. `tried` are the changes of the best settings at
+    that time, `gain` is over these (0.05: 5 % faster; combined with `gain_by_waits`) with the standard error `spread`.
+    `without_input`: on one repeated batch. `decision` is `kept`, `rejected`, `failed`, `measured` or `left out`.
+    """
+
+    stage: str
+    settings: Mapping[str, Any]
+    tried: Mapping[str, Any]
+    reason: str = ""
+    without_input: bool = False
+    trials: list[Trial] = field(default_factory=list)
+    samples_per_second: float | None = None
+    gain: float | None = None
+    gain_by_waits: float | None = None
+    spread: float | None = None
+    predicted_bytes: int | None = None
+    peak_bytes: int | None = None
+    decision: str = "running"
+    why: str = ""
+
+    @property
+    def good(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.good]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPoint:
+    """The memory that trials with one batch size (of one replica) took, and its prediction. On a GPU `peak_bytes`
+    leaves out the first step, in which cuDNN tries its algorithms.
+    """
+
+    batch_size: int
+    peak_bytes: int | None  # None: it ran out of memory
+    predicted_bytes: int | None = None
+    first_step_bytes: int | None = None
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """A line over the batch of one replica, of `allocator` (fullest device), `process` (host) or `address_space`.
+    `largest_batch` is predicted, or sure if `at_least`, to fit; `fits` and `too_large` were trained. `predicted_bytes`
+    and `first_step_bytes` are for the preset's `batch_size` (None: own code makes batches).
+    """
+
+    of: str
+    limit_bytes: int | None = None
+    base_bytes: float | None = None
+    bytes_per_sample: float | None = None
+    largest_batch: int | None = None
+    fits: int | None = None
+    too_large: int | None = None
+    batch_size: int | None = None
+    predicted_bytes: int | None = None
+    first_step_bytes: int | None = None
+    at_least: bool = False
+    most_batch: int | None = None
+    limit_is_asked: bool = False
+    replicas: int = 1
+    points: list[MemoryPoint] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class LossCheck:
+    """The loss with some settings (side b) and with the preset (side a) after the same number of samples, of
+    `validation` or `training`. It is clearly worse if too high in every pair; `worse_from` is the limit for the mean
+    `loss_b`.
+    """
+
+    settings: Mapping[str, Any]
+    of: str = ""
+    samples: int | None = None
+    passes: int | None = None  # whole passes over the data; None: a part of the first pass
+    trials: list[Trial] = field(default_factory=list)
+    loss_a: float | None = None
+    loss_b: float | None = None
+    worse_from: float | None = None
+    decision: str = "running"  # in the end one of LOSS_DECISIONS
+    why: str = ""
+
+
+@dataclass(kw_only=True)
+class StudyState:
+    """The state of the Optuna study of a wide search, with `trials` of all `members`. `at_once` trials are measured at
+    the same time, each on its own GPU. `note` says why the study failed.
+    """
+
+    storage: str
+    name: str
+    trials: int = 0
+    of_others: int = 0
+    members: int = 1
+    at_once: int = 1
+    note: str = ""
+
+
+@dataclass(kw_only=True)
+class Search:
+    """The results of a search. `best` are the fastest settings so far, `ceiling` is their speed without input,
+    `best_speed` with it (samples per second). `noise` is the relative spread of repeated measurements (0.03: 3 %).
+    `unproved` settings seemed faster, but no pairs have proved it.
+    """
+
+    limits: Limits
+    stage: str = ""
+    candidates: list[Candidate] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=dict)
+    best_speed: float | None = None
+    before_speed: float | None = None
+    ceiling: float | None = None
+    noise: float | None = None
+    memory: Memory | None = None
+    study: StudyState | None = None  # of a wide search
+    losses: list[LossCheck] = field(default_factory=list)
+    unproved: dict[str, Any] = field(default_factory=dict)
+    learning: str = ""  # the consequences that the search has drawn from the losses
+    rate_fixed: str = ""  # why the learning rate cannot be scaled
+
+    @property
+    def trials(self) -> list[list[Trial]]:
+        """All trials, in one list for each candidate and for each comparison of losses."""
+        return [*(candidate.trials for candidate in self.candidates), *(check.trials for check in self.losses)]
+
+
+KEY = "train.learning_rate"
+RATE_DECISIONS = ("better", "worse", "no difference", "undecided", "close", "no suggestion", "not judged", "running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateSettings:
+    """What a range test is to do: a ramp of `steps` steps from the rate `low` to the rate `high`, and comparisons, all
+    within `minutes`.
+    """
+
+    low: float = 1e-6
+    high: float = 10.0
+    steps: int = 300
+    minutes: float = 10.0
+
+
+@dataclass(kw_only=True)
+class RateTest:
+    """A range test: the curve of the ramp (a loss is None if not finite), `smoothed` until it diverges, and pairs of
+    the preset's rate (side a) and the suggestion (side b) on seeds after `seed`. `gains` are the loss of a divided by
+    that of b, minus 1, after `samples`. `of` is `validation` or `training`.
+    """
+
+    settings: RateSettings
+    before: float
+    seed: int | None = None
+    ramp: list[Trial] = field(default_factory=list)
+    rates: Sequence[float] = ()
+    losses: Sequence[float | None] = ()
+    smoothed: Sequence[float] = ()
+    lowest_at: float | None = None
+    suggested: float | None = None
+    reason: str = ""
+    of: str = ""
+    samples: int | None = None
+    passes: int | None = None
+    trials: list[Trial] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)
+    loss_a: float | None = None
+    loss_b: float | None = None
+    decision: str = "running"  # one of RATE_DECISIONS
+    why: str = ""
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """The suggestion as a change of the preset. Empty if there is none."""
+        return {} if self.suggested is None else {KEY: self.suggested}
+
+
+def settings(plain: Mapping[str, Any]) -> RateSettings:
+    """Return the settings of a range test, made from their plain values in a file."""
+    return RateSettings(**{name: plain[name] for name in RateSettings.__dataclass_fields__})
+
 
 SCALING_DECISIONS = ("measured", "failed", "running")
 

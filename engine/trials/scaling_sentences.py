@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from .. import figures, units
 from ..units import count, counted, share, spread, times
 from . import significance
-from .record import Comparison, Point, Record
-from .trial import Trial
+from .record import Comparison, Point, Record, Trial
 
 GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's own threshold)
 HALF = 0.5

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from .. import units
 from ..text_table import Table
 from ..units import amount, counted, share
-from . import sweep_groups
+from . import sweep_record
 from .change_texts import changes as changed
 from .change_texts import short, value
 from .sweep_record import (
@@ -142,7 +142,7 @@ def _leader(sweep: Sweep) -> str:
     best, metric = changed(sweep.best or {}), sweep.settings.metric
     if sweep.compared == 1:
         return f"{best} is the only setting with a {metric}"
-    means = [mean for _, mean in sweep_groups.ranked(sweep.trials, sweep.settings.higher)]
+    means = [mean for _, mean in sweep_record.ranked(sweep.trials, sweep.settings.higher)]
     equal = means.count(means[0]) if means else 1
     if equal > 1:
         return f"{best} is one of {equal} settings with the same {metric}, the best of {sweep.compared}"
@@ -203,14 +203,14 @@ def groups_table(sweep: Sweep, part: str = SEARCH) -> Table:
     """Return a row for each setting of a part of the sweep, the best first: mean, spread, and each seed's value."""
     rows = [
         [changed(group[0].changes), *mean_and_spread(group), "  ".join(map(seed, group))]
-        for group in sweep_groups.in_order(sweep.trials, sweep.settings.higher, part)
+        for group in sweep_record.in_order(sweep.trials, sweep.settings.higher, part)
     ]
     return Table(["setting", sweep.settings.metric, "spread", "each seed"], rows, right=(1, 2))
 
 
 def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
     """Return the mean metric of the trials of a setting and its standard deviation over seeds, a dash if unknown."""
-    mean, spread = (amount(figure) for figure in sweep_groups.mean_and_spread(group))
+    mean, spread = (amount(figure) for figure in sweep_record.mean_and_spread(group))
     return mean, spread
 
 
@@ -218,9 +218,9 @@ def mean_or_state(group: Sequence[SweepTrial]) -> tuple[str, str]:
     """Return the mean metric and its spread. For a setting without a complete training the mean is the metric of its
     last rung, if it has one, with its state.
     """
-    if sweep_groups.values(group):
+    if sweep_record.values(group):
         return mean_and_spread(group)
-    last, state = sweep_groups.last_value(group[0]), group[0].state
+    last, state = sweep_record.last_value(group[0]), group[0].state
     return state if last is None else f"{amount(last)} {state}", amount(None)
 
 
@@ -237,7 +237,7 @@ def trials_table(sweep: Sweep) -> Table:
     """Return a row for each trial of the sweep, also for those that failed or were not trained."""
     rows = [
         [trial.run, trial.part, changed(trial.changes), str(trial.seed), outcome(trial),
-         amount(sweep_groups.last_value(trial)), units.seconds(trial.seconds)]
+         amount(sweep_record.last_value(trial)), units.seconds(trial.seconds)]
         for trial in sweep.trials
     ]  # fmt: skip
     return Table(["run", "part", "setting", "seed", "outcome", sweep.settings.metric, "time"], rows, right=(3, 5, 6))
@@ -251,7 +251,7 @@ def outcome(trial: SweepTrial) -> str:
 
 def trial_line(sweep: Sweep, trial: SweepTrial) -> str:
     """Return the line of a trial that has ended or paused."""
-    last = sweep_groups.last_value(trial)
+    last = sweep_record.last_value(trial)
     figure = f"{sweep.settings.metric} {amount(last)}" if last is not None else ""
     part = "proof  " if trial.part == PROOF else ""
     return "  ".join(filter(None, (f"{trial.run}  {part}{name(trial)}", outcome(trial), figure)))

@@ -25,7 +25,7 @@ from ..runs import Run, RunError, results
 from ..runs.event_reading import Tail, read_events
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..units import share
-from .trial import FIGURES, Trial, place
+from .record import FIGURES, Trial, place
 from .trial_preset import PROBE_SECONDS, as_training, as_trial
 
 SLOWER = 0.8  # share of the best speed: a slower trial cannot change the decision, so that it is ended

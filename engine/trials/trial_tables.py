@@ -10,8 +10,7 @@ from ..diagnosis.measurements import stage_ms
 from ..text_table import Code, Table
 from ..units import NONE, amount, change, spread, times
 from . import proof_sentences, scaling_sentences
-from .record import Comparison, Record
-from .trial import Trial
+from .record import Comparison, Record, Trial
 
 _FIGURES = figures.shown("trial")
 

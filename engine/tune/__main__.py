@@ -13,7 +13,7 @@ from ..proof.process import Site, main
 def search(site: Site) -> None:
     """Carry out the search that `site` describes, with the trials that an interrupted process has measured."""
     if site.request.rate is not None:
-        from .rate.rate_test import RangeTest
+        from .rate_test import RangeTest
 
         RangeTest(site.request, site.record, site.bench, site.earlier).run()
     elif site.request.search is not None and site.request.search.dry_run:

@@ -17,15 +17,14 @@ from ..proof.request import Request
 from ..runs.events import Started
 from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import Comparing
-from ..trials.record import Comparison, Record, medians
-from ..trials.search_record import Limits, Search
+from ..trials.record import Comparison, Limits, Record, Search, medians
 from ..trials.trial_preset import with_changes
 from . import losses
-from .candidates.judgement import Best
-from .candidates.search_space import BATCH, value_of
-from .candidates.search_trials import OutOfTime, Trials
 from .losses import Losses
-from .stages.batch_size import rounded
+from .screening import Best
+from .search_space import BATCH, value_of
+from .search_trials import OutOfTime, Trials
+from .stages import rounded
 from .time_plan import TimePlan
 
 OF_WHAT_IS_LEFT = 0.5  # share of the remaining time for the first losses; the rest is for other settings

@@ -15,18 +15,16 @@ from ..proof.request import Request, conflict
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials.comparing import BaselineFailed
-from ..trials.record import Record
-from ..trials.search_record import Candidate, Limits, Memory, Search
-from ..trials.trial import Trial
+from ..trials.record import Candidate, Limits, Memory, Record, Search, Trial
 from ..trials.trial_preset import PROBE_SECONDS
 from ..trials.trial_runner import TrialRunner
 from . import memory_model
-from .candidates.screening import Screening
-from .candidates.search_space import BATCH, Space, value_of
-from .candidates.search_trials import OutOfTime, Trials
 from .memory_model import MemoryModel
 from .report import memory_sentences
-from .stages.batch_size import STEPS_OF_A_PROBE, rounded
+from .screening import Screening
+from .search_space import BATCH, Space, value_of
+from .search_trials import OutOfTime, Trials
+from .stages import STEPS_OF_A_PROBE, rounded
 
 SMALLER = 4  # the first probe has the preset's batch divided by this; if it fails, divided by this again
 LARGER = 32  # the batch of the second probe on a CPU is at most so many times that of the first

@@ -19,12 +19,10 @@ from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import EVENTS_FILE, EpochEnd, Progress, Started
 from ..trials import comparing, proof_sentences
 from ..trials.comparing import CHANCES, FINAL
-from ..trials.rate_record import RateTest
-from ..trials.search_record import LossCheck, Search
+from ..trials.record import LossCheck, RateTest, Search, Trial
 from ..trials.significance import WORSE
-from ..trials.trial import Trial
 from ..trials.trial_preset import with_changes
-from .candidates.search_trials import OutOfTime, Trials
+from .search_trials import OutOfTime, Trials
 
 LEAST_UPDATES = 40  # of the weights with the larger batch; fewer if the whole training has fewer
 PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation (quickstart on two CPU cores)

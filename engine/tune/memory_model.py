@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..diagnosis.memory import limit_of
+from ..diagnosis.gpu_accumulators import limit_of
 from ..files.values import mapping
 from ..memory_line import Line, through
 from ..options import Options
 from ..runs.events import Started
 from ..telemetry import resource_limits
-from ..trials.search_record import Memory, MemoryPoint
-from ..trials.trial import Trial
+from ..trials.record import Memory, MemoryPoint, Trial
 
 ROOM = 0.9  # share of the limit that may be used; the line does not include fragmentation, for example
 # The figure of a trial with its peak, for each kind of memory.

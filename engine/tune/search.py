@@ -1,4 +1,4 @@
-"""The search: the preset (with a smaller batch if it runs out of memory), the ordered search (stages/) or combinations
+"""The search: the preset (with a smaller batch if it runs out of memory), the ordered search (stages.py) or combinations
 (wide/) or both, and the pairs that decide (decision.py).
 """
 
@@ -15,19 +15,15 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials import SCREENING_SECONDS, proof_sentences
 from ..trials.comparing import BaselineFailed
-from ..trials.record import Record, medians
-from ..trials.search_record import Candidate, Limits, Search
-from ..trials.trial import Trial
+from ..trials.record import Candidate, Limits, Record, Search, Trial, medians
 from ..trials.trial_runner import TrialRunner
 from . import memory_model
-from .candidates.screening import Screening
-from .candidates.search_space import BATCH, Space, value_of
-from .candidates.search_trials import OutOfTime, SideBySide, Trials
 from .decision import Deciding
 from .memory_model import MemoryModel
-from .stages.device import DeviceStages
-from .stages.input import InputStage
-from .stages.recheck import Recheck
+from .screening import Screening
+from .search_space import BATCH, Space, value_of
+from .search_trials import OutOfTime, SideBySide, Trials
+from .stages import DeviceStages, InputStage, Recheck
 from .wide import storage
 from .wide.storage import StudyError
 from .wide.wide_search import Member, WideSearch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from .. import units
 from ..trials import SCREENING_SECONDS, STAGES
-from ..trials.search_record import Limits
+from ..trials.record import Limits
 from ..trials.significance import FEW
 
 DECISION_SHARE = 0.5  # largest share of the minutes for losses and pairs

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import checks, options
+from .. import checks, options, presets
 from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..options import OPTIONS, by_key
@@ -17,8 +17,9 @@ from ..presets import Preset
 from ..proof import duration, proof_start, request
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
-from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS
-from ..trials.search_record import Limits
+from ..runs import launched_with
+from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS, rate_sentences
+from ..trials.record import KEY, Limits, RateSettings
 from ..units import MINUTE
 from .report.search_sentences import nothing_to_measure
 from .time_plan import TimePlan
@@ -165,3 +166,27 @@ def resumed(proof: Proof, minutes: float | None = None) -> Request:
     if limits.wide:
         _finished_trials(asked, this_machine.read(), proof.path)
     return replace(asked, search=limits)
+
+
+# ---- the learning-rate range test -----------------------------------------------------------------
+
+
+LEAST_STEPS, LEAST_FACTOR = 50, 100.0
+LIMITS = (1e-12, 1000.0)  # of a rate; the second is that of the option
+
+
+def range_test(name: str, settings: Sequence[str], test: RateSettings, **more: Any) -> Request:
+    """Return the request for a range test of the preset `name`, changed by the `KEY=VALUE` texts in `settings`. `more`
+    are further fields of Request. Raises PresetError and ProofError.
+    """
+    if not LIMITS[0] <= test.low <= test.high / LEAST_FACTOR or test.high > LIMITS[1]:
+        raise ProofError(
+            f"--rates {test.low:g}:{test.high:g}: give two rates between {LIMITS[0]:g} and {LIMITS[1]:g}, the second "
+            f"at least {LEAST_FACTOR:g} times the first, such as 1e-6:10"
+        )
+    if test.steps < LEAST_STEPS:
+        raise ProofError(f"--ramp-steps {test.steps}: a ramp needs at least {LEAST_STEPS} steps")
+    earlier = launched_with.of_same_code(presets.resolve(name, settings).options)
+    if earlier is not None and (why := earlier.inapplicable.get(KEY)):
+        raise ProofError(f"{name}: {rate_sentences.inapplicable(why)}")
+    return request.of_preset("rate", name, settings, rate=test, limit_seconds=60 * test.minutes, **more)

@@ -12,7 +12,6 @@ from gputui.engine.diagnosis import (
     collector,
     diagnose,
     remedies as diagnosis_remedies,
-    remedies_input,
     rules,
     stragglers,
     verdict,
@@ -132,7 +131,7 @@ from gputui.engine.process.recovery import Answer, MOST_ANSWERS, oom_answer, rec
 from gputui.engine.process.spawn import LOCK, MOST_LEASES, Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.process.time_limits import Activity
-from gputui.engine.profile import reports, xprof_process, xprof_tables
+from gputui.engine.profile import reports, xprof_process
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read as reports_read
 from gputui.engine.proof import (
     duration,
@@ -142,8 +141,8 @@ from gputui.engine.proof import (
     process as proof_process,
     proof_start,
     request as proof_request,
-    trial_diagnosis,
 )
+from gputui.engine.proof import proof_loop
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.process import Site
@@ -233,20 +232,12 @@ from gputui.engine.runs.titles import Notes, Title, record as titles_record, tit
 from gputui.engine.runs.trash import Trash, delete_all, sweep
 from gputui.engine.scaling import copies, scaling_request
 from gputui.engine.scaling.rounds import Rounds
-from gputui.engine.sweep import (
-    claims,
-    decision as sweep_decision,
-    halving,
-    preset_block,
-    shared_study,
-    sweep_request,
-    swept_values,
-)
-from gputui.engine.sweep.claims import Claims
-from gputui.engine.sweep.metric import Figures
+from gputui.engine.sweep import decision as sweep_decision, shared_study, sweep_request, swept_values
+from gputui.engine.sweep.shared_study import Claims
+from gputui.engine.sweep.trainings import Figures
 from gputui.engine.sweep.shared_study import Alone, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop
-from gputui.engine.sweep.sweep_time import SweepTime
+from gputui.engine.sweep.sweep_loop import SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Look, QueuedTrainings
 from gputui.engine.system import descendants, git_state, identity, import_cost, locks, process_memory, stop_signals
 from gputui.engine.system.background_call import BackgroundCalls
@@ -270,17 +261,17 @@ from gputui.engine.trials import (
     comparing,
     proof_sentences,
     scaling_sentences,
-    search_record,
     significance,
-    sweep_groups,
     sweep_sentences,
     trial_preset,
     trial_runner,
 )
+from gputui.engine.trials import sweep_record
+from gputui.engine.trials import record
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.rate_record import RateSettings, RateTest
+from gputui.engine.trials.record import RateSettings, RateTest
 from gputui.engine.trials.record import Comparison as record_Comparison, Learning, Record, UNREAD, of_plain
-from gputui.engine.trials.search_record import Candidate, Limits, LossCheck, Memory, Search
+from gputui.engine.trials.record import Candidate, Limits, LossCheck, Memory, Search
 from gputui.engine.trials.sweep_record import (
     Axis as sweep_record_Axis,
     DONE,
@@ -294,14 +285,14 @@ from gputui.engine.trials.sweep_record import (
     SweepTrial,
     WAITING as sweep_record_WAITING,
 )
-from gputui.engine.trials.trial import Trial
+from gputui.engine.trials.record import Trial
 from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
 from gputui.engine.tune import decision as tune_decision, losses, memory_model, tune_request
-from gputui.engine.tune.candidates import judgement
-from gputui.engine.tune.candidates.judgement import Best as judgement_Best
-from gputui.engine.tune.candidates.screening import Screening
-from gputui.engine.tune.candidates.search_space import Space
-from gputui.engine.tune.candidates.search_trials import (
+from gputui.engine.tune import screening
+from gputui.engine.tune.screening import Best as judgement_Best
+from gputui.engine.tune.screening import Screening
+from gputui.engine.tune.search_space import Space
+from gputui.engine.tune.search_trials import (
     OutOfTime,
     Place as search_trials_Place,
     SideBySide,
@@ -312,16 +303,17 @@ from gputui.engine.tune.candidates.search_trials import (
 from gputui.engine.tune.dry_run import Prediction
 from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
-from gputui.engine.tune.rate import rate_request, rate_test
-from gputui.engine.tune.rate.suggestion import rate_at, suggest
+from gputui.engine.tune import rate_test as tune_rate_test
+from gputui.engine.tune.rate_test import rate_at, suggest
 from gputui.engine.tune.report import search_results
 from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.report.search_results import brought
 from gputui.engine.tune.search import Searcher
-from gputui.engine.tune.stages import recheck
-from gputui.engine.tune.stages.batch_size import BatchSize, STEP
+from gputui.engine.tune import stages
+from gputui.engine.tune.stages import BatchSize, STEP
 from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
-from gputui.engine.tune.wide import members, storage
+from gputui.engine.tune.wide import storage
+from gputui.engine.tune.wide import study
 from gputui.engine.tune.wide.search_axes import Axis as search_axes_Axis, Combinations, axes_of
 from gputui.engine.tune.wide.storage import StudyError
 from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import ProfileError, ProfileReport, Run, reports, xprof_tables
+from tests.doors.engine import ProfileError, ProfileReport, Run, reports
 from tests.doors.tui import lines
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
@@ -87,7 +87,7 @@ def run(tmp_path: Path) -> Run:
 def test_shares_of_a_gpus_step_are_xprofs(run: Run) -> None:
     report = reported(tools(), run)
     assert (report.device, report.steps, report.step_ms) == ("GPU", 2, 10.0)
-    told = xprof_tables.Shares(
+    told = reports.Shares(
         input=0.15, compute=0.5, host=0.1, communication=0.1, copies=0.05, kernel_launch=0.1, output=0.0
     )
     assert report.shares == told
@@ -157,7 +157,7 @@ def test_on_a_cpu_what_does_not_apply_is_unknown_and_not_0(run: Run) -> None:
     analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
     told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
     report = reported(told, run)
-    assert report.shares == xprof_tables.Shares(input=0.2, compute=0.8 - 0.2, host=1 - 0.8)
+    assert report.shares == reports.Shares(input=0.2, compute=0.8 - 0.2, host=1 - 0.8)
     assert (report.compute_16bit, report.slowest_stage, report.input_time, report.operations) == (None, None, None, ())
     for python in ({}, {"1": [10.0, 0.0]}):
-        assert reported(told | {"python": python}, run).shares == xprof_tables.Shares(input=0.2)
+        assert reported(told | {"python": python}, run).shares == reports.Shares(input=0.2)

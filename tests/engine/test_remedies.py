@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import BATCHED, ORDER, Diagnosis, Remedy, diagnose, remedies_input, stragglers, verdict
+from tests.doors.engine import BATCHED, ORDER, Diagnosis, Remedy, diagnose, diagnosis_remedies, stragglers, verdict
 from tests.doors.engine import diagnosis_remedies as making
 from tests.doors.engine import verdict_remedies as remedies
 from tests.support.judged import STAGES, gpu, measured, waits
@@ -209,7 +209,7 @@ def test_a_faster_network_is_advised_between_machines_and_none_within_one(figure
 
 def _of_input(changes: Mapping[str, Any], **figures: Any) -> list[dict[str, Any]]:
     known = waits(0.6) | {"train_samples": 1000, "sample_bytes": 100, "stages": STAGES} | figures
-    return [dict(remedy.changes) for remedy in remedies_input.for_input(measured(changes, **known))]
+    return [dict(remedy.changes) for remedy in diagnosis_remedies.for_input(measured(changes, **known))]
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ from tests.doors.engine import (
     free_gpus,
     lease,
     presets,
+    proof_loop,
     significance,
-    trial_diagnosis,
 )
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
@@ -133,13 +133,13 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
         seen.append(known)
         return diagnosis.diagnose(known)
 
-    monkeypatch.setattr(trial_diagnosis, "diagnose", diagnose)
+    monkeypatch.setattr(proof_loop, "diagnose", diagnose)
     monkeypatch.setattr(collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
     preset = presets.defaults(settings)
-    diagnosed = trial_diagnosis.of_trial(Run(Path("x")), preset, 0.25, 0.1)
+    diagnosed = proof_loop.of_trial(Run(Path("x")), preset, 0.25, 0.1)
     assert diagnosed["verdict"]
     assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
-    assert seen[0].options == trial_diagnosis.flat(preset)
+    assert seen[0].options == proof_loop.flat(preset)
     assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
 
 

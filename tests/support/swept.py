@@ -23,7 +23,7 @@ from tests.doors.engine import (
     SweepTrial,
     folder,
     steady,
-    sweep_groups,
+    sweep_record,
     swept_values,
 )
 from tests.doors.engine import proof_request_Request as Request
@@ -109,7 +109,7 @@ class Simulated:
         again = [run for run, epochs in self.trained.items() if epochs != sorted(set(epochs))]
         made: dict[object, str] = {}
         for trial in sweep.trials:
-            key = (trial.part, trial.seed, sweep_groups.key_of(trial.changes))
+            key = (trial.part, trial.seed, sweep_record.key_of(trial.changes))
             again += [trial.run] if made.setdefault(key, trial.run) != trial.run else []
         return again
 

@@ -25,12 +25,11 @@ from tests.doors.engine import (
     Stopped,
     StudyError,
     SweepTrial,
-    claims,
-    preset_block,
     shared_study,
     storage,
     sweep_request,
     sweep_sentences,
+    swept_values,
 )
 from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
@@ -320,7 +319,7 @@ def test_another_sweep_and_other_code_are_refused(home: Path, tmp_path: Path) ->
     assert not second.claim(trial)
     second.sync([trial], "r")
     assert sweep_sentences.outcome(trial).startswith("waiting on ")
-    assert claims.key_of(trial).startswith("search 1 ")
+    assert shared_study.key_of(trial).startswith("search 1 ")
 
 
 def test_a_study_is_refused_in_one_line_before_the_start(
@@ -338,7 +337,7 @@ def test_a_study_is_refused_in_one_line_before_the_start(
     assert "is not a journal of Optuna" in refused(study=str(tmp_path / "text"))
     monkeypatch.setattr(storage, "is_installed", lambda: False)
     assert "pip install 'optuna>=5,<6'" in refused(study=str(tmp_path / "s.journal"))
-    assert preset_block.of_block({"study": "/shared/s", "name": "mine"}) == {"study": "/shared/s", "study_name": "mine"}
+    assert swept_values.of_block({"study": "/shared/s", "name": "mine"}) == {"study": "/shared/s", "study_name": "mine"}
 
 
 RATE = "train.learning_rate"

@@ -32,16 +32,15 @@ from tests.doors.engine import (
     Sweep,
     SweepSettings,
     SweepTrial,
-    halving,
     interrupted_sweeps,
     locks,
     markdown,
     part_of_sweep,
-    preset_block,
     presets,
     saving,
     spawn,
-    sweep_groups,
+    sweep_decision,
+    sweep_record,
     sweep_request,
     sweep_sentences,
     swept_values,
@@ -141,13 +140,13 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     head = "schema_version: 1\nworkload: {model: mlp, data: digits}\n"
     over = "sweep:\n  over: {learning_rate: [1e-3, 3e-3], weight_decay: 0..0.1, args.units: [8, '4,4']}  # three\n"
     path.write_text(f"{head}{over}  seeds: 2\n  metric: val_accuracy\n")
-    given = preset_block.parameters(str(path))
+    given = swept_values.parameters(str(path))
     assert given["over"] == ("learning_rate=0.001,0.003", "weight_decay=0..0.1", 'args.units=8,"4,4"')
     assert (given["seeds"], given["metric"]) == (2, "val_accuracy")
     changed = presets.resolve(str(path), ["batch_size=16"])
     saving.save(changed, path)
     assert "# three" in path.read_text(), "saving keeps the block"
-    assert preset_block.parameters(str(path)) == given
+    assert swept_values.parameters(str(path)) == given
     for wrong, why in (
         ("  seed: 2", "did you mean seeds"),
         ("  minutes: .nan", "a number from 0.01"),
@@ -155,7 +154,7 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
     ):
         path.write_text(f"{head}sweep:\n{wrong}\n")
         with pytest.raises(ProofError, match=why):
-            preset_block.parameters(str(path))
+            swept_values.parameters(str(path))
 
 
 def test_trials_of_a_sweep_have_the_same_code(home: Path, tmp_path: Path) -> None:
@@ -300,9 +299,9 @@ def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("halving", [False, True])
 def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_path: Path, halving: bool) -> None:
-    more: dict[str, Any] = {"epochs": 3, "rungs": [1]} if halving else {}
+    more: dict[str, Any] = {"epochs": 3, "rungs": [1]} if sweep_decision else {}
     request = request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3"], proof_seeds=2, **more)
-    epochs = 3 if halving else 1
+    epochs = 3 if sweep_decision else 1
     whole = Simulated(loss, epochs)
     (tmp_path / "whole").mkdir()
     undisturbed = swept(request, whole, tmp_path / "whole")
@@ -376,7 +375,7 @@ def test_tpe_learns_from_the_trials_and_makes_no_setting_twice(tmp_path: Path) -
     assert sweep.winner is not None
     assert math.log10(sweep.winner["train.learning_rate"]) == pytest.approx(-3, abs=0.3)
     searched = [trial for trial in sweep.trials if trial.part == SEARCH]
-    assert len(searched) == len({sweep_groups.key_of(trial.changes) for trial in searched}) == 30
+    assert len(searched) == len({sweep_record.key_of(trial.changes) for trial in searched}) == 30
     near = [abs(math.log10(trial.changes["train.learning_rate"]) + 3) < 1 for trial in searched]
     assert sum(near[10:]) > 2 * sum(near[:10]), "later settings are near the best"
 
@@ -475,14 +474,14 @@ def test_settings_are_in_the_order_of_their_means_and_those_that_ended_early_are
               trial({RATE: 0.004}, state="failed")]  # fmt: skip
 
     def order(higher: bool) -> list[float]:
-        return [group[0].changes[RATE] for group in sweep_groups.in_order(trials, higher)]
+        return [group[0].changes[RATE] for group in sweep_record.in_order(trials, higher)]
 
     assert order(higher=False) == [0.002, 0.001, 0.003, 0.004]
     assert order(higher=True) == [0.001, 0.002, 0.003, 0.004]
     trials.append(trial(TWO, 2, "failed"))
-    assert sweep_groups.ranked(trials, higher=False) == [(ONE, 0.5)], "a setting that fails with a seed is no finalist"
-    assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=True) == [(THREE, 0.9), (ONE, 0.5)]
-    assert sweep_groups.ranked([*trials, trial(THREE, value=0.9)], higher=False) == [(ONE, 0.5), (THREE, 0.9)]
+    assert sweep_record.ranked(trials, higher=False) == [(ONE, 0.5)], "a setting that fails with a seed is no finalist"
+    assert sweep_record.ranked([*trials, trial(THREE, value=0.9)], higher=True) == [(THREE, 0.9), (ONE, 0.5)]
+    assert sweep_record.ranked([*trials, trial(THREE, value=0.9)], higher=False) == [(ONE, 0.5), (THREE, 0.9)]
 
 
 def test_a_rival_is_compared_on_the_seeds_of_both_from_three_on() -> None:
@@ -531,12 +530,12 @@ def test_the_winner_is_the_rival_that_is_furthest_ahead() -> None:
 
 def test_the_paused_setting_of_the_highest_rung_goes_on_and_of_several_the_best() -> None:
     low, high = trial(ONE, state="paused", rungs=[0.1]), trial(TWO, state="paused", rungs=[0.9, 0.9])
-    assert halving.best_paused([low, high], False) is high
+    assert sweep_decision.best_paused([low, high], False) is high
     worse = trial(THREE, state="paused", rungs=[0.9, 0.95])
-    assert halving.best_paused([low, worse, high], False) is high
-    assert halving.best_paused([low, worse, high], True) is worse
+    assert sweep_decision.best_paused([low, worse, high], False) is high
+    assert sweep_decision.best_paused([low, worse, high], True) is worse
     high.on = "h1"
-    assert halving.best_paused([low, high], False) is low, "another machine has the other one"
+    assert sweep_decision.best_paused([low, high], False) is low, "another machine has the other one"
     ahead, behind = (trial(ONE, seed, "paused", rungs=rungs) for seed, rungs in ((1, [0.5, 0.5]), (2, [0.5])))
-    assert halving.best_paused([ahead, behind], False) is behind, "the seeds of a setting go on together"
-    assert halving.best_paused([trial(), trial(TWO, state="failed", rungs=[0.1])], False) is None
+    assert sweep_decision.best_paused([ahead, behind], False) is behind, "the seeds of a setting go on together"
+    assert sweep_decision.best_paused([trial(), trial(TWO, state="failed", rungs=[0.1])], False) is None

@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from tests.doors.engine import STAGES, Proof, Run, entries, entry_changes, folder, presets, proof_start, this_machine
 from tests.doors.engine import proof_request as proof_request
-from tests.doors.engine import search_record as shapes
+from tests.doors.engine import record as shapes
 from tests.doors.tui import SEEN_AFTER_SECONDS, LimitTexts, TuneDialog, TuneScreen, WrongLimit
 from tests.support import queued
 from tests.support.bursts import ENTER, answered, burst

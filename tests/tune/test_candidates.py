@@ -31,13 +31,13 @@ from tests.doors.engine import (
     Trials,
     below,
     defaults,
-    judgement,
     losses,
     presets,
     tune_request,
     undisturbed,
 )
 from tests.doors.engine import judgement_Best as Best
+from tests.doors.engine import screening as judgement
 from tests.doors.engine import search_trials_Place as Place
 from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 

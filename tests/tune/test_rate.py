@@ -25,9 +25,9 @@ from tests.doors.engine import (
     improved_preset,
     proof_sentences,
     rate_at,
-    rate_request,
-    rate_test,
     suggest,
+    tune_rate_test,
+    tune_request,
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import PLAIN, length, plain
@@ -78,7 +78,7 @@ def test_the_decision_is_that_of_the_pairs(
     pairs: Sequence[tuple[float | None, float | None]], decision: str, words: str
 ) -> None:
     test = RateTest(settings=RateSettings(), before=1e-3, suggested=1e-2, of="validation")
-    rate_test.decide(test, pairs)
+    tune_rate_test.decide(test, pairs)
     assert (test.decision, words in test.why) == (decision, True), test.why
 
 
@@ -125,10 +125,10 @@ def planted(
 
     monkeypatch.setattr(proving, "leave_learnt", leave)
     settings = RateSettings(minutes=minutes)
-    asked = rate_request.of_preset("quickstart", [f"learning_rate={rate}", *given], settings)
+    asked = tune_request.range_test("quickstart", [f"learning_rate={rate}", *given], settings)
     proof = folder.create(asked)
     record, bench = folder.empty_record(proof.path, asked), PlantedBench(path / "trials", lambda *_given: Planted())
-    rate_test.RangeTest(asked, record, bench).run()
+    tune_rate_test.RangeTest(asked, record, bench).run()
     record.state = "done"
     record.write()
     return record, bench
@@ -177,14 +177,14 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_limits_of_a_ramp(home: Path) -> None:
     for right in (RateSettings(steps=50), RateSettings(low=0.1, high=10.0), RateSettings(low=1e-12, high=1000.0)):
-        asked = rate_request.of_preset("quickstart", [], right)
+        asked = tune_request.range_test("quickstart", [], right)
         assert (asked.limit_seconds, asked.rate) == (600.0, right)
     for wrong, option in (
         (RateSettings(steps=49), "--ramp-steps 49"), (RateSettings(low=0.2, high=10.0), "--rates 0.2:10"),
         (RateSettings(low=1.0, high=1001.0), "--rates 1:1001"),
     ):  # fmt: skip
         with pytest.raises(request.ProofError, match=option):
-            rate_request.of_preset("quickstart", [], wrong)
+            tune_request.range_test("quickstart", [], wrong)
 
 
 @pytest.mark.slow

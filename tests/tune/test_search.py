@@ -24,11 +24,11 @@ from tests.doors.engine import (
     defaults,
     presets,
     proof_sentences,
-    recheck,
     tune_request,
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
+from tests.doors.engine import stages as recheck
 from tests.doors.engine import tune_decision as decision
 from tests.support.proving import HERE, Planted, searching
 from tests.support.typed import as_read, typed

@@ -29,7 +29,6 @@ from tests.doors.engine import (
     Space,
     Study,
     axes_of,
-    members,
     presets,
     storage,
     tune_request,
@@ -38,6 +37,7 @@ from tests.doors.engine import folder as folder_of_proof
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import search_axes_Axis as Axis
+from tests.doors.engine import study as members
 from tests.doors.tui import tui_cli as cli
 from tests.support.fakegpu import FakeGpu
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
@@ -481,8 +481,8 @@ from gputui.engine.job import this_machine
 from tests.doors.engine import EVENTS_FILE, Started
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.trials.trial_runner import Stop, TrialRunner
-from gputui.engine.tune.candidates.search_trials import TrialRequest, SideBySide
-from gputui.engine.tune.candidates.search_trials import Trials
+from gputui.engine.tune.search_trials import TrialRequest, SideBySide
+from gputui.engine.tune.search_trials import Trials
 folder, here = Path(sys.argv[1]), this_machine.read()
 preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])
 bench = TrialRunner(folder / "trials", folder, 1, 0.5, here, Stop())

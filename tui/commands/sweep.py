@@ -7,7 +7,7 @@ from typing import Any
 
 from ...engine.proof import folder, proof_start
 from ...engine.queue import adding
-from ...engine.sweep import preset_block, sweep_request
+from ...engine.sweep import sweep_request, swept_values
 from ...engine.trials import SAMPLERS
 from ..base.errors import Refused
 from . import proof as proof_command
@@ -37,7 +37,7 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
         return proof_command.go_on(proof, start, resumed, wait=False, **following)
     if preset is None:
         raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
-    block = preset_block.parameters(preset)
+    block = swept_values.parameters(preset)
     if options["sampler"] == GRID and "sampler" in given:
         block.pop("most_trials", None)  # of the block's sampler
     options |= {name: value for name, value in block.items() if name not in given}

@@ -7,10 +7,8 @@ from typing import Any
 
 from ...engine.proof import folder, proof_start
 from ...engine.trials import STAGES
-from ...engine.trials.rate_record import RateSettings
-from ...engine.trials.search_record import Limits
+from ...engine.trials.record import Limits, RateSettings
 from ...engine.tune import tune_request
-from ...engine.tune.rate import rate_request
 from ..base.errors import Refused
 from . import proof as proof_command
 
@@ -77,7 +75,7 @@ def _test_rates(
     values = {"low": None, "high": None} if ramp["rates"] is None else rates(ramp["rates"])
     values |= {"steps": ramp["ramp_steps"], "minutes": options["minutes"]}
     test = RateSettings(**{name: value for name, value in values.items() if value is not None})
-    asked = rate_request.of_preset(preset, settings, test, repeats=options["repeats"])
+    asked = tune_request.range_test(preset, settings, test, repeats=options["repeats"])
     return proof_command.run_proof(asked, **following)
 
 

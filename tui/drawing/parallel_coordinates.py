@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.trials import sweep_groups
+from ...engine.trials import sweep_record
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.sweep_record import LEFT_OUT, PLANNED, WAITING, Axis, Sweep, SweepTrial
 from ...engine.units import amount
@@ -42,7 +42,7 @@ def fits(sweep: Sweep, width: int, height: int) -> bool:
     """Return True if parallel coordinates can be read in so many cells and rows, and say more than bars."""
     axes = len(sweep.settings.axes)
     has_room = axes >= LEAST_OPTIONS and (width - 2 * LABELS) // axes >= LEAST_APART and height >= LEAST_ROWS
-    return has_room and bool(sweep_groups.values(sweep.trials))
+    return has_room and bool(sweep_record.values(sweep.trials))
 
 
 def parallel(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -51,7 +51,7 @@ def parallel(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int
     The setting `picked` and the best ones are bright. The metric is better further up; the line of a setting without a
     complete training ends before it. A setting that has not begun has no line.
     """
-    settings, groups = sweep.settings, sweep_groups.in_order(sweep.trials, sweep.settings.higher)
+    settings, groups = sweep.settings, sweep_record.in_order(sweep.trials, sweep.settings.higher)
     groups = [group for group in groups if any(trial.state not in NOT_BEGUN for trial in group)]
     axes = [*(_option(axis, groups) for axis in settings.axes), _metric(groups, settings.higher)]
     curves = []
@@ -59,7 +59,7 @@ def parallel(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int
         at = [
             places.of[value(group[0].changes.get(axis.key))] for axis, places in zip(settings.axes, axes, strict=False)
         ]
-        mean, _ = sweep_groups.mean_and_spread(group)
+        mean, _ = sweep_record.mean_and_spread(group)
         at += [axes[-1].of[amount(mean)]] if mean is not None else []
         line = Line(array("d", range(len(at))), array("d", at))
         bright = group[0] in picked or (number < BRIGHT and mean is not None)
@@ -113,7 +113,7 @@ def _option(axis: Axis, groups: Sequence[Sequence[SweepTrial]]) -> _Places:
 
 
 def _metric(groups: Sequence[Sequence[SweepTrial]], higher: bool) -> _Places:
-    means = [mean for group in groups if (mean := sweep_groups.mean_and_spread(group)[0]) is not None]
+    means = [mean for group in groups if (mean := sweep_record.mean_and_spread(group)[0]) is not None]
     if not means:
         return _Places({}, {})
     best, worst = (max(means), min(means)) if higher else (min(means), max(means))

@@ -15,8 +15,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import Figure
 from ...engine.trials import LEAST_REPEATS, proof_sentences, significance
-from ...engine.trials.record import Comparison, Record
-from ...engine.trials.trial import Trial
+from ...engine.trials.record import Comparison, Record, Trial
 from ...engine.units import NONE, amount, change, counted, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 
 from ...engine.trials import rate_sentences
-from ...engine.trials.rate_record import RateTest
+from ...engine.trials.record import RateTest
 from ...engine.units import amount
 from ..base.errors import clean
 from ..base.glyphs import Glyphs

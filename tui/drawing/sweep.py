@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ...engine.trials import sweep_groups, sweep_sentences
+from ...engine.trials import sweep_record, sweep_sentences
 from ...engine.trials.change_texts import changes, short, value
 from ...engine.trials.sweep_record import DONE, DROPPED, FAILED, SEARCH, Sweep, SweepTrial
 from ...engine.units import amount, counted, seconds
@@ -26,7 +26,7 @@ STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
 
 def interval(group: Sequence[SweepTrial]) -> Interval | None:
     """Return the mean metric of the trials of a setting, with its standard deviation over seeds. None without one."""
-    return around(*sweep_groups.mean_and_spread(group))
+    return around(*sweep_record.mean_and_spread(group))
 
 
 def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
@@ -70,7 +70,7 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
     texts = filter(None, (result, sweep_sentences.luck(sweep)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
-    groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
+    groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
     figures = [sweep_sentences.mean_or_state(group) for group in groups]
     of_mean = max(FIGURES, *(len(mean) for mean, _ in figures), 0) + 1
     room = width - of_mean - (FIGURES + 1)
@@ -84,7 +84,7 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
 
 
 def _trial(sweep: Sweep, trial: SweepTrial, width: int, glyphs: Glyphs) -> Row:
-    last = sweep_groups.last_value(trial)
+    last = sweep_record.last_value(trial)
     figure = "" if last is None else f"  {sweep.settings.metric} {amount(last)}"
     time = "" if trial.seconds is None else f"  {seconds(trial.seconds)}"
     text = f"{trial.part:<8}seed {trial.seed:<12}"
@@ -130,7 +130,7 @@ def curves(sweep: Sweep, lines: Mapping[str, Line], width: int, height: int, gly
         return []
     drawn = [
         _curve(trial, line, number % COLOURS)
-        for number, group in enumerate(sweep_groups.in_order(sweep.trials, sweep.settings.higher))
+        for number, group in enumerate(sweep_record.in_order(sweep.trials, sweep.settings.higher))
         for trial in group
         if len(line := lines.get(trial.run, Line()))
     ]

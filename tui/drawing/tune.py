@@ -1,6 +1,6 @@
 """A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout.
 
-The data comes from proof.json (engine/trials/search_record.py). Missing values are shown as a dash, and foreign text is
+The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
 cleaned.
 """
 

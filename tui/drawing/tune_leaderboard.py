@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 from ...engine import figures
 from ...engine.trials import proof_sentences
-from ...engine.trials.record import Record
-from ...engine.trials.search_record import Candidate
-from ...engine.trials.trial import Trial
-from ...engine.tune.report import search_tables
+from ...engine.trials.record import Candidate, Record, Trial
+from ...engine.tune.report import search_sentences
 from ...engine.tune.report.search_results import PAIRS, WITHOUT_INPUT, Ranked, is_chosen, is_dropped, since_start
 from ...engine.tune.report.search_sentences import unproven
 from ...engine.units import NONE, change, count, size, spread
@@ -109,7 +107,7 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
         "start": Cell(change(since_start(candidate, data)), right=True),
         "gain": Cell(change(candidate.gain), right=True),
         "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
-        "memory": Cell(search_tables.memory(candidate), right=True),
+        "memory": Cell(search_sentences.memory(candidate), right=True),
         "outcome": Cell(f"  {word}", style),
         "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
     }
@@ -144,7 +142,7 @@ def _changes(changed: Mapping[str, Any]) -> str:
 def speed(candidate: Candidate) -> str:
     """Return the speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
-    mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
+    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
     return f"{count(measured)}{mark}"
 
 

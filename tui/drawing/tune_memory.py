@@ -7,8 +7,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from ...engine.trials.record import Record
-from ...engine.trials.search_record import Memory, MemoryPoint
+from ...engine.trials.record import Memory, MemoryPoint, Record
 from ...engine.tune.report.memory_sentences import kind_of_memory, predicted
 from ...engine.tune.report.search_results import memory_of
 from ...engine.units import GIB

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...engine.options import OPTIONS, by_key
 from ...engine.trials import STAGES
-from ...engine.trials.search_record import Limits
+from ...engine.trials.record import Limits
 
 RATES = ("keep", "linear", "sqrt")
 POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)

@@ -8,7 +8,7 @@ from typing import Any
 from ...engine.files import located_yaml
 from ...engine.presets import Preset
 from ...engine.proof.request import ProofError
-from ...engine.sweep import preset_block, swept_values
+from ...engine.sweep import swept_values
 from ...engine.trials import SAMPLERS
 from ...engine.trials.change_texts import value as text_of
 from ...engine.trials.sweep_record import SweepSettings
@@ -36,12 +36,12 @@ class SweepTexts:
         """Return the texts that the dialog of a preset opens with: its block `sweep:` and the defaults, or a sweep of
         its learning rate. Raises ProofError for a wrong block.
         """
-        given = preset_block.of_block(opened.sweep, f"{opened.name}: sweep.")
+        given = swept_values.of_block(opened.sweep, f"{opened.name}: sweep.")
         defaults = {each.name: each.default for each in fields(SweepSettings) if each.default is not MISSING}
         values: dict[str, Any] = {"metric": METRIC} | defaults | {"parallel": None} | given
-        others = {key: values.get(parameter) for key, (parameter, *_) in preset_block.ENTRIES.items()}
+        others = {key: values.get(parameter) for key, (parameter, *_) in swept_values.ENTRIES.items()}
         others["minutes"] = f"{values['minutes']:g}"
-        over = list(given.get(preset_block.OVER) or [_around(opened.options.train.learning_rate)])
+        over = list(given.get(swept_values.OVER) or [_around(opened.options.train.learning_rate)])
         over += [""] * max(1, ROWS - len(over))
         return cls(opened, over, {key: "" if of is None else text_of(of) for key, of in others.items()})
 
@@ -51,16 +51,16 @@ class SweepTexts:
         for key, text in self.others.items():
             if text.strip():
                 try:
-                    made |= preset_block.of_block({key: located_yaml.scalar(text.strip())})
+                    made |= swept_values.of_block({key: located_yaml.scalar(text.strip())})
                 except ProofError as fault:
                     raise WrongLimit(key, str(fault)) from None
-        made[preset_block.OVER] = [text.strip() for text in self.over if text.strip()]
+        made[swept_values.OVER] = [text.strip() for text in self.over if text.strip()]
         for place, text in enumerate(self.over):
             if text.strip():
                 try:
                     swept_values.axis(text.strip(), made.get("sampler", SAMPLERS[0]) == SAMPLERS[0])
                 except ProofError as fault:
-                    raise WrongLimit(f"{preset_block.OVER}{place}", str(fault)) from None
+                    raise WrongLimit(f"{swept_values.OVER}{place}", str(fault)) from None
         return made
 
 

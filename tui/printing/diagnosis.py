@@ -7,8 +7,7 @@ from typing import Any
 
 from ...engine.diagnosis import label
 from ...engine.profile import reports
-from ...engine.profile.reports import ProfileReport
-from ...engine.profile.xprof_tables import InputTime, Operation
+from ...engine.profile.reports import InputTime, Operation, ProfileReport
 from ...engine.trials import proof_sentences, trial_tables
 from ...engine.units import amount, counted, share, size
 from ..base.errors import clean

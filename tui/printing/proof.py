@@ -14,14 +14,12 @@ from ...engine.trials import (
     proof_sentences,
     rate_sentences,
     scaling_sentences,
-    sweep_groups,
+    sweep_record,
     sweep_sentences,
     trial_tables,
 )
-from ...engine.trials.rate_record import RateTest
-from ...engine.trials.record import Record, elapsed_of
+from ...engine.trials.record import RateTest, Record, Trial, elapsed_of
 from ...engine.trials.sweep_record import PROOF, SEARCH, Sweep
-from ...engine.trials.trial import Trial
 from ...engine.units import amount, seconds, share, size
 from ..base.errors import clean
 from ..drawing import interval_bar, proof_comparisons
@@ -141,7 +139,7 @@ def _show_sweep(sweep: Sweep) -> None:
         table = sweep_sentences.groups_table(sweep, part)
         if table.rows:
             say(f"{head}:")
-            groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher, part)
+            groups = sweep_record.in_order(sweep.trials, sweep.settings.higher, part)
             bars = [drawing.interval(group) for group in groups]
             show_with_bars(table, bars, after=2, zero=drawing.reference(groups), label=amount)
             print()

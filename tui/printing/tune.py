@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from ...engine import figures
 from ...engine.trials import proof_sentences
-from ...engine.trials.record import Comparison, Record, search_of
-from ...engine.trials.search_record import Candidate, LossCheck
-from ...engine.trials.trial import Trial
-from ...engine.tune.report import memory_sentences, search_sentences, search_tables
+from ...engine.trials.record import Candidate, Comparison, LossCheck, Record, Trial, search_of
+from ...engine.tune.report import memory_sentences, search_sentences
 from ...engine.tune.report.search_results import WITHOUT_INPUT, brought, limits_of, memory_of, ranked
 from ...engine.units import change, count
 from ..drawing import proof_comparisons
@@ -29,13 +27,13 @@ def show_tables(data: Record, was_followed: bool) -> None:
     if not candidates:
         return
     if not was_followed:
-        show_table(search_tables.leaderboard(data))
+        show_table(search_sentences.leaderboard(data))
         if any(candidate.gain is not None for candidate in candidates):
             say(search_sentences.about_gains(candidates))
-        if any(map(search_tables.is_marked, candidates)):
+        if any(map(search_sentences.is_marked, candidates)):
             say(ABOUT_INPUT)
         print()
-    table, bars = search_tables.options(data, together=True), [drawing.interval(option) for option in brought(data)]
+    table, bars = search_sentences.options(data, together=True), [drawing.interval(option) for option in brought(data)]
     if len(table.rows) > len(bars):  # the row of all together
         proved = [proof_comparisons.interval(each) for each in data.comparisons if each.decision == "kept"]
         bars.append(proved[-1] if proved else None)
@@ -76,7 +74,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
-            if search_tables.is_marked(candidate):
+            if search_sentences.is_marked(candidate):
                 yield "without input", ABOUT_INPUT
             if candidate.gain is not None:
                 yield "gains", f"({search_sentences.ABOUT_GAINS})"
@@ -92,7 +90,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
 
 def candidate_line(candidate: Candidate) -> str:
     """Return the line of a candidate: what was tried, its speed, its gain and the decision."""
-    mark = WITHOUT_INPUT if search_tables.is_marked(candidate) else " "
+    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
     speed = candidate.samples_per_second
     speed_text = "" if speed is None else _SPEED.text(speed) + mark
     gain = "" if candidate.gain is None else change(candidate.gain)

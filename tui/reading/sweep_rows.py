@@ -13,7 +13,7 @@ from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run
 from ...engine.runs.run import WAITING, RunState
 from ...engine.runs.titles import Notes, Title, name_of
-from ...engine.trials import sweep_groups, sweep_sentences
+from ...engine.trials import sweep_record, sweep_sentences
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.record import UNREAD, Record
 from ...engine.units import amount
@@ -92,7 +92,7 @@ class SweepEntry(Entry):
         sweep, runs = self.record.sweep, {entry.run.id: entry.run for entry in self.trials}
         if sweep is None:
             return list(runs.values())
-        groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)
+        groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)
         named = [trial.run for group in groups for trial in group]
         return [runs[name] for name in dict.fromkeys((*named, *runs)) if name in runs]
 
@@ -142,10 +142,10 @@ def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> Sweep
     words: list[str] = [f"sweep {ended} of {count}"]
     validation: tuple[str, float | None] = "", None
     if sweep is not None:
-        groups = sweep_groups.in_order(sweep.trials, sweep.settings.higher)
+        groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)
         best = sweep.proved
         if best is None and groups:
-            best = sweep_groups.mean_and_spread(groups[0])[0]
+            best = sweep_record.mean_and_spread(groups[0])[0]
         validation = sweep.settings.metric, best
         words += [f"best {amount(best)}"] if best is not None else []
     over = [short(axis.key) for axis in sweep.settings.axes] if sweep is not None else []

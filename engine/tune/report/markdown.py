@@ -10,7 +10,7 @@ from ...text_table import escaped
 from ...trials import proof_sentences
 from ...trials.record import Record, search_of
 from ...units import count, size
-from . import memory_sentences, search_sentences, search_tables
+from . import memory_sentences, search_sentences
 from .search_results import WITHOUT_INPUT, limits_of, memory_of, ranked
 
 
@@ -54,15 +54,15 @@ def _leaderboard(data: Record) -> Iterator[str]:
     if not candidates:
         return
     yield f"## Leaderboard\n\nThe best first; {search_sentences.about_gains(candidates)}."
-    yield search_tables.leaderboard(data, in_report=True).markdown()
-    if any(map(search_tables.is_marked, candidates)):
+    yield search_sentences.leaderboard(data, in_report=True).markdown()
+    if any(map(search_sentences.is_marked, candidates)):
         yield f"\\{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}."
     if ceiling := search_sentences.ceiling_in_words(data):
         yield f"{capital(ceiling)}."
 
 
 def _options(data: Record) -> Iterator[str]:
-    table = search_tables.options(data)
+    table = search_sentences.options(data)
     if table.rows:
         yield "## What each option brought"
         yield table.markdown()
@@ -75,7 +75,7 @@ def _memory(data: Record) -> Iterator[str]:
         return
     words = capital(memory_sentences.in_words(data))
     yield f"## Memory\n\n{escaped(words)} ({memory_sentences.kind_of_memory(memory)})."
-    yield search_tables.batches(data).markdown()
+    yield search_sentences.batches(data).markdown()
     if list(limits_of(data).only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
         yield f"{capital(fitted)}."
 
@@ -86,7 +86,7 @@ def _learning(data: Record) -> Iterator[str]:
     yield "## What is learnt\n\n" + "\n".join(
         f"- {escaped(capital(line))}." for line in search_sentences.learning(data)
     )
-    yield search_tables.losses(data).markdown()
+    yield search_sentences.losses(data).markdown()
 
 
 def _trials(data: Record, head: str = "Trials of the search") -> Iterator[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ... import units
-from ...trials.record import Record
-from ...trials.search_record import Memory
+from ...trials.record import Memory, Record
 from .search_results import limits_of, memory_of
 
 FAR = 8  # factor; beyond it from the measured batches a prediction is a guess

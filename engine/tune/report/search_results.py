@@ -10,8 +10,7 @@ from typing import Any
 from ...proof.improved_preset import leading_to, together
 from ...trials import STAGES
 from ...trials.proof_sentences import changes, to_take
-from ...trials.record import Record, search_of
-from ...trials.search_record import Candidate, Limits, Memory
+from ...trials.record import Candidate, Limits, Memory, Record, search_of
 from ...units import MINUTE, change, spread
 
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset

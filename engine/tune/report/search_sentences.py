@@ -6,14 +6,28 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ... import units
+from ... import figures, units
 from ...proof.improved_preset import BATCH
+from ...text_table import Table
 from ...trials import LEAST_REPEATS, RESUMABLE, proof_sentences
-from ...trials.record import UNREAD, Record, search_of
-from ...trials.search_record import Candidate, LossCheck, StudyState
+from ...trials.record import UNREAD, Candidate, LossCheck, Record, StudyState, Trial, search_of
 from ...trials.significance import LEAST_GAIN, gain
-from ...trials.trial import Trial
-from .search_results import PAIRS, WORDS, is_best, is_dropped, limits_of
+from ...trials.trial_tables import settings
+from ...units import NONE, amount, change, count, size, spread
+from .search_results import (
+    PAIRS,
+    WITHOUT_INPUT,
+    WORDS,
+    brought,
+    chosen,
+    in_all,
+    is_best,
+    is_dropped,
+    limits_of,
+    memory_of,
+    ranked,
+    since_start,
+)
 
 LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
 HARMLESS = 0.05  # relative; with a smaller gain without the input, the input does not hold the training back
@@ -247,3 +261,98 @@ def _learns_worse(data: Record) -> Iterator[str]:
         )
     if not limits_of(data).allow_worse_loss:
         yield "with --allow-worse-loss the fastest settings are chosen although they learn worse"
+
+
+_SPEED = figures.of_run("samples_per_second")
+
+
+def leaderboard(data: Record, in_report: bool = False) -> Table:
+    """Return a table of the candidates, the best first. In the report trials are named, and memory is only the measured
+    one, as it has a table of predictions.
+    """
+    rows = [
+        [
+            str(place),
+            _settings(candidate),
+            _speed(candidate),
+            change(since_start(candidate, data)),
+            change(candidate.gain),
+            spread(candidate.spread),
+            size(candidate.peak_bytes) if in_report else memory(candidate),
+            outcome(candidate, data) or "measured",
+            *([", ".join(trial.run for trial in candidate.trials) or NONE] if in_report else []),
+        ]
+        for place, candidate in enumerate(ranked(data), 1)
+    ]
+    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
+    return Table([*head, "trials"] if in_report else head, rows, right=(0, 2, 3, 4, 5, 6))
+
+
+def is_marked(candidate: Candidate) -> bool:
+    """Return True if the candidate has a speed that was measured without the input."""
+    return candidate.without_input and candidate.samples_per_second is not None
+
+
+def _settings(candidate: Candidate) -> str:
+    return settings({} if candidate.stage == PAIRS else candidate.settings) or title(candidate)
+
+
+def _speed(candidate: Candidate) -> str:
+    speed = candidate.samples_per_second
+    return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
+
+
+def memory(candidate: Candidate) -> str:
+    """Return the measured memory as text. If it was not measured, the predicted memory after a "~"."""
+    peak, predicted = candidate.peak_bytes, candidate.predicted_bytes
+    return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
+
+
+def options(data: Record, together: bool = False) -> Table:
+    """Return a table of the gain of each option: a row for each stage of the search. With `together`, one more row for
+    all of them together.
+    """
+    rows = [
+        [
+            option.name,
+            NONE if option.gain is None else change(option.gain) + (WITHOUT_INPUT if option.without_input else " "),
+            spread(option.spread),
+            option.state,
+            settings(option.settings),
+        ]
+        for option in brought(data)
+    ]
+    gain, noise, proved = in_all(data)
+    if together and gain is not None:
+        how = "vs. start, in pairs" if proved else "vs. start, in single trials"
+        rows.append(["all together", f"{change(gain)} ", spread(noise), how, proof_sentences.changes(chosen(data))])
+    return Table(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
+
+
+def batches(data: Record) -> Table:
+    """Return a table of the predicted and the measured memory of each batch size that was trained."""
+    rows = [
+        [
+            count(point.batch_size),
+            size(point.predicted_bytes),
+            "out of memory" if point.peak_bytes is None else size(point.peak_bytes),
+        ]
+        for point in memory_of(data).points
+    ]
+    return Table(["batch size", "predicted", "measured"], rows)
+
+
+def losses(data: Record) -> Table:
+    """Return a table of the losses with and without the settings: a row for each comparison of them."""
+    rows = [
+        [
+            settings(check.settings),
+            which_loss(check),
+            amount(check.loss_a),
+            amount(check.loss_b),
+            amount(check.worse_from),
+            check.decision,
+        ]
+        for check in search_of(data).losses
+    ]
+    return Table(["settings", "which", "the preset", "with them", "clearly worse above", ""], rows)

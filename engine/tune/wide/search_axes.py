@@ -14,8 +14,8 @@ from typing import Any
 from ...presets import Preset, PresetError
 from ...trials import STAGES, proof_sentences
 from ...trials.trial_preset import with_changes
-from ..candidates.search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
-from ..stages.batch_size import rounded
+from ..search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+from ..stages import rounded
 
 AS_IT_IS = "as in the preset"
 MOST_DRAWN = 1000  # their settings take about 0.2 s

@@ -6,16 +6,24 @@ Deferred imports: Optuna is an optional extra, and takes a second.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...trials.search_record import Candidate
+from ... import checks, units
+from ...job.machine_gpus import Machine
+from ...proof.process import processor
+from ...proof.request import Request
+from ...system.identity import Place, Process
+from ...trials.record import Candidate, Limits
 from ...trials.trial_runner import LEAST_REPORTS, SLOWER, Judge
-from . import members, search_axes, storage
+from . import search_axes, storage
 from .search_axes import Axis, Params
 from .storage import StudyError
 
@@ -75,7 +83,7 @@ class Study:
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
         self._study: Any = None
-        self._me = members.name_of(folder)
+        self._me = name_of(folder)
 
     # ---- joining -----------------------------------------------------------------------------------
 
@@ -100,7 +108,7 @@ class Study:
             return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
 
     def _refuse(self, common: Mapping[str, Any]) -> None:
-        other = members.difference(self._study.user_attrs[COMMON], common)
+        other = difference(self._study.user_attrs[COMMON], common)
         if other:
             raise StudyError(
                 f"the study {self.name!r} in {storage.shown(self.location)} was begun with {other}, so that speeds "
@@ -141,7 +149,7 @@ class Study:
         with storage.faults_of(self.location):
             self._refuse(common)
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                if members.has_ended(trial.user_attrs.get(MEMBER) or {}):
+                if has_ended(trial.user_attrs.get(MEMBER) or {}):
                     self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     # ---- what is known -----------------------------------------------------------------------------
@@ -182,7 +190,7 @@ class Study:
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
         with storage.faults_of(self.location):
-            member = members.measuring(self.folder, 0.0)
+            member = measuring(self.folder, 0.0)
             self._study.add_trial(create_trial(
                 state=TrialState.COMPLETE if good else TrialState.PRUNED,
                 value=result.speed if good else None,
@@ -208,7 +216,7 @@ class Study:
                 self._study.enqueue_trial(dict(params))
             trial = self._study.ask(_distributions(space))
             patience = max(LEAST_PATIENCE_SECONDS, PATIENCE * trial_seconds)
-            trial.set_user_attr(MEMBER, members.measuring(self.folder, patience))
+            trial.set_user_attr(MEMBER, measuring(self.folder, patience))
             proposal = Proposal(trial.number, dict(settings_of(trial.params)), trial)
             trial.set_user_attr(SETTINGS, proposal.settings)
             return proposal
@@ -285,3 +293,84 @@ def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
         else IntDistribution(0, len(axis) - 1)
         for axis in space
     }  # fmt: skip
+
+
+# The properties that all members of a study have in common, and their names for the user.
+NAMES = {
+    "gpus": "GPUs", "processor": "processor", "cpus": "CPUs", "tensorflow": "TensorFlow", "preset": "preset",
+    "only": "--only", "leave": "--leave", "memory_bytes": "--memory-gb", "largest_batch": "--largest-batch",
+    "precisions": "--precision", "seconds": "measured seconds of a trial",
+}  # fmt: skip
+LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member counts as ended
+
+
+def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
+    """Return the properties that all members of a study must have in common; `seconds` is that of a trial."""
+    limits, options = request.search or Limits(), request.baseline().options
+    return {
+        "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
+        "processor": processor(),
+        "cpus": machine.cpus,
+        "tensorflow": _version("tensorflow"),
+        "preset": _digest(asdict(options)),
+        "only": sorted(limits.only),
+        "leave": sorted(limits.leave),
+        "memory_bytes": limits.memory_bytes,
+        "largest_batch": limits.largest_batch,
+        "precisions": sorted(limits.precisions) if limits.precisions else None,
+        "seconds": seconds,
+    }
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Return the first property of `common` in which two members differ, in words. Empty if they differ in none."""
+    for key, name in NAMES.items():
+        if there.get(key) != here[key]:
+            if key == "preset":
+                return "another preset, or other settings of it"
+            return f"other {name} (there {_value_text(there.get(key))}, here {_value_text(here[key])})"
+    return ""
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        counts = {str(item): list(value).count(item) for item in value}
+        return ", ".join(item if count == 1 else f"{count} x {item}" for item, count in counts.items()) or "none"
+    return "none" if value is None else units.count(value) if isinstance(value, int) else str(value)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+# ---- who measures a trial --------------------------------------------------------------------------
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a search in a study, which stays the same if it is resumed: the host and its folder."""
+    return f"{Place.here().host}:{folder}"
+
+
+def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
+    """Return the entries that name the search, its process, and the latest time at which its present trial ends."""
+    process = Process.current()
+    place = process.place.as_fields() if process.place else {}
+    return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
+
+
+def has_ended(member: Mapping[str, Any]) -> bool:
+    """Return True if the member with these entries no longer measures its trial: here its process decides, elsewhere
+    the latest time of the trial's end plus LATE_SECONDS.
+    """
+    process = Process.read(member)
+    if process is not None and process.place is not None and process.place.is_here:
+        return not process.alive()
+    until_t = member.get("until_t")
+    return isinstance(until_t, (int, float)) and time.time() > until_t + LATE_SECONDS

@@ -14,18 +14,18 @@ from typing import Any
 from ...job.machine_gpus import Machine
 from ...proof.request import Request
 from ...trials.comparing import Stopped
-from ...trials.search_record import Candidate, Limits, StudyState
+from ...trials.record import Candidate, Limits, StudyState
 from ...trials.significance import LEAST_GAIN
 from ...trials.trial_runner import Judge
-from ..candidates.judgement import speed
-from ..candidates.screening import Screening
-from ..candidates.search_space import BATCH, POLICY, XLA, Settings, Space, value_of
-from ..candidates.search_trials import OutOfTime, Place, SideBySide, undisturbed
 from ..memory_model import MemoryModel
-from . import members, storage
+from ..screening import Screening, speed
+from ..search_space import BATCH, POLICY, XLA, Settings, Space, value_of
+from ..search_trials import OutOfTime, Place, SideBySide, undisturbed
+from . import storage
 from .search_axes import Combinations, axes_of
 from .storage import StudyError
 from .study import Proposal, SettingsResult, Study
+from .study import common as common_properties
 
 STAGE = "wide"
 AGAIN = "measured before the search was resumed"
@@ -50,7 +50,8 @@ class Member:
         limits = request.search or Limits()
         location = limits.study or str(folder / "study.journal")
         return cls(
-            Study(location, limits.study_name or request.preset_name, folder), members.common(request, machine, seconds)
+            Study(location, limits.study_name or request.preset_name, folder),
+            common_properties(request, machine, seconds),
         )
 
     def join(self) -> None:

@@ -20,8 +20,7 @@ from textual.binding import BindingType
 from ....engine.files.places import TRIALS
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
-from ....engine.trials.record import UNREAD
-from ....engine.trials.trial import Trial
+from ....engine.trials.record import UNREAD, Trial
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour

@@ -12,7 +12,7 @@ from textual import work
 from textual.binding import BindingType
 
 from ....engine.runs import Run, runs_folder
-from ....engine.trials import RESUMABLE, sweep_groups, sweep_sentences
+from ....engine.trials import RESUMABLE, sweep_record, sweep_sentences
 from ....engine.trials.sweep_record import PROOF, SweepTrial
 from ....engine.units import amount
 from ...base import keys
@@ -59,7 +59,7 @@ class SweepScreen(ProofScreen):
         for data in super().readings(leaving):
             if data.sweep is not None and self.size.width >= WIDE:
                 self._curves = self._curves or TrialCurves(data.sweep.settings.metric)
-                groups = sweep_groups.in_order(data.sweep.trials, data.sweep.settings.higher)
+                groups = sweep_record.in_order(data.sweep.trials, data.sweep.settings.higher)
                 self._curves.read([trial for group in groups for trial in group][:MOST_CURVES])
             yield data
 
@@ -72,11 +72,11 @@ class SweepScreen(ProofScreen):
     @property
     def compared(self) -> list[Any]:
         sweep = self.data.sweep
-        return sweep_groups.in_order(sweep.trials, sweep.settings.higher) if sweep is not None else []
+        return sweep_record.in_order(sweep.trials, sweep.settings.higher) if sweep is not None else []
 
     def _fresh(self, group: list[SweepTrial]) -> list[SweepTrial]:
         trials = self.data.sweep.trials if self.data.sweep is not None else []
-        return sweep_groups.groups(trials, PROOF).get(sweep_groups.key_of(group[0].changes), [])
+        return sweep_record.groups(trials, PROOF).get(sweep_record.key_of(group[0].changes), [])
 
     def _fill(self) -> None:
         """Fill the table. If the number of rows has changed, move the cursor to the best setting."""

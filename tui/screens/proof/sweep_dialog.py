@@ -18,7 +18,7 @@ from textual.worker import get_current_worker
 
 from ....engine.presets import PresetError
 from ....engine.runs import RunError
-from ....engine.sweep.preset_block import OVER
+from ....engine.sweep.swept_values import OVER
 from ....engine.trials import SAMPLERS
 from ...base.errors import clean
 from ...form.search_limits import WrongLimit

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ....engine.job.machine_gpus import Machine
     from ....engine.presets import Preset
     from ....engine.proof.request import Request
-    from ....engine.trials.search_record import Limits
+    from ....engine.trials.record import Limits
     from ....engine.tune.time_plan import TimePlan
     from ...base.base_app import BaseApp
     from ...form.form_state import FormState
@@ -168,7 +168,7 @@ def time_plan(preset_name: str) -> TimePlan:
     """Return the plan by which the minutes of a search of the preset are divided on this machine. It is made from
     earlier measurements and runs, which are read here.
     """
-    from ....engine.trials.search_record import Limits
+    from ....engine.trials.record import Limits
     from ....engine.tune import tune_request
 
     return tune_request.plan_of(Limits(), preset_name)

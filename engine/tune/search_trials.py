@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from ... import checks, plan
-from ...job.machine_gpus import Machine
-from ...presets import Preset
-from ...proof import duration
-from ...runs import Run
-from ...trials.comparing import Stopped
-from ...trials.trial import Trial
-from ...trials.trial_preset import with_changes
-from ...trials.trial_runner import Judge, Stop, TrialRunner
+from .. import checks, plan
+from ..job.machine_gpus import Machine
+from ..presets import Preset
+from ..proof import duration
+from ..runs import Run
+from ..trials.comparing import Stopped
+from ..trials.record import Trial
+from ..trials.trial_preset import with_changes
+from ..trials.trial_runner import Judge, Stop, TrialRunner
 
 LEAST_SECONDS = 3.0  # no trial takes less time
 SLOWEST = 6.0  # times the time of other trials: the most that a trial may take, without its measured time

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import checks
-from ...diagnosis.measurements import ROOM_FOR_CACHE
-from ...job.machine_gpus import Machine
-from ...presets import Preset
-from ...runs.events import Started
-from ...telemetry import resource_limits
-from ...telemetry.chips import fast_policies
-from ...trials.search_record import Limits
-from ...trials.trial_preset import OWN, with_changes
+from .. import checks
+from ..diagnosis.measurements import ROOM_FOR_CACHE
+from ..job.machine_gpus import Machine
+from ..presets import Preset
+from ..runs.events import Started
+from ..telemetry import resource_limits
+from ..telemetry.chips import fast_policies
+from ..trials.record import Limits
+from ..trials.trial_preset import OWN, with_changes
 
 Settings = Mapping[str, Any]
 BATCH = "input.batch_size"

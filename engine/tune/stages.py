@@ -1,0 +1,585 @@
+"""The stages of the ordered search: batch size, options of the device and of the input, and a recheck. None hides the
+gain of the next: on a CPU Python's time between the steps hides all others, so that steps in one execution come
+early; on a GPU, where the host runs ahead, precision and XLA do. What was rejected before another option gained is
+tried again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..proof import proof_loop
+from ..trials.record import Candidate
+from ..trials.trial_preset import ONE_BATCH
+from .memory_model import MemoryModel
+from .screening import Screening, may_be_faster, standard_error, takes_too_much
+from .search_space import BATCH, POLICY, TOGETHER, Space, value_of
+
+LEAST_GROWTH = 0.05  # gain of a doubling
+LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a trial
+
+
+class BatchSize:
+    """Searches the batch size of the best settings of `screening`. `memory` predicts which batches fit.
+
+    `most` is the largest batch of one replica that may be tried.
+    """
+
+    def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
+        self._screening, self._memory, self._most = screening, memory, most
+
+    def find(self) -> None:
+        """Find the fastest batch size. It is then in the best settings of the screening."""
+        before = self.size
+        self.grow()
+        if self.size == before:
+            self._shrink()
+
+    @property
+    def size(self) -> int:
+        return int(value_of(self._screening.best.preset, BATCH))
+
+    def note(self, batch: int, candidate: Candidate) -> None:
+        """Add the memory of a candidate with the batch size `batch` to the model, if it was measured or ran out."""
+        ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
+        peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
+        if peak is not None or ran_out:
+            self._memory.add(batch, None if ran_out else peak, candidate.trials)
+            self._screening.search.memory = self._memory.state()
+
+    def grow(self) -> None:
+        """Double the batch size as long as each doubling gains at least LEAST_GROWTH. If one does not fit, try smaller
+        steps.
+        """
+        gaining = True
+        while gaining and (larger := self._larger()):
+            gaining, fits = self._try(larger)
+            if not fits:
+                self._bisect(larger)
+                return
+
+    def _larger(self) -> int | None:
+        double = min(2 * self.size, self._most)
+        largest = self._memory.worth_trying()
+        if largest is not None and largest < double:
+            why = "more memory is predicted than may be taken"
+            self._screening.leave_out("batch_size", {BATCH: double}, why, self._memory.predict(double))
+            double = rounded(largest)
+        return double if double >= LEAST_STEP * self.size else None
+
+    def _bisect(self, too_large: int) -> None:
+        while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
+            _, fits = self._try(middle)
+            if self.size != middle and fits:
+                return  # the batch fits and is not faster
+            too_large = too_large if fits else middle
+
+    def _between(self, too_large: int) -> int:
+        largest = self._memory.largest()
+        if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
+            return rounded(largest)
+        return rounded((self.size + too_large) // 2)
+
+    def _shrink(self) -> None:
+        # smaller batches can be faster on a CPU if they fit into its caches
+        while self.size > 1:
+            gaining, _ = self._try(self.size // 2)
+            if not gaining:
+                return
+
+    def _try(self, batch: int) -> tuple[bool, bool]:
+        # whether it gains at least LEAST_GROWTH, and whether it fits into memory
+        candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
+        self.note(batch, candidate)
+        fits = not any(trial.outcome == "oom" for trial in candidate.trials)
+        return candidate.decision == "kept" and (candidate.gain or 0.0) >= LEAST_GROWTH, fits
+
+
+def rounded(batch: int) -> int:
+    """Return `batch` rounded down to a multiple of 8, which tensor cores need. Below 16 it is unchanged."""
+    return batch // 8 * 8 if batch >= 16 else batch
+
+
+# ---- the largest batch ---------------------------------------------------------------------------
+
+
+STEP = 1.0625  # factor; a batch that is larger by less is not searched
+MOST_TRIALS = 8
+STEPS_OF_A_PROBE = 8  # steps of a probe if a step takes long
+MOST_SECONDS = 60.0  # for the steps of one probe
+
+
+class LargestBatch:
+    """Searches the largest batch that fits into memory, whatever its speed. `most` is the largest batch of one replica
+    for which there are samples, and `samples_per_second` the speed of one replica.
+    """
+
+    def __init__(
+        self, screening: Screening, memory: MemoryModel, sizes: BatchSize, most: int, samples_per_second: float
+    ) -> None:
+        self._screening, self._memory, self._sizes, self._most = screening, memory, sizes, most
+        self._speed = samples_per_second
+
+    def find(self) -> None:
+        """Find the largest batch that fits and the smallest that does not in at most MOST_TRIALS trials."""
+        for _ in range(MOST_TRIALS):
+            batch = self._next()
+            if batch is None or not self._affordable(batch) or not self._try(batch):
+                return
+
+    def _next(self) -> int | None:
+        """Return the batch size to try next. None if there is none between a batch that fits and one that does not."""
+        fits, beyond = self._memory.fits, self._memory.beyond
+        if fits is None:
+            return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
+        predicted = self._memory.largest()
+        batch = 2 * fits if predicted is None else predicted if predicted >= self._most else rounded(predicted)
+        if beyond is not None and not fits < batch < beyond / STEP:
+            batch = rounded((fits + beyond) // 2)
+        batch, further = min(batch, self._most), batch if beyond is None else beyond
+        return batch if batch > fits and further >= STEP * fits else None
+
+    def _affordable(self, batch: int) -> bool:
+        seconds = STEPS_OF_A_PROBE * batch / self._speed if self._speed else 0.0
+        left = self._screening.trials.seconds_left - self._screening.trials.reserved_seconds
+        most = min(MOST_SECONDS, left - self._screening.trials.trial_seconds)
+        if seconds <= most:
+            return True
+        why = f"its steps would take {seconds:.0f} s, and its memory is predicted"
+        self._screening.leave_out("batch_size", {BATCH: batch}, why, self._memory.predict(batch))
+        return False
+
+    def _try(self, batch: int) -> bool:
+        # whether its memory is now known
+        predicted = self._memory.predict(batch)
+        candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
+        self._sizes.note(batch, candidate)
+        return _has_memory_result(candidate)
+
+
+def _has_memory_result(candidate: Candidate) -> bool:
+    return candidate.peak_bytes is not None or any(trial.outcome == "oom" for trial in candidate.trials)
+
+
+STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
+ON_GPU = ("batch_size", "precision", "xla", "steps_per_execution", "strategy")
+OTHER_MEMORY = ("precision", "strategy")  # stages that change the memory and the work of a step
+HIDDEN = ("steps_per_execution", "precision", "xla")  # stages whose gain may be hidden by other options
+# Longer executions are not tried, so that a training is stopped and shown in time. They would gain no more: 16 steps
+# share Python's time between executions, which is less than 2 ms on the machines measured, 2 % of half a second.
+LONGEST_EXECUTION_SECONDS = 0.5
+
+
+class DeviceStages:
+    """Tries the options of the device as changes of the screening's best settings, within the limits of `space`.
+
+    `memory` predicts which batches fit. A stage is one option, or a few options that belong together (STAGES).
+    """
+
+    def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
+        self._screening, self._space, self._memory = screening, space, memory
+
+    def run(self) -> None:
+        """Carry out all stages of the device. Raises Stopped and OutOfTime."""
+        for name in ON_GPU if self._space.on_gpu else STAGES:
+            self._stage_and_batch(name)
+            if name == "xla":
+                self._xla_without_precision()
+        for name in HIDDEN:
+            if self._may_gain_now(name):
+                self._stage_and_batch(name)
+
+    def stage(self, name: str) -> None:
+        """Try the values of the stage `name`. Nothing is done if the user's limits do not include it."""
+        if name not in self._space.limits.only:
+            return
+        self._screening.search.stage = name
+        if name == "batch_size":
+            self._batch_size()
+        elif name == "steps_per_execution":
+            self._steps_together()
+        else:
+            for settings in self._space.of(name, self._screening.best.preset):
+                if not self._screening.has(settings):
+                    self._screening.attempt(name, settings)
+
+    def go_on_from(self, name: str) -> None:
+        """After a value was faster in a second measurement: try smaller numbers of steps, or larger batches."""
+        if name == "steps_per_execution":
+            self._fewer_together()
+        elif name == "batch_size":
+            self._sizes().grow()
+
+    def _stage_and_batch(self, name: str) -> None:
+        # another precision or strategy changes the memory and the work of a step
+        kept = len(self._kept(name))
+        self.stage(name)
+        if name in OTHER_MEMORY and len(self._kept(name)) > kept:
+            self.stage("batch_size")
+
+    # ---- batch size ---------------------------------------------------------------------------------
+
+    def _batch_size(self) -> None:
+        if self._space.allows({BATCH: 1}):
+            self._sizes().find()
+
+    def largest_batch(self) -> None:
+        """Find the largest batch that fits into memory, also if another batch size is faster."""
+        if self._space.allows({BATCH: 1}):
+            best = self._screening.best
+            speed, most = best.speed / self._space.replicas(best.preset), self._space.most_samples(best.preset)
+            LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
+
+    def _sizes(self) -> BatchSize:
+        """The memory model has the batches measured with the present best settings."""
+        best = self._screening.best
+        self._memory.most_batch = self._space.most_samples(best.preset)
+        finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
+        without_input, others = self._screening.without_input, _but_batch(best.settings)
+        if self._memory.begin_anew(others, without_input):
+            for candidate in self._screening.search.candidates:
+                if candidate.without_input == without_input and _but_batch(candidate.settings) == others:
+                    finder.note(candidate.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), candidate)
+        return finder
+
+    # ---- steps in one execution ---------------------------------------------------------------------
+
+    def _steps_together(self) -> None:
+        # if the largest number is not faster than the present one, no smaller number will be
+        more = [count for count in self._counts() if count > self._together]
+        if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
+            self._fewer_together()
+
+    def _fewer_together(self) -> None:
+        # fewer are faster if many batches at once do not fit into a cache
+        for count in reversed([count for count in self._counts() if count < self._together]):
+            if not self._gains("steps_per_execution", {TOGETHER: count}):
+                return
+
+    def _counts(self) -> list[int]:
+        best = self._screening.best
+        step_seconds = (best.trials[-1].step_ms or 0.0) / 1000
+        counts = [settings[TOGETHER] for settings in self._space.of("steps_per_execution", best.preset)]
+        return [count for count in counts if count * step_seconds <= LONGEST_EXECUTION_SECONDS]
+
+    @property
+    def _together(self) -> int:
+        return int(value_of(self._screening.best.preset, TOGETHER))
+
+    # ---- precision and XLA --------------------------------------------------------------------------
+
+    def _xla_without_precision(self) -> None:
+        if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
+            return
+        before = {POLICY: value_of(self._screening.baseline, POLICY)}
+        for settings in self._space.of("xla", self._screening.best.preset):
+            if self._gains("xla", {**settings, **before}, "instead of the precision"):
+                self.stage("batch_size")
+
+    def _may_gain_now(self, name: str) -> bool:
+        """Another option was kept since its latest trial, which has not failed and was not clearly slower."""
+        tried = [
+            candidate
+            for candidate in self._screening.search.candidates
+            if candidate.tried and candidate.stage in STAGES[1:]
+        ]
+        places = [place for place, candidate in enumerate(tried) if candidate.stage == name]
+        if not places or (name != "steps_per_execution" and self._kept(name)):
+            return False
+        return bool(tried[places[-1]].good) and any(
+            candidate.decision == "kept" for candidate in tried[places[-1] + 1 :]
+        )
+
+    # ---- shared -------------------------------------------------------------------------------------
+
+    def _gains(self, name: str, settings: Mapping[str, Any], reason: str = "") -> bool:
+        return self._screening.attempt(name, settings, reason).decision == "kept"
+
+    def _kept(self, name: str) -> list[Candidate]:
+        return self._decided(name, "kept")
+
+    def _rejected(self, name: str) -> list[Candidate]:
+        return self._decided(name, "rejected")
+
+    def _decided(self, name: str, decision: str) -> list[Candidate]:
+        return [
+            candidate
+            for candidate in self._screening.search.candidates
+            if candidate.stage == name and candidate.decision == decision
+        ]
+
+
+def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != BATCH}
+
+
+REACHED = 0.05  # relative; with a speed this near to the ceiling the input does not hold the training back
+HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high
+
+
+class InputStage:
+    """Measures the training without its input and with it again, and tries the options of the input. If `is_short`,
+    there is time for a few changes only, and a trial that would show nothing new is left out.
+    """
+
+    def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
+        self._is_short = is_short
+        self._screening, self._space, self._search = screening, space, screening.search
+        self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
+
+    def try_first(self) -> None:
+        """Try the recommended settings of the input before any other option, if the training waits long for it."""
+        if self.is_waited_for:
+            self._search.stage = "input"
+            self._try(next(self._untried(), {}))
+
+    def leave_out(self) -> bool:
+        """Measure the training without its input, and return True if candidates now are: not if the input does not hold
+        it back. If the training waits long, the options of the input are tried first.
+        """
+        if not self._can_be_left_out or (self._is_short and self._hardly_waits):
+            return False
+        while True:
+            self._search.stage = "ceiling"
+            with_input = self._screening.best
+            without = self._screening.measure_best("ceiling", "on one repeated batch", without_input=True)
+            best_without, self._search.ceiling = self._screening.best, without.samples_per_second or 0.0
+            self._screening.resume(with_input)
+            if self.is_harmless:
+                return False
+            if self.is_waited_for:
+                self.run()
+            if self._screening.best.settings == with_input.settings:
+                self._screening.resume(best_without)
+                return True
+
+    def put_back(self) -> None:
+        """Measure the best settings with their input. Candidates are measured with it from now on."""
+        self._search.ceiling = self._screening.best.speed
+        self._screening.measure_best("input", "the fastest settings so far, with their input", without_input=False)
+
+    def run(self) -> None:
+        """Try the options of the input until the ceiling is reached, if the input holds the training back."""
+        if not self._is_to_try or not self._holds_back():
+            return
+        self._search.stage = "input"
+        for settings in self._untried():
+            self._try(settings)
+            if self.is_harmless:
+                return
+
+    def _untried(self) -> Iterator[Mapping[str, Any]]:
+        for settings in self._candidates():
+            if not self._screening.has(settings):
+                yield settings
+
+    def _try(self, settings: Mapping[str, Any]) -> None:
+        if settings and settings not in self._tried:
+            self._tried.append(settings)
+            self._screening.attempt("input", settings)
+
+    @property
+    def _hardly_waits(self) -> bool:
+        # known on a CPU only
+        waited = self._waited
+        return self._screening.waits_count and waited is not None and waited <= REACHED
+
+    @property
+    def _is_to_try(self) -> bool:
+        return "input" in self._space.limits.only
+
+    @property
+    def is_waited_for(self) -> bool:
+        """True if the best settings wait at least HIGH (20 %) of the time for their input, which may be changed."""
+        return self._is_to_try and (self._waited or 0.0) >= HIGH
+
+    @property
+    def _waited(self) -> float | None:
+        return self._screening.best.trials[-1].input_wait
+
+    @property
+    def _can_be_left_out(self) -> bool:
+        return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
+
+    def _holds_back(self) -> bool:
+        # also if the speed without the input is not known
+        best = self._screening.best
+        if self._search.ceiling is None or not self._can_be_left_out:
+            return True
+        return best.speed < (1 - REACHED) * self._search.ceiling or (self._waited or 0.0) > REACHED
+
+    @property
+    def is_harmless(self) -> bool:
+        """True if the best settings are at most REACHED (5 %) slower than without input, or else wait at most 5 % for
+        it.
+        """
+        ceiling, waited = self._search.ceiling, self._waited
+        if ceiling is None:
+            return waited is not None and waited <= REACHED
+        return self._screening.best.speed >= (1 - REACHED) * ceiling
+
+    def _candidates(self) -> Iterator[Mapping[str, Any]]:
+        together, *alone = self._space.of("input", self._screening.best.preset) or [{}]
+        if together:
+            yield together
+        yield from self._remedies()
+        yield from alone
+
+    def _remedies(self) -> Iterator[Mapping[str, Any]]:
+        # of the diagnosis, without those that affect what is learnt or that the limits forbid
+        best = self._screening.best
+        diagnosis = proof_loop.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
+        for remedy in diagnosis["remedies"]:
+            changes = remedy["changes"]
+            of_input = changes and BATCH not in changes and all(key.startswith("input.") for key in changes)
+            if of_input and not remedy["changes_learning"] and self._space.allows(changes):
+                yield changes
+
+
+SHARE = 1 / 3  # of the time of all trials before the second look,
+LEAST = 2  # or so many trials, if there were few
+MOST_MEASURED = 3  # trials of one candidate
+MOST_ENDED = 2  # trials of a candidate that was ended as slower each time
+STAGE = "together"
+
+
+class Recheck:
+    """Measures candidates of `screening` again that may have been rejected by chance, one after another.
+
+    `go_on_from` is called with the stage of each candidate that is kept now.
+    """
+
+    def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
+        self._screening, self._go_on_from = screening, go_on_from
+        self._combined: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        """Measure again for SHARE of the time of all trials so far, or that of LEAST trials. Raises Stopped and
+        OutOfTime.
+        """
+        until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
+        if self._chance_is_unknown:
+            self._screening.best_once_more()
+        while self._may_start(until) and (misses := near_misses(self._screening)):
+            parts = may_gain_together(misses, self._screening.noise)
+            if parts and self._is_new(changes_of(parts)):
+                self._try_together(parts)
+            else:
+                self._try(misses[0])
+
+    @property
+    def _chance_is_unknown(self) -> bool:
+        candidates = self._screening.search.candidates
+        rejected = any(candidate.decision == "rejected" for candidate in candidates)
+        return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
+
+    def _may_start(self, until: float) -> bool:
+        return self._trial_seconds + self._one_trial <= until
+
+    @property
+    def _one_trial(self) -> float:
+        return sum(trial.seconds for trial in self._screening.best.trials[-1:])
+
+    @property
+    def _trial_seconds(self) -> float:
+        # the same for a resumed search, which a clock would not give
+        candidates = self._screening.search.candidates
+        return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
+
+    def _is_new(self, tried: dict[str, Any]) -> bool:
+        return tried not in self._combined and not any(_measured(self._screening, tried))
+
+    def _try_together(self, parts: Sequence[Candidate]) -> None:
+        tried = changes_of(parts)
+        self._combined.append(tried)
+        self._screening.search.stage = STAGE
+        reason = "together, as each was rejected within the spread of the trials"
+        if self._screening.attempt(STAGE, tried, reason).decision == "kept":
+            for part in parts:
+                self._go_on_from(part.stage)
+
+    def _try(self, missed: Candidate) -> None:
+        self._screening.search.stage = missed.stage
+        if measure(self._screening, missed).decision == "kept":
+            self._go_on_from(missed.stage)
+
+
+def near_misses(screening: Screening) -> list[Candidate]:
+    """Return rejected candidates that were not clearly slower: first of options that have gained nothing, the largest
+    gain first. Of an option that has gained (but the batch size), only those not yet measured with the best settings.
+    """
+    candidates = screening.search.candidates
+    latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
+    gained = {key for candidate in candidates if candidate.decision == "kept" for key in candidate.tried} - {BATCH}
+    near = [candidate for candidate in latest.values() if _is_near(candidate, screening)]
+    first = [candidate for candidate in near if not gained & set(candidate.tried)]
+    later = [candidate for candidate in near if candidate not in first and known(screening, candidate.tried) is None]
+    return [*sorted(first, key=_distance), *sorted(later, key=_distance)]
+
+
+def _distance(candidate: Candidate) -> float:
+    return -(candidate.gain or 0.0)
+
+
+def _is_near(candidate: Candidate, screening: Screening) -> bool:
+    """Not if another trial would show the same: it has failed, takes too much memory, or is a combination."""
+    if candidate.stage == STAGE:
+        return False
+    measured = known(screening, candidate.tried) or candidate
+    most = MOST_MEASURED if measured.good else MOST_ENDED
+    if candidate.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
+        return False
+    if screening.has(candidate.tried):
+        return False
+    return may_be_faster(candidate, screening.noise) and not takes_too_much(
+        candidate, screening.best, screening.may_take
+    )
+
+
+def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
+    """Return candidates of different options to try together, none if fewer than two. Neither a gain nor their sum is
+    below 0 by more than one standard error: of parts that gain nothing one in six is, and slows the whole down.
+    """
+    parts: list[Candidate] = []
+    for candidate in misses:
+        apart = not any(set(candidate.tried) & set(part.tried) for part in parts)
+        if apart and _are_open([candidate], noise) and _are_open([*parts, candidate], noise):
+            parts.append(candidate)
+    return parts if len(parts) > 1 else []
+
+
+def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
+    errors = (
+        max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
+    )
+    return sum(candidate.gain or 0.0 for candidate in parts) > -math.hypot(*errors)
+
+
+def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
+    """Return the changes that `parts` have tried, as one change."""
+    return {key: value for candidate in parts for key, value in candidate.tried.items()}
+
+
+def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
+    """Return the candidate with the changes `tried` of the present best settings. None if they were not measured."""
+    return next((candidate for candidate in _measured(screening, tried) if candidate.tried == tried), None)
+
+
+def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
+    # also if the trial changed other settings
+    settings, without_input = screening.settings_with(tried), screening.without_input
+    for candidate in screening.search.candidates:
+        if candidate.trials and candidate.settings == settings and candidate.without_input == without_input:
+            yield candidate
+
+
+def measure(screening: Screening, missed: Candidate) -> Candidate:
+    """Measure a rejected candidate again, with its changes on top of the present best settings. Returns the candidate
+    of this measurement.
+    """
+    if measured := known(screening, missed.tried):
+        screening.repeat(measured)
+        return measured
+    return screening.attempt(missed.stage, missed.tried, "once more, as chance may have rejected it")
