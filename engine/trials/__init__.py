@@ -1,4 +1,6 @@
-"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune, sweep and scaling."""
+"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune, sweep and
+scaling.
+"""
 
 LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread
 TRIAL_SECONDS = 5.0  # measured in each trial, unless asked otherwise

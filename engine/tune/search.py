@@ -1,5 +1,5 @@
-"""The search: the preset (with a smaller batch if it runs out of memory), the ordered search (stages.py) or combinations
-(wide/) or both, and the pairs that decide (decision.py).
+"""The search: the preset (with a smaller batch if it runs out of memory), the ordered search (stages.py) or
+combinations (wide/) or both, and the pairs that decide (decision.py).
 """
 
 from __future__ import annotations
