@@ -21,10 +21,7 @@ IGNORED = "it is left out; gputui compare --unpin removes the pin"
 
 @dataclass(frozen=True)
 class Pin:
-    """The pinned run. `run` is None if no run is pinned or the pinned run cannot be found.
-
-    In the second case `lost` is a sentence that says so. Otherwise it is empty.
-    """
+    """The pinned run, or None, with a sentence in `lost` if it cannot be found."""
 
     run: Run | None = None
     lost: str = ""
@@ -32,10 +29,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class LineUp:
-    """The runs to compare, the baseline first. `choice` says how the baseline was chosen.
-
-    `lost` is a sentence if the pinned run cannot be found. Otherwise it is empty.
-    """
+    """The runs to compare, the baseline (its `choice` in words) first; `lost` if the pinned run cannot be found."""
 
     runs: tuple[Run, ...]
     choice: Choice = "first"
@@ -48,7 +42,6 @@ def pin(run: Run) -> None:
 
 
 def unpin() -> bool:
-    """Remove the pin. Returns True if a run was pinned."""
     try:
         _file().unlink()
     except FileNotFoundError:
@@ -57,7 +50,7 @@ def unpin() -> bool:
 
 
 def pinned() -> Pin:
-    """Return the pin: the run that is pinned now, or a sentence if it cannot be found. Without a pin it has neither."""
+    """Return the run that is pinned now, or a sentence if it cannot be found."""
     if not os.path.lexists(_file()):
         return Pin()
     name = text(read_object(_file()).value.get("run"))

@@ -38,9 +38,7 @@ class CodeRow:
     numbers: tuple[int, ...]
 
     def text(self, position: int) -> str:
-        """Return the cell of the run at `position`: its commit, and for all runs but the baseline `same` or `differs`
-        with files.
-        """
+        """Return the cell of a run: its commit, and `same` or `differs` with the files."""
         commit, names = self.commits[position], self.differing[position]
         if names is None or position == 0:
             return commit
@@ -60,8 +58,6 @@ def code_row(runs: Sequence[Run]) -> CodeRow | None:
 
 
 class _Code:
-    """The hashes of the files that a run has imported, by their names relative to the entry's folder."""
-
     def __init__(self, run: Run) -> None:
         record = code_files.read(run)
         self.files = {record.name_of(path): digest for path, digest in record.files.items()}
@@ -140,7 +136,6 @@ class Comparison:
     over_seeds: tuple[SeedGroup, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values for JSON."""
         return asdict(self) | {"titles": [str(title) for title in self.titles]}
 
 

@@ -12,10 +12,7 @@ from ..figures import Figure
 
 @dataclass(frozen=True)
 class SeedFigure:
-    """A metric (`key`, `label`, `unit`) of the runs of a group. Its value is None for a run that does not have it.
-
-    `mean` and `spread`, the standard deviation, are those of at least two values.
-    """
+    """A metric of a group: its value for each run (None: missing), their mean and standard deviation."""
 
     key: str
     label: str
@@ -27,7 +24,7 @@ class SeedFigure:
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ only in their seed: their places among the compared runs (from 0), their seeds and metrics."""
+    """Runs that differ only in their seed: their places (from 0), seeds and metrics."""
 
     places: tuple[int, ...]
     seeds: tuple[Any, ...]
@@ -43,7 +40,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 def seed_groups(
     groups: Sequence[int], seeds: Sequence[Any], metrics: Sequence[tuple[Figure, Sequence[float | None]]]
 ) -> tuple[SeedGroup, ...]:
-    """Return each group of repeats with at least two seeds, and those of the metrics that two of its runs have."""
+    """Return each group of repeats with at least two seeds, and the metrics that two of its runs have."""
     made = []
     for number in dict.fromkeys(groups):
         places = tuple(at for at, group in enumerate(groups) if group == number)

@@ -28,8 +28,6 @@ def mean(readings: Iterable[Reading], name: str) -> float | None:
 
 
 class Host:
-    """Collects the last readings of the host: its memory and CPU, and the CPU time and disk reads of the trainer."""
-
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque(maxlen=READINGS)
 
@@ -50,9 +48,7 @@ class Host:
 
 
 class Growth:
-    """Measures how much the use of a memory grows, as a share (0 to 1) of the memory's size. Each reading is such a
-    share.
-    """
+    """How much the use of a memory grows, by readings as shares (0 to 1) of its size."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=READINGS)

@@ -48,7 +48,7 @@ def is_held(s: Measurements) -> bool:
 
 
 def is_capped(s: Measurements) -> bool:
-    """Return True if the GPU works with a power limit clearly below the default. That alone explains a low clock."""
+    """Return True if the GPU works with a power limit clearly below the default, which explains a low clock."""
     return s.on_gpu and s.gpu_works and limit_is_low(s)
 
 
@@ -60,9 +60,7 @@ def cause(s: Measurements) -> str:
 
 
 def evidence(s: Measurements) -> str:
-    """Return the end of a sentence about the clock, with `{}` in place of the clock's value. Empty if the highest clock
-    is unknown.
-    """
+    """Return the end of a sentence about the clock, with `{}` for its value. Empty if the highest clock is unknown."""
     if s.max_sm_clock_mhz is None:
         return ""
     most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)

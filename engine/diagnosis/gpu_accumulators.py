@@ -37,13 +37,10 @@ class Gpus:
         self._totals = GpuTotals()
 
     def pause(self) -> None:
-        """Leave the time until the next reading out of the totals, because the training pauses."""
         self._totals.pause()
 
     def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
-        """Add a reading of all GPUs during training. `mine` has the names of the training GPUs: UUIDs, PCI bus ids or
-        indexes.
-        """
+        """Add a reading of all GPUs; `mine` names the training ones by UUID, PCI bus id or index."""
         gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
         self._shown = {shown.index for shown in visible(self.variable_given, devices)}
@@ -104,9 +101,7 @@ class Gpus:
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the GPUs as fields of Measurements: of those that train, over all their readings, and
-        of idle ones.
-        """
+        """Return the figures of the training GPUs over all readings, and of idle ones, as fields of Measurements."""
         readings = [gpu for series in self._mine.values() for gpu in series]
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
@@ -198,10 +193,7 @@ MB = 1024**2
 
 
 class DeviceMemory:
-    """Collects the figures of TensorFlow's memory allocator in one run.
-
-    `options` are the run's options by `group.name`, and `gpus` the readings of the machine's GPUs.
-    """
+    """The figures of TensorFlow's allocator in a run with these `options`, on the GPUs in `gpus`."""
 
     def __init__(self, options: Mapping[str, Any], gpus: Gpus) -> None:
         self._options, self._gpus = options, gpus

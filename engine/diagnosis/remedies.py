@@ -55,8 +55,8 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for time that Python takes between steps, with much of it on a GPU first a larger batch:
-    TensorFlow waits at each step for copies between host and device, also within one call of several.
+    """Yield remedies for Python's time between steps; a larger batch as TensorFlow waits at each step for copies, also
+    in a loop.
     """
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
@@ -131,9 +131,7 @@ def computing(s: Measurements) -> Iterator[Remedy]:
 
 
 def bandwidth(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for a GPU that waits for its memory: 16-bit numbers need half the bytes, and XLA joins kernels
-    that would pass data on through it.
-    """
+    """Yield remedies for a GPU that waits for its memory: 16-bit numbers need half, and XLA joins kernels."""
     yield from precision(s)
     yield from _xla(s)
     yield Remedy(
@@ -270,13 +268,11 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
-    """Yield the remedies for a slow input, in the order in which they should be tried."""
     for maker in (_cache, _prepare, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)
 
 
 def for_transfer(s: Measurements) -> Iterator[Remedy]:
-    """Yield the remedies for slow copies of batches to the GPU, in the order in which they should be tried."""
     for maker in (_copy_ahead, _copy_bytes, _copy_less):
         yield from maker(s)
 
@@ -292,7 +288,6 @@ def _all_cpus(s: Measurements) -> Iterator[Remedy]:
 
 
 def in_the_data(s: Measurements) -> Remedy:
-    """Return advice on the slowest stage of the input, if no option can speed it up."""
     cores = "all CPU cores are busy; " if s.cores_busy else ""
     if s.crowded:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "

@@ -65,10 +65,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict: its word in events and files, its label in views, its remedies, and the rules that lead to it.
-
-    `endings` returns endings of its sentence, the longest first. The first ending for which there is room is added.
-    """
+    """A verdict: its word, label, remedies and rules; `endings` of its sentence, the longest that fits is added."""
 
     word: str
     label: str
@@ -232,8 +229,6 @@ RULES = tuple(replace(rule, verdict=verdict.word) for verdict in _VERDICTS for r
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that applies to the measurements, with the value of its figure."""
-
     rule: Rule
     value: float
 
@@ -253,7 +248,6 @@ class Finding:
 
 
 def findings(measured: Measurements) -> list[Finding]:
-    """Return a finding for each rule that applies to these measurements."""
     applying = []
     for rule in RULES:
         value = rule.value(measured)

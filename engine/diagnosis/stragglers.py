@@ -37,9 +37,7 @@ POWER_CAP = "power cap"
 
 
 def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
-    """Return, as fields of Measurements, the gaps between the GPUs by their readings and, if one is slow, which one and
-    the causes.
-    """
+    """Return the gaps between the GPUs and, if one is slow, which and why, as fields of Measurements."""
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
     busy_gap, clock_gap = _gap(busy), _clock_gap(clocks)
@@ -131,9 +129,7 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
-    """Return, as fields of Measurements, the worker that waits most for its input, named from WAITS_APART on.
-    `worker_gap` is its share (0 to 1) minus the median of the others.
-    """
+    """Return the worker that waits most for input as fields of Measurements, named from WAITS_APART on."""
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}
     for worker in (worker for reading in readings for worker in reading.workers):
@@ -164,9 +160,7 @@ def worker_remedies(s: Measurements) -> Iterator[Remedy]:
 
 
 def figures(exchange: GradientExchange | None, started: Started | None, step_ms: float | None) -> dict[str, Any]:
-    """Return, as fields of Measurements, time, share of the step, size and rate of the gradient exchange, and the
-    workers' hosts. Empty if it or the step was not timed.
-    """
+    """Return time, share, size and rate of the gradient exchange, and the hosts. Empty if it was not timed."""
     if exchange is None or not exchange.ms or not step_ms:
         return {}
     hosts = list(dict.fromkeys(str(worker.get("host")) for worker in started.workers)) if started else []
@@ -183,7 +177,6 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 
 
 def remedies(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for a slow exchange of gradients: exchange them less often, or faster."""
     if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
         yield Remedy(step="gpus", reason=_faster_network(s))

@@ -30,7 +30,6 @@ IN_A_PRESET = Remedy(
 
 
 def label(verdict: str) -> str:
-    """Return the label of the verdict in views. A verdict that this version does not know is returned unchanged."""
     return VERDICTS[verdict].label if verdict in VERDICTS else verdict
 
 

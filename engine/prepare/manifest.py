@@ -30,10 +30,7 @@ _ENDINGS = {RECORDS: "tfrecord", ARRAYS: "rows"}
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of samples: `samples` samples of a part, from its sample number `first` (from 0) on.
-
-    `number` counts the files of both parts from 0.
-    """
+    """A file of `samples` samples of a part, from its number `first` on; `number` counts all files from 0."""
 
     number: int
     part: str
@@ -41,14 +38,12 @@ class Shard:
     samples: int
 
     def file(self, written: str) -> str:
-        """Return the name of the file in the format `written`. In sorted order the validation part comes first."""
+        """Return the name of the file; in sorted order the validation part comes first."""
         return f"{self.number:05}-{self.part}.{_ENDINGS[written]}"
 
 
 def shards(counts: Mapping[str, int], per_shard: int) -> list[Shard]:
-    """Return the files for these numbers of samples by part, with at most `per_shard` samples in each. No file has
-    samples of both parts.
-    """
+    """Return the files for these numbers of samples, each of one part, with at most `per_shard` samples."""
     cut = [(part, first) for part in PARTS for first in range(0, counts[part], per_shard)]
     return [
         Shard(number, part, first, min(per_shard, counts[part] - first)) for number, (part, first) in enumerate(cut)
@@ -56,8 +51,8 @@ def shards(counts: Mapping[str, int], per_shard: int) -> list[Shard]:
 
 
 def samples_per_shard(counts: Mapping[str, int], record_bytes: float, files: int | None) -> int:
-    """Return the largest number of samples in a file. `files` is the number of files of the training part if the user
-    has set it; `record_bytes` is the mean size of a record.
+    """Return the most samples in a file of records of `record_bytes`; `files` of the training part if
+    the user set it.
     """
     training = counts[TRAIN]
     if files is None:
@@ -94,9 +89,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Written:
-    """A complete file: its name, its part and number among all files, and what it holds. `samples` counts the good
-    samples.
-    """
+    """A complete file and what it holds; `samples` counts the good ones."""
 
     number: int
     part: str
@@ -128,7 +121,6 @@ class Manifest:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The planned numbers of samples by part, with broken ones."""
         return {part: int(self.data[part]) for part in PARTS}
 
     @property
@@ -137,7 +129,6 @@ class Manifest:
 
     @property
     def missing(self) -> list[Shard]:
-        """The files that are not yet written."""
         there = {each.number for each in self.written}
         return [shard for shard in self.shards if shard.number not in there]
 
@@ -146,7 +137,6 @@ class Manifest:
         return [each for written in self.written for each in written.broken]
 
     def good(self, part: str) -> int:
-        """Return the number of good samples of a part in the files that are written."""
         return sum(each.samples for each in self.written if each.part == part)
 
     @property
@@ -161,7 +151,6 @@ class Manifest:
         return replace(self, written=sorted([*self.written, written], key=lambda each: each.number))
 
     def write(self, folder: Path) -> None:
-        """Write the manifest into the folder. Raises OSError."""
         content = {"version": self.version} | asdict(self)
         content["samples"] = {part: self.good(part) for part in PARTS} | {"broken": len(self.broken)}
         write_atomically(folder / FILE, to_json(content, indent=1) + "\n")
@@ -192,9 +181,7 @@ def _declared(kind: Any, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(manifest: Manifest, folder: Path, whole: bool) -> Manifest:
-    """Return the manifest without the files that are missing or have another size; with `whole`, also without those
-    whose hash differs.
-    """
+    """Return the manifest without files that are missing, of another size or, with `whole`, of another hash."""
     if manifest.output is not None:  # the files of samples were joined into it
         path = folder / str(manifest.output["file"])
         if _is_good(path, int(manifest.output["bytes"]), str(manifest.output["sha256"]), whole):
@@ -212,7 +199,6 @@ def _is_good(path: Path, size: int, sha256: str, whole: bool) -> bool:
 
 
 def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):

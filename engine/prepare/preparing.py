@@ -36,7 +36,7 @@ AGAIN = "the same command goes on"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the preparation is: samples that were read of all, complete files of all, broken samples."""
+    """How far the preparation is, in samples, files and broken samples."""
 
     samples: int
     all_samples: int
@@ -70,9 +70,7 @@ def prepare(request: Request, say: Callable[[str], None], listen: Listener) -> M
 
 
 def estimate(request: Request) -> Estimate:
-    """Return what a sample of the data says about preparing it. Nothing is left on the disk. Raises PrepareError or
-    OSError.
-    """
+    """Return what a sample says about preparing. Nothing is left on the disk. Raises PrepareError or OSError."""
     above = next(folder for folder in (request.folder, *request.folder.parents) if folder.is_dir())
     with tempfile.TemporaryDirectory(prefix=".gputui-prepare-", dir=above) as folder:
         measuring = _Preparation(replace(request, folder=Path(folder)), lambda _line: None, lambda _progress: None)
@@ -113,8 +111,6 @@ def _remove_drafts(folder: Path) -> None:
 
 
 class _Preparation:
-    """One preparation while its folder is locked."""
-
     def __init__(self, request: Request, say: Callable[[str], None], listen: Listener) -> None:
         self.request, self.folder, self._say, self._listen = request, request.folder, say, listen
         self._workers: list[Worker] = []
@@ -190,7 +186,6 @@ class _Preparation:
         return manifest
 
     def _opened(self, before: Manifest | None) -> tuple[Manifest, Estimate]:
-        """Open the data in a first worker, and return the manifest and the estimate. Raises PrepareError."""
         opened = self._started()
         facts, measured = opened["facts"], self._answer(self._workers[0], {"measure": SAMPLE})["measured"]
         if before is None:
@@ -233,7 +228,6 @@ class _Preparation:
             self._workers.append(worker)
 
     def _write_files(self, manifest: Manifest) -> Manifest:
-        """Have all missing files written. Return the manifest with them. Raises PrepareError."""
         missing = manifest.missing[::-1]
         busy = 0
 
@@ -295,8 +289,6 @@ class WorkerEnded(Exception):
 
 
 class Worker:
-    """One process. Its answers are JSON objects, one on each line."""
-
     def __init__(self, python: str, request: Mapping[str, Any], log: Path) -> None:
         """Start the process, and send it the request. Raises OSError if it cannot be started."""
         self.log = log
@@ -332,7 +324,6 @@ class Worker:
             yield json.loads(line)
 
     def answer(self) -> dict[str, Any]:
-        """Return the next answer. Raises WorkerEnded."""
         while True:
             for answer in self.answers():
                 return answer
@@ -393,9 +384,7 @@ class Estimate:
 
     @property
     def passes(self) -> int | None:
-        """The number of passes after which the saved CPU time is that of preparing, None if unknown or below
-        LEAST_SAVED. A training gets it back only while it waits for its input.
-        """
+        """The passes after which the saved CPU time is that of preparing, None if unknown or below LEAST_SAVED."""
         if self.again_seconds is None or self.read_seconds is None or self.prepare_seconds is None:
             return None
         saved = self.again_seconds - self.read_seconds
@@ -405,9 +394,7 @@ class Estimate:
 def estimate_from(
     measured: Mapping[str, Any], left: int, request: Request, one_process: bool, folder: Path
 ) -> Estimate:
-    """Return the estimate from what a worker has measured (trainer/prepare/work.py). `one_process`: the data cannot be
-    read by several.
-    """
+    """Return the estimate from what a worker has measured; `one_process`: several cannot read the data."""
     seconds = left * measured["load_seconds"]  # of one process
     cpus = resource_limits.usable_cpus()
     workers = request.workers or min(cpus, max(1, int(seconds / SECONDS_FOR_A_WORKER)))

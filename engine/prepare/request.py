@@ -46,13 +46,11 @@ class Request:
 
     @property
     def options(self) -> Options:
-        """The preset's options, with a seed."""
         given = self.preset.options
         seed = SEED if given.train.seed is None else given.train.seed
         return replace(given, train=replace(given.train, seed=seed))
 
     def settings(self) -> dict[str, Any]:
-        """Return the options of the preset and of the command that decide the content, as the manifest has them."""
         options = self.options
         workload = {f"workload.{name}": getattr(options.workload, name) for name in _OF_DATA}
         train = {f"train.{name}": getattr(options.train, name) for name in ("seed", "validation", "validation_split")}

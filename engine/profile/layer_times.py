@@ -18,9 +18,7 @@ BACKWARD = "gradient_tape"  # the scope of the gradients' operations
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The own time of a layer's operations in ms over the whole profile, forward and backward, and its share (0 to 1)
-    of the time of all operations.
-    """
+    """The time of a layer's operations in ms, forward and backward, and its share (0 to 1) of all operations."""
 
     name: str
     forward_ms: float
@@ -39,9 +37,7 @@ def scopes_of(folder: Path) -> dict[str, str] | None:
 
 
 def layer_times(operations: Iterable[tuple[str, float]], scopes: Mapping[str, str]) -> tuple[LayerTime, ...]:
-    """Return the time of each layer, the longest first, from operations with microseconds and the layers by scopes.
-    Empty if no operation is within a scope.
-    """
+    """Return the time of each layer, the longest first, from operations in microseconds and layers by scope."""
     times: dict[str, LayerTime] = {}
     whole_ms = 0.0
     for operation, microseconds in operations:

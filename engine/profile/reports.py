@@ -49,9 +49,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation with its own time in ms over the whole profile. `share` is its share (0 to 1) of the time of all
-    operations.
-    """
+    """An operation with its own time in ms over the profile, and its share (0 to 1) of all operations."""
 
     name: str
     type: str
@@ -60,17 +58,15 @@ class Operation:
 
 
 def on_gpu(tools: Tools) -> bool:
-    """Return True if the profile has a GPU."""
     return property_of(tools, "input_pipeline_analyzer", "hardware_type") == "GPU"
 
 
 def step_rows(tools: Tools) -> list[Row]:
-    """Return one row for each step that XProf considers complete."""
     return [row for row in rows_with(tools, "input_pipeline_analyzer", "stepTimeMs") if float(row["stepTimeMs"]) > 0]
 
 
 def step_shares(tools: Tools) -> Shares:
-    """Return the parts of a step as means over the steps. The profile must have at least one step."""
+    """Return the parts of a step as means over the steps, of which there is at least one."""
     rows = step_rows(tools)
     whole = total(rows, "stepTimeMs")
 
@@ -105,7 +101,7 @@ def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
 
 
 def compute_16bit(tools: Tools) -> float | None:
-    """Return the share (0 to 1) of the device's computing time that was spent in 16-bit formats. None without a GPU."""
+    """Return the share (0 to 1) of computing that was in 16-bit formats. None without a GPU."""
     text = property_of(tools, "overview_page", "device_compute_16bit_percent")
     return float(text.rstrip("%")) / 100 if text and on_gpu(tools) else None
 
@@ -157,7 +153,6 @@ def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
 
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """Return for each key of `parts` the sum of its values."""
     totals: dict[Key, float] = {}
     for key, value in parts:
         totals[key] = totals.get(key, 0.0) + float(value)
@@ -196,9 +191,7 @@ class InputStage:
 
 @dataclass(frozen=True)
 class InputTime:
-    """The time that the input's stages take over the whole profile, by kind of work. `transfer_ms` is None without a
-    GPU.
-    """
+    """The times of the input's stages over the whole profile, by kind of work; `transfer_ms` is None without a GPU."""
 
     preprocessing_ms: float
     reading_ms: float
@@ -207,8 +200,8 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """Return the stage that takes most time, None if none did. `declared` are the run's stages from the source.
-    `distributed`: the strategy's own stages do not count.
+    """Return the stage that takes most time. `declared` are from the source; those of a `distributed` strategy do not
+    count.
     """
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
@@ -292,7 +285,6 @@ class ProfileReport:
 
 
 def read(run: Run) -> ProfileReport:
-    """Read the newest profile of the run. This takes a second or more. Raises ProfileError."""
     options = options_of(run)
     files = _files(run, options)
     if importlib.util.find_spec("xprof") is None:
@@ -305,9 +297,7 @@ def read(run: Run) -> ProfileReport:
 
 
 def from_plain(values: Mapping[str, Any]) -> ProfileReport:
-    """Return the report from plain values, such as those in proof.json. Raises KeyError or TypeError if a value is
-    missing or has another form.
-    """
+    """Return the report from plain values. Raises KeyError or TypeError."""
     stage, time, layers = values["slowest_stage"], values["input_time"], values.get("layers")
     parts: dict[str, Any] = {
         "path": Path(values["path"]),
@@ -442,9 +432,7 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """Return the parts of a step (of at least LEAST_SHARE), the slowest input stage and the longest operations, if
-    known.
-    """
+    """Return the parts of a step, the slowest input stage and the longest operations, if known."""
     parts = ", ".join(f"{words} {share(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {amount(report.step_ms)} ms on the {report.device}: {parts}"]
     stage = report.slowest_stage

@@ -9,7 +9,6 @@ from .process import Site, main
 
 
 def prove(site: Site) -> None:
-    """Carry out the proof that `site` describes."""
     from .proof_loop import Prover  # loaded after the first sign of life in proof.json
 
     Prover(site.request, site.record, site.bench, site.machine).prove()

@@ -34,9 +34,8 @@ LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 
 @dataclass(frozen=True)
 class TrialTimes:
-    """The usual times of the trials of a preset: that of a trial without its steps (`start`) and that of a step, in
-    seconds. `source` says in words where they are from. `first` is the additional time of the first trial, which
-    imports TensorFlow, 0 if it is not known.
+    """Seconds of a trial without its steps (`start`), of a step, and of the first import of TensorFlow; `source` in
+    words.
     """
 
     start: float
@@ -117,9 +116,7 @@ def _import_seconds(run: Run) -> float:
 
 
 def times_of(request: Request) -> TrialTimes:
-    """Return the times of the trials of a request. If it is about a run, they are by the start and the steps of that
-    run.
-    """
+    """Return the times of the trials of a request, for a run by its own start and steps."""
     if request.run is not None:
         result = Run(runs.runs_folder() / request.run).result or {}
         step_ms = (result.get("step_ms") or {}).get("p50") or 0.0
@@ -128,7 +125,6 @@ def times_of(request: Request) -> TrialTimes:
 
 
 def of_request(request: Request) -> float:
-    """Return the expected time of one trial of `request` in seconds."""
     return times_of(request).seconds(request.measure_seconds)
 
 

@@ -53,8 +53,6 @@ ALL_GPUS = ("tune", "scaling")  # kinds that may use every visible GPU
 
 @dataclass(frozen=True)
 class Proof:
-    """A proof, identified by the path of its folder. Every property reads the folder's files again."""
-
     path: Path
 
     @property
@@ -63,8 +61,8 @@ class Proof:
 
     @property
     def record(self) -> Record:
-        """The content of proof.json, UNREAD if it cannot be read. The state is `waiting` in the queue, and `crashed` if
-        the record says `running` and the process has ended.
+        """The content of proof.json or UNREAD; `waiting` in the queue, and `crashed` if its process ended while
+        `running`.
         """
         record = read_record(self.path)
         if moment(record.started_t) is None or record.repeats < 0:
@@ -76,7 +74,6 @@ class Proof:
 
     @property
     def queue_file(self) -> Path:
-        """The path of the proof's entry in the queue, which exists while the proof is queued."""
         return self.path.parent.parent / QUEUE / f"{self.id}.json"
 
     def _is_queued(self) -> bool:
@@ -143,9 +140,7 @@ def read_record(path: Path) -> Record:
 
 
 def create(request: Request, doing: str = "starting") -> Proof:
-    """Create a proof folder whose name, the proof's id, has the time and the preset's name. Raises ProofError if no
-    free name is left, and OSError.
-    """
+    """Create a proof folder, whose name is the proof's id. Raises ProofError if no name is free, and OSError."""
     folder = proofs_folder()
     places.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32].strip("-") or "proof"
@@ -169,7 +164,6 @@ def create(request: Request, doing: str = "starting") -> Proof:
 
 
 def empty_record(path: Path, request: Request) -> Record:
-    """Return a new record of the proof folder `path` with the entries of `request` and no results."""
     return Record(
         path=path / "proof.json",
         id=path.name,
@@ -183,9 +177,7 @@ def empty_record(path: Path, request: Request) -> Record:
 
 
 def launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Create a proof and start its process; return the proof and the process. If ProofError is raised, the proof folder
-    is deleted again.
-    """
+    """Create a proof and start its process. The folder is deleted again if ProofError is raised."""
     proof = create(request)
     try:
         return proof, start(proof)
@@ -249,7 +241,6 @@ def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices
 
 
 def proofs() -> list[Proof]:
-    """Return all proofs, the newest first."""
     try:
         folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # not if deleted
     except FileNotFoundError:
@@ -288,9 +279,7 @@ def find(text: str) -> Proof:
 
 @contextlib.contextmanager
 def reserved(proof: Proof, done: str = "deleted") -> Iterator[None]:
-    """Hold the lock of a proof, so that no process can start or resume it. `done` says for messages what is to be done,
-    such as `queued`. Raises ProofError if the proof runs or its lock cannot be taken.
-    """
+    """Hold the lock of a proof that is to be `done` (`queued`), so that nobody starts it. Raises ProofError."""
     if proof.state == WAITING:
         raise ProofError(f"{proof.id} cannot be {done}: it waits in the queue; gputui queue rm {proof.id} takes it out")
     if (now := proof.liveness(proof.record)).engine:

@@ -24,8 +24,8 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """Return the preset with the kept changes, or else those that seem faster, described as UNPROVED. Raises ProofError
-    if there are none.
+    """Return the preset with the kept changes, or those that seem faster, as UNPROVED. Raises ProofError
+    without any.
     """
     data = proof.record
     taken = proof_sentences.to_take(data)
@@ -58,9 +58,7 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 
 def refuse(path: Path) -> None:
-    """Raise ProofError, before anything is measured, if a preset could not be saved at `path` or not be found there by
-    --preset.
-    """
+    """Raise ProofError if a preset could not be saved at `path`, or not be found there by --preset."""
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
     try:
@@ -81,9 +79,7 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
-    """Return, for each saved key with a known reason, the comment why its value was chosen. `before` has the values of
-    the preset.
-    """
+    """Return, for each saved key with a known reason, the comment why its value was chosen."""
     comments = {}
     for key in proof_sentences.to_take(data):
         reason = next(_reasons(key, data, before), "")
@@ -183,9 +179,7 @@ def _learns_better(value: Any, search: Search) -> Iterator[str]:
 
 
 def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
-    """Return the kept candidates up to the last that agrees with `final`, of those measured like the first: all with
-    the input, or all without it.
-    """
+    """Return the kept candidates up to the last that agrees with `final`, of those measured like the first."""
     if not kept:
         return []
     alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]

@@ -244,7 +244,6 @@ def _before_and_after(data: Record) -> Iterator[str]:
 
 
 def _gain(data: Record) -> str:
-    """Return the total gain in a sentence, and how it was calculated."""
     several = sum(comparison.decision == "kept" for comparison in data.comparisons) > 1
     how = (
         "the smaller of two figures: the gains of what is kept, multiplied, and the speed in the last pair divided by "
@@ -277,7 +276,7 @@ def _preset(data: Record) -> Iterator[str]:
 
 
 def without_private(text: str) -> str:
-    """Return the YAML text of a preset without its private groups, for reports and output that may be shared."""
+    """Return the YAML text of a preset without its private groups, for reports that may be shared."""
     return re.sub(rf"(?m)^({'|'.join(PRIVATE)}):.*\n(?:[ \t].*(?:\n|\Z))*", "", text)
 
 

@@ -43,8 +43,8 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """A proof's request and record, the `bench` that runs its trials on `machine`, and the `earlier` trials that still
-    count after a resume.
+    """A proof's request and record, the `bench` of its trials on `machine`, and `earlier` trials of an interrupted
+    process.
     """
 
     request: Request
@@ -92,8 +92,6 @@ def main(path: Path, work: Work) -> int:
 
 
 def _notify(request: Request, record: Record) -> None:
-    """Send the notice of a proof whose record is written. A failure of it is a line of proof.log."""
-
     def find() -> targets.Targets:
         return targets.of_options({f"notify.{name}": value for name, value in asdict(_notify_of(request)).items()})
 

@@ -49,7 +49,6 @@ class Prover:
         self._guessed_seconds = duration.of_request(request)  # expected time of a trial
 
     def prove(self) -> None:
-        """Carry out the whole request. Raises Stopped and BaselineFailed."""
         self.record.write("measuring the baseline")
         if self.request.kind == "ab":
             self._change()
@@ -233,8 +232,8 @@ class Prover:
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """Return the diagnosis of the trial `run` as plain values, with epoch and options of `preset`. `input_cost` and
-    `communication` are shares of a step (0 to 1) or None.
+    """Return the diagnosis of a trial with the preset's epoch and options; the costs are shares of a step (0 to 1) or
+    None.
     """
     measurements = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
@@ -252,9 +251,7 @@ def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
 
 
 def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the new diagnosis; if undecided, with the remedies of the `earlier` one, but not their gains, which no
-    longer hold.
-    """
+    """Return the new diagnosis; if undecided, with the earlier remedies but not their gains, which no longer hold."""
     if diagnosis["verdict"] != "undecided":
         return diagnosis
     left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
@@ -270,16 +267,12 @@ def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
 
 
 class Picking:
-    """Remembers which remedies were tried, and picks the others.
-
-    A remedy without changes is advice that only the user can follow. It is never picked.
-    """
+    """Remembers which remedies were tried, and picks others with changes: advice only the user can follow."""
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
 
     def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
-        """Return the untried remedies of the diagnosis that would change `preset`, in the order of the diagnosis."""
         now = flat(preset)
         return [
             remedy
@@ -292,7 +285,6 @@ class Picking:
 
 
 def flat(preset: Preset) -> dict[str, Any]:
-    """Return the options of a preset as a dictionary from `group.name` to the value, as in JSON."""
     groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 
@@ -309,8 +301,8 @@ MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps
 
 
 def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Measure pairs of trials with the input and on one repeated batch for the record's ablation, and return the trial
-    with input of median speed.
+    """Measure pairs with the input and on one repeated batch for the record; return the trial with input of median
+    speed.
     """
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)

@@ -41,9 +41,7 @@ def of_options(options: Options, here: Machine) -> Names:
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """Return the names of the GPUs of all sides, for a search that may try strategies all visible ones. Empty if a side
-    trains on the CPU.
-    """
+    """Return the names of the GPUs of all sides (all visible ones if strategies are searched). Empty for the CPU."""
     gpus = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
     if limits is not None and all(gpus) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
@@ -98,9 +96,7 @@ class BlockedError(ProofError):
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until nothing blocks the request, or until `given_up()`. `tell` gets a message at first and when the
-    obstacle changes.
-    """
+    """Wait until nothing blocks the request, or `given_up()`; `tell` gets each new obstacle."""
     here, message = this_machine.read(), ""
     while not given_up() and (what := blocks(request, here)):
         if what != message:
@@ -112,8 +108,8 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 def begin(
     request: Request, anyway: bool = False, trains_on: Machine | None = None
 ) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Check the request, create the proof and start it; `trains_on` is the machine of the trials. Raises ProofError,
-    also if its devices are in use without `anyway`.
+    """Check, create and start the proof; `trains_on` is the machine of its trials. Raises ProofError, unless `anyway`
+    if blocked.
     """
     here = trains_on or this_machine.read()
     refuse(request, here)
@@ -231,8 +227,8 @@ def refuse_to_resume(
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Start the process of a proof, with the request `changed` if given. Raises ProofError if it runs, or its devices
-    are in use without `anyway`.
+    """Start a proof's process, with a `changed` request if given. Raises ProofError, unless `anyway` if its devices are
+    in use.
     """
     here = this_machine.read()
     if not anyway and (what := blocks(proof.request, here, proof.path)):

@@ -95,7 +95,6 @@ class Request:
         return f"gputui {words} --preset {self.source or self.preset_name} ..."
 
     def baseline(self) -> Preset:
-        """Return the preset without changes."""
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")
         return Preset(self.preset_name, preset.options, preset.description)
 
@@ -116,8 +115,8 @@ def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Re
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """Return a request for a loop about the settings of a run at its launch. Raises PresetError, and ProofError for a
-    run of the user's own script.
+    """Return a request for a loop about a run's settings. Raises PresetError, and ProofError for a
+    user's own script.
     """
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
@@ -170,9 +169,7 @@ def _value(preset: Preset, key: str) -> Any:
 
 
 def sides(request: Request) -> list[Preset]:
-    """Return the presets that are certain to be measured, the baseline first. Remedies and candidates that a proof
-    finds later are not among them.
-    """
+    """Return the presets that are certain to be measured, the baseline first."""
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
@@ -182,7 +179,6 @@ def sides(request: Request) -> list[Preset]:
 
 
 def refuse(request: Request, machine: Machine) -> None:
-    """Raise ProofError if the request cannot be measured on this machine."""
     if request.kind != "diagnosis" and request.repeats < LEAST_REPEATS:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
     if request.measure_seconds <= 0:
@@ -222,8 +218,8 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Return lines about the change for the user, before it is measured: findings of the checks about its options, the
-    machine and packages, and a changed cache.
+    """Return lines about the change before it is measured: findings about its options, the machine, and a changed
+    cache.
     """
     changed = with_changes(request.baseline(), request.changes)
     findings = checks.check(changed.options, machine)

@@ -9,7 +9,6 @@ from ..proof.process import Site, main
 
 
 def measure(site: Site) -> None:
-    """Carry out the measurement that `site` describes, with the trials of an interrupted process."""
     from .rounds import Rounds  # loaded after the first sign of life in proof.json
 
     Rounds(site.request, site.record, site.bench, site.earlier).measure()

@@ -50,8 +50,8 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
 
 
 def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
-    """Return the changes of a preset with these `options` with which the queue puts as many of its runs on one GPU as
-    the measurement has proved to pay most; empty if no number of copies pays, and if it was measured on the CPU.
+    """Return the changes with which the queue puts as many runs on one GPU as pay most; empty if none pays, and on the
+    CPU.
     """
     best = scaling_sentences.best_copies(record)
     if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
@@ -62,9 +62,7 @@ def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
 
 
 def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -> str:
-    """Return in words whether `per_gpu` runs on one GPU were measured to pay, on a machine with GPUs of these models:
-    by the newest measurement of copies that has ended and has the same settings as the `run`, whose options these are.
-    """
+    """Return whether `per_gpu` runs of these settings on one such GPU were measured to pay, in words."""
     settings = _compared(run)
     for proof in folder.proofs():
         if proof.request.kind != "scaling":
@@ -104,9 +102,7 @@ def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
 
 
 class _Together:
-    """Ends the copies of a training when all of them have trained at the same time for `measure_seconds`, or when one
-    has ended.
-    """
+    """Ends all copies when they have trained together for `measure_seconds`, or when one has ended."""
 
     def __init__(self, count: int, measure_seconds: float) -> None:
         self._count, self._seconds, self._lock = count, measure_seconds, threading.Lock()
@@ -114,8 +110,6 @@ class _Together:
         self._is_over = False
 
     def judge(self, copy: int) -> Judge:
-        """Return the judge of one copy: it ends the copy when the common seconds are over."""
-
         def ends(_speeds: Sequence[float]) -> bool:
             with self._lock:
                 now = time.monotonic()
@@ -132,7 +126,6 @@ class _Together:
 
 
 def _measured_together(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> list[Trial]:
-    """Train `count` copies at once, and return their rows in the order of their start."""
     common = _Together(count, measure_seconds)
 
     def of_copy(copy: int) -> Trial:

@@ -22,10 +22,7 @@ from . import copies
 
 
 class Rounds:
-    """Carries out one measurement of scaling with the trials of `bench`, and updates the record after every trial.
-
-    `earlier` are the trials of the proof from before it was resumed.
-    """
+    """Carries out a measurement of scaling on `bench`, whose record it updates; `earlier` are trials to resume with."""
 
     def __init__(self, request: Request, record: Record, bench: Measures, earlier: Iterable[Trial] = ()) -> None:
         self.request, self.record, self.bench = request, record, bench
@@ -38,7 +35,6 @@ class Rounds:
         self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
 
     def measure(self) -> None:
-        """Measure all rounds for which there is time. Raises Stopped and BaselineFailed."""
         self.record.write(f"measuring {self._what(self.scaling.points[0])}")
         try:
             for number in range(1, self.request.repeats + 1):
@@ -123,7 +119,6 @@ class Rounds:
         point.xla = compiled if isinstance(compiled, bool) else None
 
     def _work_out(self) -> None:
-        """Compute the figures of all points from their trials so far."""
         first, record = self.scaling.points[0], self.record
         for point in self.scaling.points:
             work_out(point, first)
@@ -141,8 +136,8 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Store in `point` its medians, speed-up, efficiency and spread of efficiency (standard deviation, of at least two
-    rounds), by successful trials of the same round as those of `first`.
+    """Store in `point` its medians, speed-up, efficiency and spread over the rounds, against `first` in
+    the same round.
     """
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)

@@ -155,6 +155,6 @@ def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
 
 
 def resumed(proof: Proof) -> Request:
-    """Return the request with which a measurement is resumed. Raises ProofError if it cannot be resumed."""
+    """Return the request of a resumed measurement. Raises ProofError."""
     proof_start.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
     return proof.request

@@ -9,7 +9,6 @@ from ..proof.process import Site, main
 
 
 def sweep(site: Site) -> None:
-    """Carry out the sweep that `site` describes, from where an interrupted process has left it."""
     from .shared_study import SharedStudy  # the same
     from .sweep_loop import SweepLoop  # loaded after the first sign of life in proof.json
     from .trainings import QueuedTrainings  # the same

@@ -19,9 +19,7 @@ LEAST_SEEDS = 3  # with two, a metric in few steps, such as an accuracy of 100 s
 
 
 def decide(sweep: Sweep, higher: bool) -> dict[str, Any]:
-    """Store in `sweep` the comparisons of the best setting with its rivals on the fresh seeds, and the winner. Return
-    the winner.
-    """
+    """Store the comparisons of the best setting with its rivals and the winner, and return the winner."""
     proved = sweep_record.groups(sweep.trials, PROOF)
     assert sweep.best is not None
     best_group = proved.pop(sweep_record.key_of(sweep.best), [])
@@ -93,8 +91,8 @@ def student(degrees: int, risk: float) -> float:
 
 
 def two_sided(t: float, degrees: int) -> float:
-    """Return the probability that Student's t exceeds `t` in absolute value, for whole degrees of freedom, by the
-    finite series 26.7.3 and 26.7.4 of Abramowitz and Stegun.
+    """Return the probability that |Student's t| exceeds `t`, by the series 26.7.3 and 26.7.4 of
+    Abramowitz and Stegun.
     """
     angle = math.atan(t / math.sqrt(degrees))
     square = math.cos(angle) ** 2
@@ -146,7 +144,6 @@ def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None
 
 
 def next_pause(trial: SweepTrial, ends: Sequence[int]) -> int | None:
-    """Return the epoch after which the trial pauses next; None if it trains to its end."""
     return ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else None
 
 

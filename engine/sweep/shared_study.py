@@ -163,7 +163,6 @@ class SharedStudy(Alone):
     # ---- the log -------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Open the study, or create it. Raises StudyError if it cannot be used, or another sweep has begun in it."""
         import optuna
 
         mine = definition_of(self._request)
@@ -216,7 +215,6 @@ class SharedStudy(Alone):
     # ---- the members ---------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Show that this member is alive, and notice which others are. Raises StudyError."""
         now = time.monotonic()
         with storage.faults_of(self.location):
             if now - self._beaten >= BEAT_SECONDS:
@@ -351,8 +349,8 @@ class SharedStudy(Alone):
         return not self._others() or time.monotonic() - self._news >= QUIET_SECONDS
 
     def other_code(self, files: Mapping[str, str]) -> str:
-        """Return in words which file of the user's code another member has trained with another content. Empty if there
-        is none. `files` are the hashes by name of the files that a trial of this member has used.
+        """Return which file of the user's code another member trained with other content; `files` are
+        hashes by name.
         """
         try:
             if files.keys() - self._log.code.keys():
@@ -420,7 +418,6 @@ class Claims:
     count: int = 0
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Take the next entry into account."""
         self.count += 1
         take = getattr(self, f"_take_{entry.get('op')}", None)
         if take is not None:

@@ -81,7 +81,6 @@ class SweepLoop:
         self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
     def run(self) -> None:
-        """Carry out the whole sweep. Raises Stopped, and BaselineFailed if it cannot go on."""
         self._join()
         self._go_on()
         try:
@@ -110,7 +109,6 @@ class SweepLoop:
         self._seed = self._request.seed if self._study.seed is None else self._study.seed
 
     def _exchange(self, now: bool = False) -> None:
-        """Exchange the results of trials with the other members of the study, and stop trials that they have taken."""
         self._add_proposed()
         self._lost += self._study.sync(self._sweep.trials, self._record.id, now)
         self._lost = [
@@ -188,7 +186,6 @@ class SweepLoop:
     # ---- the trials ----------------------------------------------------------------------------------
 
     def _train(self, part: str) -> None:
-        """Train the trials of a part of the sweep, until none is left or the time is used up."""
         while True:
             self._trainings.keep_going()
             waits_for = ""
@@ -264,7 +261,6 @@ class SweepLoop:
         return trial if trial and self._time.ends_in_time(trial, len(flying), elapsed) else None
 
     def _candidate(self, part: str) -> SweepTrial | None:
-        """Return the trial that comes next if there is time for it."""
         rungs, trials, higher = self._settings.rungs, self._sweep.trials, self._settings.higher
         planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED]
         planned.sort(key=lambda trial: trial.failures)  # the others first
@@ -288,7 +284,6 @@ class SweepLoop:
         return in_time or (self._time.lacks_pair and self._time.ends_in_time(None, flying, elapsed))
 
     def _propose(self) -> list[SweepTrial]:
-        """Plan the next setting that TPE proposes, with all seeds, and return its trials. Empty if all are planned."""
         sweep, settings = self._sweep, self._settings
         made = sweep_record.groups(sweep.trials)
         results = [(group[0].changes, statistics.fmean(metrics)) for group in made.values()
@@ -352,7 +347,6 @@ class SweepLoop:
         self._record.write()
 
     def _settle(self, trial: SweepTrial, look: Look) -> None:
-        """Store the state of a trial that was in the queue."""
         if look.state == PLANNED:
             trial.state = PLANNED
             return
@@ -523,12 +517,10 @@ class SweepTime:
         return 60 * self._settings.minutes
 
     def has_settled(self) -> None:
-        """Take note that a trial has ended, so that the finalists are chosen again."""
         self._finalists = None
 
     @property
     def finalists(self) -> Sequence[Mapping[str, Any]]:
-        """The best complete settings up to now."""
         if self._finalists is None:
             ranked = sweep_record.ranked(self._trials, self._settings.higher)
             self._finalists = [changes for changes, _ in ranked][: self._settings.finalists]
@@ -591,7 +583,6 @@ class SweepTime:
         return self.ends_in_time(trial, flying, elapsed, then)
 
     def is_over(self, part: str, elapsed: float) -> bool:
-        """Return True if the trials of the part that wait or train have to be stopped."""
         left = self.limit - elapsed
         if left <= 0 or part == PROOF or not self._settings.proof_seeds or self.lacks_pair:
             return left <= 0

@@ -105,7 +105,7 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
 
 
 def _higher(metric: str, direction: str) -> bool:
-    """Return True if the higher value of the metric is the better one. Raises ProofError if that is not known."""
+    """Return True if the higher value of the metric is better. Raises ProofError if unknown."""
     if not metric or re.search(r"\s", metric) or direction not in ("auto", "min", "max"):
         raise ProofError("--metric: give a figure of an epoch, such as val_loss, or val_cost:min with its direction")
     if direction != "auto":

@@ -31,8 +31,8 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def axis(text: str, in_grid: bool = True) -> Axis:
-    """Return the swept option of a text such as `learning_rate=1e-3,3e-3`. `in_grid`, a range gets its values now, as
-    `0..0.1:5` always does. Raises ProofError.
+    """Return the swept option of `learning_rate=1e-3,3e-3`; `in_grid` also a range gets its values.
+    Raises ProofError.
     """
     name, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not listed:
@@ -75,7 +75,6 @@ def _identity(key: str, value: Any) -> str:
 
 
 def is_argument(key: str) -> bool:
-    """Return True if the swept option is an argument of own code."""
     return key.startswith(f"{ARGUMENTS}.")
 
 
@@ -128,7 +127,7 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
 
 
 def value_at(ranged: Axis, share: float) -> float | int:
-    """Return the value of a range at `share` (0 to 1) of its length; a number of at most 4 digits within its ends."""
+    """Return the value of a range at `share` (0 to 1) of its length, of at most 4 digits."""
     assert ranged.low is not None
     assert ranged.high is not None
     if ranged.log:
@@ -150,13 +149,11 @@ def share_of(ranged: Axis, value: float) -> float:
 
 
 def grid(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
-    """Yield all combinations of the values, as changes by key. The values of the last option change fastest."""
     for combined in itertools.product(*(each.values for each in axes)):
         yield {each.key: value for each, value in zip(axes, combined, strict=True)}
 
 
 def size(axes: Sequence[Axis]) -> int:
-    """Return the number of combinations of the values."""
     return math.prod(len(each.values) for each in axes)
 
 
@@ -167,7 +164,7 @@ def drawn(axes: Sequence[Axis], seed: int, number: int) -> dict[str, Any]:
 
 
 def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]]:
-    """Return at most `count` settings of a random search, each once: fewer if there are hardly more than these."""
+    """Return at most `count` settings of a random search, each once."""
     settings: list[dict[str, Any]] = []
     for number in range(DRAWS * count):
         if len(settings) < count and (setting := drawn(axes, seed, number)) not in settings:
@@ -176,8 +173,8 @@ def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]
 
 
 def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
-    """Return which swept option has no effect on own code, by the reasons of one training. Nothing is said if values of
-    the code are swept as well, which may change that.
+    """Return which swept option has no effect on own code, unless values of the code, which may change
+    that, are swept.
     """
     keys = [each.key for each in axes]
     key = next(filter(without_effect.__contains__, keys), "")
@@ -188,7 +185,6 @@ def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
 
 
 def as_settings(changes: Mapping[str, Any]) -> list[str]:
-    """Return the changes as texts `KEY=VALUE`, as --set takes them."""
     return [f"{key}={value(of)}" for key, of in changes.items()]
 
 
@@ -271,9 +267,7 @@ AT_RANDOM = 10  # first settings, from which TPE then learns: Optuna's own defau
 def proposed(
     axes: Sequence[Axis], seed: int, number: int, results: Iterable[tuple[Mapping[str, Any], float]], higher: bool
 ) -> dict[str, Any]:
-    """Return the setting `number` (from 0) of a search by TPE, the same for the same arguments. `results` are settings
-    with their metrics, the `higher` the better or not.
-    """
+    """Return the setting `number` (from 0) by TPE from earlier `results`, the same for the same arguments."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

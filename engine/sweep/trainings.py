@@ -31,9 +31,7 @@ Figures = Mapping[str, float | None]  # of an epoch, by their names
 
 
 def values(name: str, epochs: Sequence[Figures]) -> list[float | None]:
-    """Return the metric `name` after each epoch: that of the latest epoch that has it, as own code may validate only
-    every few epochs. None if there is none, or if it is not finite.
-    """
+    """Return the metric after each epoch, of the latest that has it. None if missing or not finite."""
     made: list[float | None] = []
     latest: float | None = None
     for figures in epochs:
@@ -44,9 +42,7 @@ def values(name: str, epochs: Sequence[Figures]) -> list[float | None]:
 
 
 def why_missing(name: str, epochs: Sequence[Figures], has_ended: bool) -> str:
-    """Return why a training has no metric `name`. Empty if it has, or if a later epoch may have it, as a figure of the
-    validation if there are no others.
-    """
+    """Return why a training has no metric `name`. Empty if it has, or a later epoch may have it."""
     there = dict.fromkeys(key for figures in epochs for key in figures)
     if not there or name in there:
         return ""
@@ -112,15 +108,14 @@ def tag_of(sweep: str) -> str:
 
 
 def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
-    """Return the sweep's preset with the changes. Raises PresetError."""
     file = Path(request.folder) / f"{request.preset_name}.yaml"
     preset = presets.resolve_text(request.preset, file, as_settings(changes))
     return replace(preset, name=request.preset_name)
 
 
 def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Preset:
-    """Return the preset of a trial: that with the changes, with the seed, a checkpoint if the trial is to pause, and a
-    free GPU if each trial gets one. It sends no notice, and keeps its batch size out of memory. Raises PresetError.
+    """Return the preset of a trial: its seed, a checkpoint if it may pause, a free GPU, no notice.
+    Raises PresetError.
     """
     sweep, preset = request.sweep, changed_preset(request, changes)
     assert sweep is not None
@@ -149,15 +144,13 @@ def _epochs(run: Run) -> dict[int, EpochEnd]:
 
 
 class QueuedTrainings:
-    """The trainings of the sweep with the id `sweep`, as runs that the queue starts."""
-
     def __init__(self, request: Request, sweep: str) -> None:
         self._request, self._sweep = request, sweep
         self._followed: dict[str, tuple[Tail, list[Figures]]] = {}  # events and figures of trials that train, by run
 
     def start(self, trial: SweepTrial) -> None:
-        """Make and queue the run of a trial. Raises PresetError, OSError if the disk is full, and RunError, also if the
-        user's code has changed.
+        """Make and queue the run of a trial. Raises PresetError, OSError, and RunError, also if the user's code has
+        changed.
         """
         run = self._run(trial)
         if not run.path.exists():
@@ -186,7 +179,6 @@ class QueuedTrainings:
         return entries.file_of(run.id).exists() or _is_alive(run)
 
     def look(self, trial: SweepTrial) -> Look:
-        """Return the present state of a trial. Its figures are read only if it has ended."""
         run = self._run(trial)
         if not run.path.exists():
             return Look(ABSENT)
@@ -216,7 +208,6 @@ class QueuedTrainings:
         return Look(FAILED, figures, seconds, message, kind or state)
 
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:
-        """Return the figures of the epochs that a trial has trained up to now."""
         events, figures = self._followed.setdefault(trial.run, (Tail(self._run(trial).file(EVENTS_FILE)), []))
         figures += [event.metrics for event in events.read() if isinstance(event, EpochEnd)]
         return figures
@@ -237,13 +228,11 @@ class QueuedTrainings:
         return False
 
     def let_go(self, trial: SweepTrial) -> None:
-        """Let the run of a trial that has paused for good train to its end if a person resumes it."""
         run = self._run(trial)
         if run.path.exists() and not self._is_in_flight(run):
             part_of_sweep.set_pause(run, None)
 
     def keep_going(self) -> None:
-        """Start the runner of the queue if none runs."""
         entries.ensure_runner()
 
     def code(self, trial: SweepTrial) -> Mapping[str, str]:

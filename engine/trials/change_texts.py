@@ -12,7 +12,6 @@ _NAMES = [info.name for info in OPTIONS]
 
 
 def value(of: Any) -> str:
-    """Return the text of a value in the form that --set and YAML accept."""
     return of if isinstance(of, str) else json.dumps(of)
 
 
@@ -22,11 +21,9 @@ def changes(changed: Mapping[str, Any]) -> str:
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """Return `--set compile.steps_per_execution=16 --set ...`."""
     return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
 
 
 def short(key: str) -> str:
-    """Return the key of an option without its group if the name is unique."""
     name = key.split(".", 1)[-1]
     return name if _NAMES.count(name) == 1 or key.startswith(f"{ARGUMENTS}.") else key

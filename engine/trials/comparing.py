@@ -55,8 +55,8 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure the pairs and return their gains: fewer if two are enough, or if the changed side fails, which is the
-        decision `failed`. Raises Stopped and BaselineFailed.
+        """Measure the pairs and return their gains; the decision is `failed` if the changed side fails. Raises Stopped,
+        BaselineFailed.
         """
         try:
             for repeat in range(1, self.repeats + 1):
@@ -75,9 +75,7 @@ class Comparing:
         return self.gains
 
     def measure_more(self, pairs: int) -> None:
-        """Measure further pairs until there are `pairs` in all. Stops earlier if the changed side fails. Raises Stopped
-        and BaselineFailed.
-        """
+        """Measure until there are `pairs` in all, or the changed side fails. Raises Stopped and BaselineFailed."""
         for repeat in range(len(self.gains) + 1, pairs + 1):
             try:
                 self._add(repeat)
@@ -139,9 +137,7 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """Return how the changed options (keys) affect what the model learns, in one line. Empty if they do not. `says_so`:
-    the diagnosis that proposed the change says that they do.
-    """
+    """Return how these options affect what is learnt, empty if not; `says_so`: the diagnosis says that they do."""
     several = options.strategy.kind == "mirrored"
     for key in changes:
         if several and (key == "strategy.kind" or key in _UNDER_STRATEGY):
@@ -158,9 +154,7 @@ def losses(written: RunEvents) -> list[tuple[float, float]]:
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """Return the loss after `samples` samples, interpolated between two points of `curve`. None outside of the
-    curve.
-    """
+    """Return the loss after `samples`, interpolated between two points of `curve`. None outside."""
     for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
         if n0 <= samples <= n1:
             return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)
@@ -168,8 +162,8 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """Compare the losses after the most samples that all trials have seen, and store each in its row; `folder` has the
-    runs. The result has only the note `words` if a trial has no losses.
+    """Compare the losses after the most samples that all trials have seen, stored in each row; just the note if a loss
+    is missing.
     """
     curves = {trial.run: losses(read_events(folder / trial.run, [EVENTS_FILE])) for trial in trials}
     if not curves or not all(curves.values()):

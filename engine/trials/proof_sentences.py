@@ -56,9 +56,7 @@ def speedup(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """Return a sentence with the number of disturbed trials and the most frequent disturbance. Return an empty text if
-    no trial was disturbed.
-    """
+    """Return how many trials were disturbed, and the most frequent disturbance. Empty if none was."""
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
@@ -74,7 +72,6 @@ def _disturbed(count: int, of: int) -> str:
 
 
 def conclusion(proof: Record) -> str:
-    """Return the result of the whole proof in one sentence, with the number of disturbed trials."""
     rows = proof.trials
     disturbed = sum(bool(trial.disturbed) for trial in rows)
     beside = f"; {_disturbed(disturbed, len(rows))} by other programs" if disturbed else ""
@@ -82,9 +79,7 @@ def conclusion(proof: Record) -> str:
 
 
 def result(proof: Record) -> str:
-    """Return the result of the whole proof in one sentence, without the disturbed trials. The sentence depends on the
-    kind and the state of the proof.
-    """
+    """Return the result of the whole proof in one sentence, without the disturbed trials."""
     what = {"tune": "search", "rate": "range test", "sweep": "sweep"}.get(proof.kind, "proof")
     if proof.state == "waiting":
         return f"the {what} waits in the queue; gputui queue shows why"
@@ -116,9 +111,7 @@ def _loop(proof: Record) -> str:
 
 
 def learns(proof: Record) -> str:
-    """Return how what is kept learns, for the headline: worse than before, or not known. Empty if it is no worse, or
-    if it changes nothing that is learnt.
-    """
+    """Return how what is kept learns: worse, or not known. Empty if no worse, or if nothing learnt changes."""
     checks = [check for check in search_of(proof).losses if check.settings == proof.changes_kept]
     if checks and checks[-1].decision == "worse":
         return "it learns clearly worse, which was allowed"
@@ -183,7 +176,6 @@ def only_predicts(proof: Record) -> bool:
 
 
 def _search(proof: Record) -> str:
-    """Return the result of a search: the proven gain of the best settings, or why there is none."""
     if only_predicts(proof):
         return proof.ended_because or _nothing_tried(proof)
     kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
@@ -212,7 +204,6 @@ def _search(proof: Record) -> str:
 
 
 def learns_worse(proof: Record) -> bool:
-    """Return True if a search has kept nothing because what is faster learns clearly worse."""
     return not proof.changes_kept and any(check.decision == "worse" for check in search_of(proof).losses)
 
 
@@ -240,9 +231,7 @@ def _nothing_tried(proof: Record) -> str:
 
 
 def input_cost(ablation: Ablation | None) -> str:
-    """Return a sentence with the cost of the input by trials without it, and the measured input wait; or why it is
-    unknown.
-    """
+    """Return the cost of the input by trials without it, and the measured input wait; or why it is unknown."""
     if ablation is None or ablation.input_cost is None:
         why = ablation.why if ablation else ""
         return f"the cost of the input is unknown: {why or 'not measured'}"
@@ -255,7 +244,6 @@ def input_cost(ablation: Ablation | None) -> str:
 
 
 def code_of(remedies: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of Python that a user writes to follow the remedies, without repeating equal ones."""
     return [line for code in dict.fromkeys(tuple(remedy.get("code") or ()) for remedy in remedies) for line in code]
 
 
@@ -266,14 +254,12 @@ def others(diagnosis: Mapping[str, Any]) -> str:
 
 
 def outcome(trial: Trial) -> str:
-    """Return the outcome of a trial, with its error if there is one, or else that it was disturbed."""
     if trial.error:
         return f"{trial.outcome}: {trial.error}"
     return f"{trial.outcome}, disturbed" if trial.disturbed else str(trial.outcome)
 
 
 def learned(learning: Learning) -> str:
-    """Return one line: how the change affects what is learnt, and the losses of both sides."""
     a, b = learning.loss_a, learning.loss_b
     if a is None or b is None:
         return f"Note: {learning.note}; the losses are not known."
@@ -290,7 +276,6 @@ def profile_of(proof: Record) -> ProfileReport | None:
 
 
 def profile_in_brief(proof: Record) -> list[str]:
-    """Return the main results of the profile in a few lines, or one line that says why there are none."""
     report = profile_of(proof)
     if report is not None:
         return reports.in_brief(report)

@@ -11,8 +11,8 @@ HEAD = ("training", "seed", "rate", "outcome", "loss")
 
 
 def inapplicable(why: str) -> str:
-    """Return the reason why the rate of a user's own training cannot be tested, and the remedy. `why` is that of the
-    event `started`.
+    """Return why the rate of a user's own training (`why` is of the event `started`) cannot be tested,
+    and the remedy.
     """
     return (
         f"{KEY} has no effect: {why}; let `build` return no optimizer and an uncompiled model, or test the rate in "
@@ -44,12 +44,10 @@ def _change(gain: float) -> float:
 
 
 def suggestion(test: RateTest) -> str:
-    """Return the suggestion with its reason; empty while there is none."""
     return "" if test.suggested is None else f"suggested: learning_rate={test.suggested:g}: {test.reason}"
 
 
 def result(test: RateTest) -> str:
-    """Return the result of the test in one sentence."""
     if test.decision == "no suggestion":
         return f"the range test suggests no learning rate: {test.why}"
     if test.suggested is None:
@@ -69,7 +67,6 @@ def result(test: RateTest) -> str:
 
 
 def titled(test: RateTest) -> list[tuple[str, Trial]]:
-    """Return all trials with their titles: the ramp, then the pairs."""
     ramp = [("the ramp", trial) for trial in test.ramp]
     return ramp + [(f"rate {_rate(test, trial):g}", trial) for trial in test.trials]
 

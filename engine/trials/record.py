@@ -227,9 +227,7 @@ RATE_DECISIONS = ("better", "worse", "no difference", "undecided", "close", "no 
 
 @dataclass(frozen=True, kw_only=True)
 class RateSettings:
-    """What a range test is to do: a ramp of `steps` steps from the rate `low` to the rate `high`, and comparisons, all
-    within `minutes`.
-    """
+    """A ramp of `steps` steps from the rate `low` to `high`, and comparisons, all within `minutes`."""
 
     low: float = 1e-6
     high: float = 10.0
@@ -271,7 +269,6 @@ class RateTest:
 
 
 def settings(plain: Mapping[str, Any]) -> RateSettings:
-    """Return the settings of a range test, made from their plain values in a file."""
     return RateSettings(**{name: plain[name] for name in RateSettings.__dataclass_fields__})
 
 
@@ -322,7 +319,6 @@ class Point:
 
     @property
     def number(self) -> int:
-        """The number of replicas or, if copies were measured, of copies."""
         return self.replicas * self.copies
 
     def ratios(self, first: Point) -> list[float]:
@@ -334,10 +330,7 @@ class Point:
 
 @dataclass(kw_only=True)
 class Scaling:
-    """The results of a measurement of scaling: a point for each number of replicas or of copies, in rising order.
-
-    `rounds` is the number of rounds that have been measured completely.
-    """
+    """The results of a measurement of scaling: points in rising order, and the number of complete rounds."""
 
     keep: str
     shared: str = ""
@@ -354,7 +347,6 @@ class Scaling:
 
 
 def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
-    """Return the settings to measure, made from their plain values in a file."""
     settings = [Setting(**setting) for setting in plain["settings"]]
     return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
 
@@ -373,9 +365,8 @@ Declared = TypeVar("Declared")
 
 @dataclass(kw_only=True)
 class Learning:
-    """The running loss of both sides after the same number of samples. None if the losses could not be read.
-
-    `note` says in one line how the change affects what the model learns.
+    """The running loss of both sides after the same number of samples, None if not read; `note` says why they may
+    differ.
     """
 
     note: str
@@ -408,9 +399,7 @@ class Comparison:
 
     @property
     def pair(self) -> tuple[Trial, Trial] | None:
-        """The two trials of the pair that has the median gain, so that their speeds differ by that gain. None without a
-        complete pair.
-        """
+        """The two trials of the pair that has the median gain. None without a complete pair."""
         median, first = self.gain, {trial.repeat: trial for trial in self.good("a") if trial.samples_per_second}
         pairs = {
             gain(of_a, of_b): (first[trial.repeat], trial)
@@ -442,10 +431,7 @@ class Ablation:
 
 @dataclass(kw_only=True)
 class Record:
-    """The record of a proof: its request, state, times, trials, comparisons and results, as proof.json has them.
-
-    `path` is the file proof.json, which `write` replaces and viewers read.
-    """
+    """The record of a proof as its file `path` (proof.json) has it, which `write` replaces and viewers read."""
 
     path: Path
     id: str
@@ -492,7 +478,6 @@ class Record:
     error: str | None = None
 
     def set_process(self, process: Process) -> None:
-        """Record the process that carries out the proof, and its machine."""
         identity = process.as_fields() | (process.place.as_fields() if process.place else {})
         for name, value in identity.items():
             setattr(self, name, value)
@@ -552,7 +537,6 @@ UNREAD = Record(
 
 
 def search_of(record: Record) -> Search:
-    """Return the search in a record. An empty search if the record has none."""
     return record.search or Search(limits=Limits())
 
 
@@ -585,8 +569,8 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Return the seconds since the start of a proof, by wall clocks if it runs on another machine or kernel, else by a
-    clock that nobody can set.
+    """Return the seconds since the start, by wall clocks if it runs on another kernel, else by a clock that nobody can
+    set.
     """
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:

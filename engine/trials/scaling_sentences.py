@@ -28,17 +28,14 @@ def is_of_copies(data: Record) -> bool:
 
 
 def head(data: Record) -> tuple[str, ...]:
-    """Return the heads of the columns of `row`."""
     return ("copies", "batch of each", *HEAD[2:]) if is_of_copies(data) else HEAD
 
 
 def about(data: Record) -> str:
-    """Return how the columns are computed."""
     return _ABOUT_COPIES if is_of_copies(data) else _ABOUT
 
 
 def what(point: Point, of_copies: bool) -> str:
-    """Return the number of a point in words, such as `2 replicas` or `2 copies`."""
     return counted(point.number, "copies") if of_copies else replicas(point.replicas)
 
 
@@ -48,7 +45,6 @@ def points(data: Record) -> list[Point]:
 
 
 def row(point: Point) -> list[str]:
-    """Return the cells of a point, one text for each column of `head`."""
     return [
         count(point.number), count(point.global_batch_size),
         _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
@@ -58,7 +54,6 @@ def row(point: Point) -> list[str]:
 
 
 def outcome(point: Point) -> str:
-    """Return why the point has failed. Empty if it has not."""
     return point.why if point.decision == "failed" else ""
 
 
@@ -67,8 +62,8 @@ def replicas(number: int) -> str:
 
 
 def kept(data: Record) -> str:
-    """Return a text that says which batch size is the same for all numbers of replicas: that of each replica or the
-    global one. For copies, that of each copy.
+    """Return which batch size is the same for all numbers of replicas: that of each, or the global one;
+    or of copies.
     """
     if is_of_copies(data):
         return "each copy keeps its batch"
@@ -82,8 +77,8 @@ def _is_strong(data: Record) -> bool:
 
 
 def conclusion(data: Record) -> str:
-    """Return a sentence with the efficiency of the largest number of replicas that was measured, or with the number of
-    copies that pays most, or why there is none.
+    """Return the efficiency of the largest number of replicas, or the number of copies that pays most, or why there is
+    none.
     """
     measured = [point for point in points(data) if point.efficiency is not None]
     more = [point for point in measured if point.number != 1]
@@ -124,8 +119,8 @@ def _of_copies(data: Record, more: Sequence[Point]) -> str:
 
 
 def best_copies(data: Record) -> Point | None:
-    """Return the number of copies that trains most in all, faster beyond chance than one copy and than the best of
-    fewer copies. None if no number is.
+    """Return the copies that train most in all, faster beyond chance than one copy and the best of fewer. None if none
+    is.
     """
     best = points(data)[0] if points(data) else None
     for point in points(data)[1:]:

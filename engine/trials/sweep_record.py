@@ -123,18 +123,15 @@ class Sweep:
 
 
 def settings(plain: Mapping[str, Any]) -> SweepSettings:
-    """Return the settings of a sweep, made from their plain values in a file."""
     values = {name: plain[name] for name in SweepSettings.__dataclass_fields__ if name in plain}
     return SweepSettings(**values | {"axes": [Axis(**axis) for axis in plain["axes"]]})
 
 
 def key_of(changes: Mapping[str, Any]) -> str:
-    """Return a text that is the same for the same setting."""
     return json.dumps(changes, sort_keys=True, default=str)
 
 
 def groups(trials: Iterable[SweepTrial], part: str = SEARCH) -> dict[str, list[SweepTrial]]:
-    """Return the trials of a part of the sweep by their setting, in the order of their plan."""
     by_setting: dict[str, list[SweepTrial]] = {}
     for trial in trials:
         if trial.part == part:
@@ -143,9 +140,7 @@ def groups(trials: Iterable[SweepTrial], part: str = SEARCH) -> dict[str, list[S
 
 
 def in_order(trials: Iterable[SweepTrial], higher: bool, part: str = SEARCH) -> list[list[SweepTrial]]:
-    """Return the trials of a part of the sweep by setting, the best first, then those that ended early, then those
-    without a metric.
-    """
+    """Return the trials of a part by setting, the best first, then those that ended early, then without a metric."""
 
     def badness(group: list[SweepTrial]) -> tuple[int, float]:
         metrics = [last for trial in group if (last := last_value(trial)) is not None]
@@ -163,7 +158,6 @@ def last_value(trial: SweepTrial) -> float | None:
 
 
 def values(trials: Iterable[SweepTrial]) -> list[float]:
-    """Return the metrics of the trials that have trained to their end."""
     return [trial.value for trial in trials if trial.state == DONE and trial.value is not None]
 
 
@@ -173,9 +167,7 @@ def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float |
 
 
 def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[str]:
-    """Return those of the swept options `keys` that have changed no figure of any epoch, not in the last digit, by
-    trials with the same seed that differ in this option alone. Options without such trials are not among them.
-    """
+    """Return the swept options that have changed no figure of any epoch between trials that differ in them alone."""
     inert = []
     complete = [trial for trial in trials if trial.digest]
     for key in keys:
@@ -190,9 +182,7 @@ def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[st
 
 
 def ranked(trials: Iterable[SweepTrial], higher: bool) -> list[tuple[dict[str, Any], float]]:
-    """Return the settings with their mean metrics, the best first, without those that have a failed or no complete
-    trial.
-    """
+    """Return the completed settings without a failed trial, with their mean metrics, the best first."""
     means = []
     for group in groups(trials).values():
         metrics = values(group)

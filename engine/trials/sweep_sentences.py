@@ -38,12 +38,10 @@ ABOUT = (
 
 
 def name(trial: SweepTrial) -> str:
-    """Return a trial in words: its setting and its seed."""
     return f"{changed(trial.changes)} seed={trial.seed}"
 
 
 def plan(settings: SweepSettings) -> str:
-    """Return what a sweep will train, in words."""
     count = _count(settings)
     seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
     proof = (
@@ -56,9 +54,7 @@ def plan(settings: SweepSettings) -> str:
 
 
 def cost(settings: SweepSettings, seconds: float | None) -> str:
-    """Return how many trainings a sweep needs and about how long they take, in words. `seconds` is the duration of
-    one, None if it is not known.
-    """
+    """Return how many trainings of `seconds` (None: unknown) a sweep needs, and about how long they take."""
     count = _count(settings)
     search, proof = count * settings.seeds, min(count, settings.finalists) * settings.proof_seeds
     seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
@@ -78,9 +74,7 @@ def _count(settings: SweepSettings) -> int:
 
 
 def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> str:
-    """Return how many trials of the part have ended, train or wait. `problem` says why the study of a shared sweep
-    cannot be used, and `waits_for` why a trial waits in the queue, while none trains.
-    """
+    """Return how many trials have ended, train or wait, with a `problem` of the study, or what a trial `waits_for`."""
     trials = [trial for trial in sweep.trials if trial.part == part]
     flying = [trial for trial in trials if trial.state in IN_FLIGHT]
     ended = sum(trial.ended_t is not None for trial in trials)
@@ -97,7 +91,6 @@ def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> st
 
 
 def no_result(sweep: Sweep) -> str:
-    """Return why no setting is the best."""
     errors = [trial.error for trial in sweep.trials if trial.state == FAILED]
     why = f"; the last one: {errors[-1]}" if errors else ""
     if not why and any(trial.state in (LEFT_OUT, DROPPED, STOPPED) for trial in sweep.trials):
@@ -110,7 +103,6 @@ def no_result(sweep: Sweep) -> str:
 
 
 def result(sweep: Sweep | None) -> str:
-    """Return the result of the sweep in one sentence, first the swept options that change nothing."""
     nothing = _nothing(sweep) if sweep else ""
     if sweep and nothing and len(sweep.without_effect) == len(sweep.settings.axes):
         return nothing
@@ -138,7 +130,6 @@ def _nothing(sweep: Sweep) -> str:
 
 
 def _leader(sweep: Sweep) -> str:
-    """Return what the search says about its best setting: it may be the only one, or as good as others."""
     best, metric = changed(sweep.best or {}), sweep.settings.metric
     if sweep.compared == 1:
         return f"{best} is the only setting with a {metric}"
@@ -150,7 +141,6 @@ def _leader(sweep: Sweep) -> str:
 
 
 def rival_sentence(sweep: Sweep, rival: Rival) -> str:
-    """Return what the fresh seeds say about the best setting and a rival."""
     best, other, seeds = changed(sweep.best or {}), changed(rival.changes), len(rival.differences)
     if rival.mean is None or rival.half_width is None:
         return f"{other} is not compared: {rival.why}"
@@ -215,9 +205,7 @@ def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
 
 
 def mean_or_state(group: Sequence[SweepTrial]) -> tuple[str, str]:
-    """Return the mean metric and its spread. For a setting without a complete training the mean is the metric of its
-    last rung, if it has one, with its state.
-    """
+    """Return the mean metric and its spread; without a complete training that of the last rung, with the state."""
     if sweep_record.values(group):
         return mean_and_spread(group)
     last, state = sweep_record.last_value(group[0]), group[0].state
@@ -234,7 +222,6 @@ def seed(trial: SweepTrial) -> str:
 
 
 def trials_table(sweep: Sweep) -> Table:
-    """Return a row for each trial of the sweep, also for those that failed or were not trained."""
     rows = [
         [trial.run, trial.part, changed(trial.changes), str(trial.seed), outcome(trial),
          amount(sweep_record.last_value(trial)), units.seconds(trial.seconds)]
@@ -250,7 +237,6 @@ def outcome(trial: SweepTrial) -> str:
 
 
 def trial_line(sweep: Sweep, trial: SweepTrial) -> str:
-    """Return the line of a trial that has ended or paused."""
     last = sweep_record.last_value(trial)
     figure = f"{sweep.settings.metric} {amount(last)}" if last is not None else ""
     part = "proof  " if trial.part == PROOF else ""
@@ -265,7 +251,6 @@ def news(sweep: Sweep) -> Iterator[tuple[str, str]]:
 
 
 def swept(settings: SweepSettings) -> str:
-    """Return the swept options with their values in words."""
     return "; ".join(f"{short(axis.key)}: {_values(axis)}" for axis in settings.axes)
 
 

@@ -127,8 +127,8 @@ def as_training(
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """Return `train.decay_steps` of the real run. None if the rate is constant, or samples in files are not counted:
-    then the trial keeps the initial learning rate.
+    """Return `train.decay_steps` of the real run. None: a constant rate, or unknown samples, where a trial keeps the
+    first rate.
     """
     train = options.train
     if train.decay_steps is not None or train.schedule in BY_NO_STEPS:

@@ -49,7 +49,6 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        """Return True if the judge wants to end the run, by its progress since the last call."""
         return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
 
     def _has_speed(self, event: object) -> bool:
@@ -76,18 +75,16 @@ class Stop:
         self.count = self._by_person = 0
 
     def ask(self, *_: Any) -> None:
-        """Count a request that does not come from a person. It can be used as a signal handler."""
+        """Count a request that is not a person's; also a signal handler."""
         self.count = max(1, self.count)
 
     def ask_by_person(self, *_: Any) -> None:
-        """Count a request of a person. It can be used as a signal handler."""
+        """Count a request of a person; also a signal handler."""
         self._by_person += 1
         self.count = max(self._by_person, self.count)
 
 
 class Measures(Protocol):
-    """The part of a TrialRunner that comparisons use."""
-
     @property
     def folder(self) -> Path: ...
 
@@ -156,8 +153,8 @@ class TrialRunner:
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
-        """Train for the loss, for `length` (epochs, and steps or None for a pass), with a seed that depends on
-        `repeat`. Raises OSError if the disk refuses the trial's folder.
+        """Train for the loss, `length` epochs and steps (None: a pass); the seed depends on `repeat`. Raises OSError
+        for a full disk.
         """
         seed = self.seed + repeat - 1
         return self._carried_out(
@@ -223,9 +220,7 @@ class TrialRunner:
 
 
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
-    """Return the row of an ended run. `asked`: a stop was requested. `slower`: the judge has ended it. `timed`: success
-    without a measured speed is an `error`.
-    """
+    """Return the row of a run that has ended by itself, by request, or as `slower`; if `timed` it needs a speed."""
     result = run.result or {}
     ended, why = str(result.get("outcome") or "crashed"), _first_line(result)
     if ended == "stopped" and slower and not asked:
@@ -249,8 +244,8 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """Return the disturbances of a trial in words: other programs on its devices or cores, heat, and `neighbour`,
-    another training of gputui at that time.
+    """Return the disturbances of a trial in words: other programs, heat, and `neighbour`, another
+    training of gputui.
     """
     readings = collector.read(run)
     cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""
@@ -268,7 +263,6 @@ def _first_line(result: Mapping[str, Any]) -> str:
 
 
 def kill_trainer(run: Run) -> None:
-    """Kill the trainer of the run at once, if it is alive."""
     process = run.process("trainer")
     if process is not None and process.alive():
         with contextlib.suppress(RunError):

@@ -16,7 +16,6 @@ _FIGURES = figures.shown("trial")
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """Return the cell of changed settings. Empty if there are none."""
     return Code(proof_sentences.changes(changed)) if changed else ""
 
 
@@ -24,9 +23,7 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 
 def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
-    """Return a table of trials with their titles (`head` is the head of these), failed ones included. Figures that no
-    trial has get no column.
-    """
+    """Return a table of trials with their titles, failed ones included, without figures that no trial has."""
     rows = list(titled)
     columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in rows)]
     cells = [
@@ -68,9 +65,7 @@ def at_most(expected_gain: float | None) -> str:
 
 
 def before_and_after(data: Record, names: tuple[str, str] = ("before", "after")) -> Table:
-    """Return a table of the medians of both sides, with a row for each figure that one of them has. `names` are the
-    heads of the two columns.
-    """
+    """Return a table of the medians of both sides, whose `names` are the heads."""
     before, after = data.before or {}, data.after or {}
     rows = [
         [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
@@ -81,9 +76,7 @@ def before_and_after(data: Record, names: tuple[str, str] = ("before", "after"))
 
 
 def scaling(data: Record) -> Table:
-    """Return a table with a row for each number of replicas or copies. If one has failed, the last column is the
-    outcome.
-    """
+    """Return a table of replicas or copies; if one has failed, the last column is the outcome."""
     points, head = scaling_sentences.points(data), list(scaling_sentences.head(data))
     rows = [scaling_sentences.row(point) for point in points]
     figures_at = range(len(head))

@@ -11,7 +11,6 @@ from ..proof.process import Site, main
 
 
 def search(site: Site) -> None:
-    """Carry out the search that `site` describes, with the trials that an interrupted process has measured."""
     if site.request.rate is not None:
         from .rate_test import RangeTest
 

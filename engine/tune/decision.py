@@ -209,14 +209,13 @@ LEAST_STEP = 1.25  # factor; a batch that is nearer to the preset's is hardly fa
 
 
 def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
-    """Return those of `settings` that do not affect what the model learns."""
     options = with_changes(baseline, settings).options
     return {key: value for key, value in settings.items() if not comparing.note([key], options)}
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield settings whose batch size is nearer to that of the preset (half of the way on a logarithmic scale, then
-    half of the rest), then without it. Nothing if `settings` do not change the batch size.
+    """Yield settings with a batch nearer to the preset's, half of the way and half of the rest (logarithmic), then
+    without it.
     """
     before, batch = value_of(baseline, BATCH), settings.get(BATCH)
     if batch is None:
@@ -237,8 +236,8 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """Return the settings with the learning rate and its schedule changed for their global batch, unless the limits
-    keep the rate. Raises PresetError.
+    """Return the settings with learning rate and schedule for their global batch, unless the rate is kept. Raises
+    PresetError.
     """
     changed = with_changes(baseline, settings)
     grown = losses.growth(baseline, changed, machine)

@@ -33,9 +33,8 @@ SECONDS = 15.0  # for the steps of the second probe
 
 
 class Prediction:
-    """Predicts the memory for one request, and stores the result in the record's search.
-
-    The probes are trials of `bench`; `earlier` are the trials from before the prediction was resumed.
+    """Predicts the memory for one request by probes on `bench`, into the record's search; `earlier` are probes to
+    resume with.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class Prediction:
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:
-        """Much larger than `small` on a CPU, or smaller if twice `small` might not fit."""
         peak, most = first.peak_bytes or 1, model.may_take
         speed = (first.good[-1].samples_per_second or math.inf) / space.replicas(self._preset)
         bounds = [

@@ -30,9 +30,7 @@ PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation 
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training: `samples` in all, and whole `passes` over the data. `passes` is None for a part of the
-    first pass.
-    """
+    """The length of a training: `samples` in all, and whole `passes` over the data, None for a part of the first."""
 
     samples: int
     passes: int | None
@@ -40,9 +38,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Data:
-    """The size of the preset's data: samples of a step (`batch`) and of a pass (None: unknown), and the passes of the
-    training.
-    """
+    """Samples of a step (`batch`) and of a pass (None: unknown), and the passes of the training."""
 
     batch: int
     per_pass: int | None
@@ -78,8 +74,8 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """Return `train.epochs` and `train.steps_per_epoch` for a training of this length with the global batch `batch`.
-    The steps are None for whole passes, if the preset does not set them.
+    """Return `train.epochs` and `train.steps_per_epoch` (None: whole passes) for this length with the global batch
+    `batch`.
     """
     if length.passes is None:
         return 1, max(1, round(length.samples / batch))
@@ -97,7 +93,6 @@ def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Le
 
 
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
-    """Return the global batch of `after` divided by that of `before`."""
     old, new = (
         plan.global_batch(preset.options, checks.replicas(preset.options, machine)) for preset in (before, after)
     )
@@ -248,8 +243,8 @@ def counts(trial: Trial) -> bool:
 
 
 def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
-    """Return the loss of a run at `end`, its last epoch that counts, of the kind and length in `made`. None if not
-    finite or not reported.
+    """Return the loss of a run at its last epoch that counts, of the kind and length in `made`. None if not finite or
+    reported.
     """
     if made.of == "validation":
         return end.metrics.get("val_loss")

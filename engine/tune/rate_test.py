@@ -39,9 +39,7 @@ FALLING = (0.1, 0.9)  # parts of the fall between which the steepest place is se
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The smoothed curve, and the suggested rate with its reason; the rate is None if there is none, and `reason` then
-    says why. `lowest_at` is the rate with the lowest smoothed loss.
-    """
+    """The smoothed curve, the suggested rate (or None) with its reason, and the rate with the lowest smoothed loss."""
 
     smoothed: Sequence[float]
     rate: float | None
@@ -55,7 +53,6 @@ def rate_at(step: float, low: float, high: float, steps: int) -> float:
 
 
 def suggest(rates: Sequence[float], losses: Sequence[float | None]) -> Suggestion:
-    """Return the suggestion for a ramp; `rates` rise, and a loss is None if it was not finite."""
     ends = next((number for number, loss in enumerate(losses) if loss is None), len(losses))
     finite = [loss for loss in losses[:ends] if loss is not None]
     if len(finite) < 10:
@@ -144,7 +141,6 @@ class RangeTest:
         self._steps = settings.steps * self._preset.options.train.gradient_accumulation  # as many updates
 
     def run(self) -> None:
-        """Carry out the whole test. Raises Stopped, and BaselineFailed if the ramp cannot be trained."""
         test = self._test
         try:
             started = self._measure_ramp()
@@ -219,7 +215,6 @@ class RangeTest:
     # ---- the comparison -----------------------------------------------------------------------------
 
     def _compare(self, started: Started) -> None:
-        """Train pairs with both rates, and decide. Raises Stopped."""
         test = self._test
         data = Data.of(self._preset, started)
         reports = self._events_of(test.ramp[-1]).of(Progress)
@@ -269,7 +264,6 @@ class RangeTest:
         return trial
 
     def _judge(self) -> None:
-        """Read the losses after the number of passes that all trainings have finished, and decide."""
         test = self._test
         written = {trial.run: self._events_of(trial) for trial in test.trials if counts(trial)}
         ends = {run: events.of(EpochEnd) for run, events in written.items()}

@@ -35,8 +35,8 @@ def leaves_the_work(tried: Mapping[str, Any]) -> bool:
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """Return the gain (0.05: 5 % faster) that follows from the waits in `trials` and in the trials `before`. Only the
-    waits that the options in `tried` change count, as the others differ by chance. None without a reading.
+    """Return the gain by waits (0.05: 5 % faster), of those that `tried` changes: others differ by chance. None if not
+    read.
     """
     figures = ["python_share"] if TOGETHER in tried else []
     figures += ["input_wait"] if any(key != TOGETHER for key in tried) else []
@@ -86,14 +86,11 @@ class Best:
 
 
 def speed(trials: Sequence[Trial]) -> float:
-    """Return the mean samples per second of trials. 0 if there is none."""
     return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
 
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
-    """Return the relative spread (0.03: 3 %) of repeated measurements of the same settings, over all candidates.
-    FIRST_NOISE counts as one repetition.
-    """
+    """Return the relative spread (0.03: 3 %) of repeated measurements; FIRST_NOISE counts as one repetition."""
     squares = freedom = 0.0
     for candidate in candidates:
         speeds = [trial.speed for trial in candidate.good]
@@ -135,9 +132,7 @@ def waits_gain(candidate: Candidate) -> float:
 
 
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
-    """Store in a candidate whether it is kept or rejected, by all its trials. `may_take` is the memory in bytes that
-    may be used, None if it is not known.
-    """
+    """Store in a candidate whether it is kept or rejected; `may_take` is in bytes, None if not known."""
     gain, error = compare(candidate, best, noise)
     reason, too_much = _gain_text(candidate, gain), takes_too_much(candidate, best, may_take)
     if too_much:
@@ -175,9 +170,7 @@ def may_be_faster(rejected: Candidate, noise: float) -> bool:
 
 
 def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
-    """Return why a candidate, which takes more than `may_take` bytes and than the best settings, cannot be kept. Empty
-    if it can.
-    """
+    """Return why a candidate, above `may_take` bytes and the best settings, cannot be kept. Empty if it can."""
     taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
     if may_take is None or taken <= max(may_take, before):
         return ""
@@ -210,9 +203,7 @@ class Screening:
     # ---- the best settings --------------------------------------------------------------------------
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
-        """Measure the best settings, and from now on all candidates, with or without the input. Raises
-        BaselineFailed.
-        """
+        """Measure the best settings, and all later candidates, with or without the input. Raises BaselineFailed."""
         candidate = Candidate(
             stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
         )
@@ -236,7 +227,6 @@ class Screening:
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        """Return True if the best settings have these values."""
         return all(value_of(self.best.preset, key) == value for key, value in settings.items())
 
     # ---- candidates ---------------------------------------------------------------------------------
@@ -249,8 +239,8 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with the changes `tried`; they become the best settings if they are faster. `judge`
-        may end the trial early (None: the rule for all candidates). Raises Stopped and OutOfTime.
+        """Measure the best settings with the changes `tried`, and keep them if faster. `judge` may end the trial (None:
+        the usual rule). Raises Stopped and OutOfTime.
         """
         settings = self.settings_with(tried)
         candidate = Candidate(
@@ -265,9 +255,7 @@ class Screening:
         return candidate
 
     def repeat(self, candidate: Candidate) -> None:
-        """Measure a candidate, which is a change of the present best settings, once more and decide again. Raises
-        Stopped and OutOfTime.
-        """
+        """Measure a change of the present best settings once more, and decide again. Raises Stopped and OutOfTime."""
         preset = with_changes(self.baseline, candidate.settings)
         good = self._trial(candidate, preset).good
         if good and self._seems_to_gain(candidate):
@@ -279,8 +267,8 @@ class Screening:
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
-        """Train the best settings with the changes `tried` for a few steps, for their memory alone: the decision is
-        `measured`, `failed` or `left out`. Raises Stopped and OutOfTime.
+        """Train the best settings with `tried` a few steps for their memory: `measured`, `failed`, `left out`. Raises
+        as `attempt`.
         """
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
@@ -314,7 +302,6 @@ class Screening:
         return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
 
     def note(self, candidate: Candidate, doing: str = "") -> None:
-        """Record a candidate that was measured elsewhere. `doing` is the present work in words."""
         if candidate not in self.search.candidates:
             self.search.candidates.append(candidate)
         self._report(doing)
@@ -336,7 +323,6 @@ class Screening:
 
     @property
     def noise(self) -> float:
-        """The relative spread of repeated measurements of the same settings (0.03: 3 %)."""
         return noise_of(self.search.candidates)
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,6 @@ class OrderedSearch:
         self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space, is_short)
 
     def run(self) -> None:
-        """Carry out the ordered search. Raises Stopped and OutOfTime."""
         if tuple(self._space.limits.only) == ("batch_size",):
             self._fit_batch()
             return
@@ -167,9 +166,6 @@ class Searcher:
         self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
 
     def run(self) -> None:
-        """Carry out the whole search. Raises Stopped, and BaselineFailed if the preset cannot be measured or the study
-        cannot be joined.
-        """
         try:
             if self._member is not None:
                 self._member.join()
@@ -257,7 +253,6 @@ class Searcher:
         self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
 
     def _report(self, doing: str) -> None:
-        """Write the results so far and the present work (`doing`, in words) to the record."""
         best = self.screening.best
         self.search.best = dict(best.settings)
         self.search.noise = self.screening.noise

@@ -69,12 +69,10 @@ class Trials:
 
     @property
     def trial_seconds(self) -> float:
-        """The expected time of a trial in seconds, by the trials so far. The guess if there is no trial yet."""
         return duration.usual_seconds(self._seconds, self._guess)
 
     @property
     def most_seconds(self) -> float:
-        """The longest time in seconds that the next trial may take."""
         return self._bench.most_seconds()
 
     def _most_seconds(self) -> float:
@@ -84,7 +82,6 @@ class Trials:
         return min(left, SLOWEST * self.trial_seconds + plan.MOST_TIMES * self._bench.measure_seconds)
 
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
-        """Return True if this trial has already been measured. The arguments are those of `measure`."""
         return _key(preset, side, repeat, seconds) in self._known
 
     def measure(
@@ -176,8 +173,6 @@ LEAST_SHARE = 0.95  # of the speed of one training alone; below it, trainings at
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """The arguments for one trial, as `Trials.measure` takes them."""
-
     preset: Preset
     side: str
     seconds: float

@@ -31,7 +31,6 @@ class BatchSize:
         self._screening, self._memory, self._most = screening, memory, most
 
     def find(self) -> None:
-        """Find the fastest batch size. It is then in the best settings of the screening."""
         before = self.size
         self.grow()
         if self.size == before:
@@ -130,7 +129,6 @@ class LargestBatch:
                 return
 
     def _next(self) -> int | None:
-        """Return the batch size to try next. None if there is none between a batch that fits and one that does not."""
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
@@ -182,7 +180,6 @@ class DeviceStages:
         self._screening, self._space, self._memory = screening, space, memory
 
     def run(self) -> None:
-        """Carry out all stages of the device. Raises Stopped and OutOfTime."""
         for name in ON_GPU if self._space.on_gpu else STAGES:
             self._stage_and_batch(name)
             if name == "xla":
@@ -226,7 +223,6 @@ class DeviceStages:
             self._sizes().find()
 
     def largest_batch(self) -> None:
-        """Find the largest batch that fits into memory, also if another batch size is faster."""
         if self._space.allows({BATCH: 1}):
             best = self._screening.best
             speed, most = best.speed / self._space.replicas(best.preset), self._space.most_samples(best.preset)
@@ -558,7 +554,6 @@ def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
 
 
 def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the changes that `parts` have tried, as one change."""
     return {key: value for candidate in parts for key, value in candidate.tried.items()}
 
 
@@ -576,8 +571,8 @@ def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candid
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
-    """Measure a rejected candidate again, with its changes on top of the present best settings. Returns the candidate
-    of this measurement.
+    """Measure a rejected candidate as a change of the present best settings; return the candidate of
+    this measurement.
     """
     if measured := known(screening, missed.tried):
         screening.repeat(measured)

@@ -49,7 +49,6 @@ class TimePlan:
         return cls(0.0, trial, longer, repeats).with_limits(limits)
 
     def with_limits(self, limits: Limits) -> TimePlan:
-        """Return the plan of a search with other limits whose trials take the same time."""
         every = None if limits.wide else sum(USUAL_CHANGES[stage] for stage in limits.only or STAGES)
         learning = changes_learning(limits.only)
         return replace(self, limit=60 * limits.minutes, compares_losses=learning, all_changes=every)
@@ -61,7 +60,6 @@ class TimePlan:
         return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
     def seconds_of(self, pairs: int) -> float:
-        """Return the time of `pairs` pairs in seconds."""
         return SLACK * 2 * pairs * self.pair_trial
 
     @property
@@ -131,5 +129,5 @@ class TimePlan:
 
 
 def changes_learning(stages: Collection[str]) -> bool:
-    """Return True if one of these stages may change what the model learns. If `stages` is empty, all stages count."""
+    """Return True if one of these stages (empty: of all) may change what the model learns."""
     return bool(LEARNT & set(stages or STAGES))

@@ -49,9 +49,7 @@ def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) 
 
 
 def checked(limits: Limits) -> Limits:
-    """Return the limits with the full keys of options (`input.batch_size`). Raises ProofError if a limit is not
-    valid.
-    """
+    """Return the limits with full keys of options (`input.batch_size`). Raises ProofError."""
     for stage in limits.only:
         if stage not in STAGES:
             near = did_you_mean(stage, STAGES)
@@ -115,9 +113,7 @@ def plan_of(
 
 
 def refuse(asked: Request) -> Request:
-    """Return the request. Raises ProofError if its limits exclude the preset, or if its minutes are too few for two
-    trials.
-    """
+    """Return the request. Raises ProofError if its limits exclude the preset, or its minutes two trials."""
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
     plan = plan_of(limits, asked.preset_name, asked.repeats, asked.measure_seconds)
@@ -152,8 +148,8 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
-    """Return the request with which an ended search is resumed: with `minutes` more, or None for the rest of its own
-    time. Raises ProofError.
+    """Return the request of a resumed search: with `minutes` more, or None for the rest of its time.
+    Raises ProofError.
     """
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     proof_start.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
@@ -176,9 +172,7 @@ LIMITS = (1e-12, 1000.0)  # of a rate; the second is that of the option
 
 
 def range_test(name: str, settings: Sequence[str], test: RateSettings, **more: Any) -> Request:
-    """Return the request for a range test of the preset `name`, changed by the `KEY=VALUE` texts in `settings`. `more`
-    are further fields of Request. Raises PresetError and ProofError.
-    """
+    """Return the request for a range test of a preset by name or path. Raises PresetError and ProofError."""
     if not LIMITS[0] <= test.low <= test.high / LEAST_FACTOR or test.high > LIMITS[1]:
         raise ProofError(
             f"--rates {test.low:g}:{test.high:g}: give two rates between {LIMITS[0]:g} and {LIMITS[1]:g}, the second "

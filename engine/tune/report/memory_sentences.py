@@ -30,8 +30,8 @@ def predicted(memory: Memory, batch: float) -> float | None:
 
 
 def largest_error(memory: Memory) -> float | None:
-    """Return the largest error of the predictions that were measured afterwards, as a share of the measured memory
-    (0.1: 10 %). None if there is none.
+    """Return the largest error of later measured predictions as a share of the measured memory (0.1: 10 %), None
+    without any.
     """
     errors = []
     for point in memory.points:
@@ -45,8 +45,8 @@ def largest_error(memory: Memory) -> float | None:
 
 
 def prediction(memory: Memory) -> str:
-    """Return the memory of a preset and the largest batch that fits, for a search that has only predicted: `batch 256
-    will take 11.3 GiB of the 14.6 GiB that ...`.
+    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that
+    ...`.
     """
     size, failed = memory.batch_size, memory.too_large
     if size is None:
@@ -110,8 +110,8 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """Return a remark if the largest batch is more than FAR times the largest measured one, so that the prediction is a
-    guess. Otherwise empty.
+    """Return a remark that the prediction is a guess, if it is more than FAR times the largest measured batch; else
+    empty.
     """
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
@@ -142,8 +142,8 @@ def _fit(fits: float | None, batch: float) -> str:
 
 
 def fitted(data: Record) -> str:
-    """Return the result of a search for the batch size alone: the largest batch that was trained within the memory.
-    Empty if the search has only predicted.
+    """Return the largest batch that was trained within the memory, for a search for the batch size alone; empty if only
+    predicted.
     """
     memory = memory_of(data)
     fits, failed = memory.fits, memory.too_large

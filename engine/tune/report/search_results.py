@@ -65,7 +65,6 @@ def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
 
 
 def _preset(data: Record) -> list[Ranked]:
-    """Return the preset as a row of the leaderboard, in a list. Empty before it was measured."""
     speed, trials = search_of(data).before_speed, data.baseline_trials
     if speed is None:
         return []
@@ -93,8 +92,8 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """Return the gain of a candidate against the preset (0.05: 5 % faster), both with or both without input. None if
-    the preset was not measured in this way.
+    """Return the gain against the preset measured in the same way (0.05: 5 % faster), with or without input. None
+    without it.
     """
     if candidate.stage == PAIRS:
         return candidate.since_start
@@ -107,7 +106,6 @@ def since_start(candidate: Ranked, data: Record) -> float | None:
 
 
 def is_best(candidate: Candidate, data: Record) -> bool:
-    """Return True if the candidate was kept and has the best settings so far."""
     best = search_of(data).best
     return bool(best) and candidate.settings == best and candidate.decision == "kept"
 
@@ -123,7 +121,6 @@ def chosen(data: Record) -> Mapping[str, Any]:
 
 
 def is_decided(data: Record) -> bool:
-    """Return True if the search has ended with a decision. A search that was stopped before its pairs has none."""
     return data.state == "done" or (data.state != "running" and bool(data.comparisons))
 
 
@@ -264,8 +261,8 @@ def gain_so_far(data: Record) -> float | None:
 
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
-    """Return the gain of the chosen settings against the preset (0.05: 5 % faster), its spread, and whether pairs have
-    proved it. Without a proof the gain is that in trials, and the spread None.
+    """Return the gain of the chosen settings against the preset, its spread (None: single trials), and whether pairs
+    proved it.
     """
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:

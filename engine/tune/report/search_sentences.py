@@ -56,7 +56,6 @@ def is_weighed(candidate: Candidate) -> bool:
 
 
 def stage(candidate: Candidate) -> str:
-    """Return the stage of a candidate in words."""
     named = candidate.stage
     return _STAGES.get(named, named.replace("_", " "))
 
@@ -68,8 +67,8 @@ def title(candidate: Candidate) -> str:
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """Return `kept`, or why the candidate was not kept. Empty for settings that were only measured. `data` is UNREAD if
-    the decision at the end is not to be shown.
+    """Return `kept`, or why not; empty for settings only measured. `data` is UNREAD to leave out the decision at the
+    end.
     """
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:
@@ -154,7 +153,6 @@ def left_in_words(elapsed: float | None, limit: float | None) -> str:
 
 
 def loss_check(check: LossCheck) -> str:
-    """Return a sentence with both losses of a comparison and the decision."""
     what = proof_sentences.changes(check.settings)
     if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
@@ -246,7 +244,6 @@ def more_minutes(data: Record) -> int:
 
 
 def _learns_worse(data: Record) -> Iterator[str]:
-    """Yield what the user can do if settings have learnt worse: scale the learning rate, or accept it."""
     worse = [check for check in search_of(data).losses if check.decision == "worse"]
     if not worse:
         return
@@ -267,8 +264,8 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """Return a table of the candidates, the best first. In the report trials are named, and memory is only the measured
-    one, as it has a table of predictions.
+    """Return a table of the candidates, the best first. The report names trials, and has a table of its own for
+    predictions.
     """
     rows = [
         [
@@ -309,9 +306,7 @@ def memory(candidate: Candidate) -> str:
 
 
 def options(data: Record, together: bool = False) -> Table:
-    """Return a table of the gain of each option: a row for each stage of the search. With `together`, one more row for
-    all of them together.
-    """
+    """Return a table of the gain of each stage of the search, with `together` also of all of them together."""
     rows = [
         [
             option.name,

@@ -38,8 +38,8 @@ class Axis:
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """Return the value of the study for a preset with the settings `effective`, of the nearest number. None if no
-        number is near enough or no choice has these settings.
+        """Return the study's value for a preset with these settings, of the nearest number. None if none is near or
+        fits.
         """
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
@@ -74,7 +74,6 @@ def axes_of(space: Space, preset: Preset) -> list[Axis]:
 
 
 def doubles(most: int) -> list[int]:
-    """Return the numbers 1, 2, 4, 8 ... up to `most`, and `most` itself, in rising order."""
     return sorted({1 << power for power in range(most.bit_length())} | {most})
 
 
@@ -127,9 +126,7 @@ class Combinations:
         return every
 
     def settings(self, params: Params) -> dict[str, Any]:
-        """Return the changes of the preset, with batch size and steps in one execution reduced to the most that the
-        others allow.
-        """
+        """Return the changes of the preset, with batch size and steps together at most what the others allow."""
         given: dict[str, Any] = {}
         for axis in self.axes:
             given |= axis.settings(params[axis.name])
@@ -163,7 +160,6 @@ class Combinations:
 
 
 def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """Return the axes as plain values, which a study can store."""
     return [asdict(axis) for axis in axes]
 
 

@@ -30,7 +30,7 @@ def is_installed() -> bool:
 
 
 def located(given: str) -> str:
-    """Return the file or URL `given` of a study in a form that any folder can use: an absolute path or a full URL."""
+    """Return the file or URL of a study as any folder can use it: an absolute path or a full URL."""
     if "://" not in given:
         return str(Path(os.path.expanduser(given)).absolute())
     if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
@@ -58,9 +58,7 @@ def exists(location: str) -> bool:
 
 
 def opened(location: str) -> Any:
-    """Optuna's storage at this location. Raises StudyError if it cannot be used. A file is created if it does not
-    exist.
-    """
+    """Optuna's storage at this location; a file is created if there is none. Raises StudyError."""
     import optuna
     from optuna.storages import RDBStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
@@ -110,7 +108,6 @@ def _is_torn(path: Path) -> bool:
 
 @contextmanager
 def faults_of(location: str) -> Iterator[None]:
-    """A context that turns every error of the storage at this location into a StudyError of one line."""
     try:
         yield
     except StudyError:

@@ -57,9 +57,7 @@ class SettingsResult:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A combination of options to measure: its number in the study, and its settings. `trial` is the trial object of
-    Optuna.
-    """
+    """A combination to measure: its number in the study, its settings, and Optuna's trial."""
 
     number: int
     settings: dict[str, Any]
@@ -88,9 +86,7 @@ class Study:
     # ---- joining -----------------------------------------------------------------------------------
 
     def join(self, common: Mapping[str, Any]) -> None:
-        """Open the study, or create it. Raises StudyError if its members have other properties than `common`, those of
-        this member.
-        """
+        """Open the study, or create it. Raises StudyError if its members have other properties than `common`."""
         import optuna
 
         with storage.faults_of(self.location):
@@ -116,8 +112,8 @@ class Study:
             )
 
     def finished_trials(self, common: Mapping[str, Any]) -> int:
-        """Return the number of finished trials without joining the study, 0 if there is none yet. Raises StudyError if
-        its members have other properties than `common`.
+        """Return the number of finished trials (0: no study yet) without joining. Raises StudyError for another
+        `common`.
         """
         import optuna
 
@@ -155,7 +151,6 @@ class Study:
     # ---- what is known -----------------------------------------------------------------------------
 
     def known(self) -> list[Known]:
-        """Return all trials of the study that gputui has begun, in their order."""
         with storage.faults_of(self.location):
             return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
 
@@ -163,7 +158,6 @@ class Study:
         return [result for result in self.known() if result.member == self._me]
 
     def settings_results(self) -> list[SettingsResult]:
-        """Return the results of all members, the fastest settings first."""
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
@@ -222,8 +216,8 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """Return a function by which Optuna's pruner ends a trial early, below a share of `best_speed` (samples per
-        second). If the storage fails, no trial is ended.
+        """Return a judge by Optuna's pruner: it ends trials below a share of `best_speed`. If the storage fails, it
+        ends none.
         """
         from optuna.pruners import ThresholdPruner
 
@@ -260,7 +254,6 @@ class Study:
         self.tell(proposal, result)
 
     def give_back(self, proposal: Proposal) -> None:
-        """Report that a proposal was not measured. Its trial is then marked as failed."""
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
@@ -366,8 +359,8 @@ def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Return True if the member with these entries no longer measures its trial: here its process decides, elsewhere
-    the latest time of the trial's end plus LATE_SECONDS.
+    """Return True if a member no longer measures: here by its process, elsewhere LATE_SECONDS after its trial's latest
+    end.
     """
     process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:

@@ -37,9 +37,7 @@ OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "i
 
 @dataclass(frozen=True)
 class Member:
-    """A search as a member of a study, which several searches may share. `common` are the properties that all members
-    have in common.
-    """
+    """A search as a member of a study; `common` are the properties that all members share."""
 
     study: Study
     common: Mapping[str, Any]
@@ -55,11 +53,9 @@ class Member:
         )
 
     def join(self) -> None:
-        """Open the study, or create it if it does not exist. Raises StudyError."""
         self.study.join(self.common)
 
     def finished_trials(self) -> int:
-        """Return the number of finished trials of the study, without joining it. Raises StudyError as `join` does."""
         return self.study.finished_trials(self.common)
 
 
@@ -292,8 +288,8 @@ class Places:
         return max(1, len(self._gpus))
 
     def find(self, stage: str) -> None:
-        """Find the GPUs on which the best settings are about as fast as on one GPU alone, if all train at the same
-        time, and record that as a candidate. Raises Stopped and OutOfTime.
+        """Find the GPUs on which the best settings are as fast as alone while all train, and record that. Raises
+        Stopped, OutOfTime.
         """
         gpus = self._side_by_side.places(self._screening.best.preset)
         if not gpus:
