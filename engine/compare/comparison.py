@@ -166,7 +166,12 @@ def compare(line_up: LineUp) -> Comparison:
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(
             *lost,
-            *_damage(runs, [why for _, why in read]),
+            *[
+                f"{run.name}: {text}"
+                for run, preset in zip(runs, read, strict=True)
+                for text in (*run.damage, preset[1])
+                if text
+            ],
             *_together(runs),
             *caveats(options, results, states, started, [row.key for row in versions]),
         ),
@@ -187,15 +192,6 @@ def _together(runs: Sequence[Run]) -> list[str]:
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
     return ["some of these runs are workers of one training: the speed of each is that of all workers together"]
-
-
-def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    return [
-        f"{run.name}: {text}"
-        for run, preset in zip(runs, presets, strict=True)
-        for text in (*run.damage, preset)
-        if text
-    ]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
@@ -295,20 +291,16 @@ def caveats(
     with_options = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, started, strict=True)]
     sentences = (
-        _baseline(results[0], states[0]),
+        "" if results[0] else f"the baseline has no figures to compare with (it is {states[0]})",
         _workload(with_options),
         _one_batch(with_options),
         _batch(batches),
         _samples(options, results, batches, started),
-        _software(versions),
+        f"the versions of {' and '.join(versions)} differ: the speed may differ for that reason" if versions else "",
         _environment(actual),
         _xla(options, actual),
     )
     return [text for text in sentences if text]
-
-
-def _baseline(result: Figures, state: str) -> str:
-    return "" if result else f"the baseline has no figures to compare with (it is {state})"
 
 
 def _workload(options: Sequence[Options]) -> str:
@@ -359,10 +351,6 @@ def _seen(options: Options, steps: float, batch: float, started: Started | None)
         drops = options.get("input.drop_remainder") is True
         batches = batches_per_pass(samples, int(batch), started.replicas or 1, drops)
     return samples_seen(int(steps), samples, int(batch), batches) if batches else steps * batch
-
-
-def _software(names: Sequence[str]) -> str:
-    return f"the versions of {' and '.join(names)} differ: the speed may differ for that reason" if names else ""
 
 
 def _environment(actual: Sequence[Mapping[str, Any]]) -> str:

@@ -74,7 +74,11 @@ def step_shares(tools: Tools) -> Shares:
         return sum(total(rows, column) for column in columns) / whole
 
     if not on_gpu(tools):
-        return _on_cpu(share("infeedTimeMs"), _graph_share(tools, rows))
+        waiting = share("infeedTimeMs")
+        graph = _graph_share(tools, rows)
+        if graph is None:
+            return Shares(input=waiting)
+        return Shares(input=waiting, compute=max(0.0, graph - waiting), host=max(0.0, 1 - max(graph, waiting)))
     return Shares(
         input=share("infeedTimeMs"),
         compute=share("deviceComputeTimeMs"),
@@ -84,12 +88,6 @@ def step_shares(tools: Tools) -> Shares:
         kernel_launch=share("kernelLaunchTimeMs"),
         output=share("outfeedTimeMs"),
     )
-
-
-def _on_cpu(waiting: float, graph: float | None) -> Shares:
-    if graph is None:
-        return Shares(input=waiting)
-    return Shares(input=waiting, compute=max(0.0, graph - waiting), host=max(0.0, 1 - max(graph, waiting)))
 
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:

@@ -18,7 +18,7 @@ from ..job.machine_gpus import Machine
 from ..plan import WARMUP_STEPS
 from ..presets import Preset, PresetError
 from ..profile import reports
-from ..profile.reports import ProfileError, ProfileReport
+from ..profile.reports import ProfileError
 from ..runs import Run, launched_with
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, InputStages, Started
@@ -51,42 +51,34 @@ class Prover:
     def prove(self) -> None:
         self.record.write("measuring the baseline")
         if self.request.kind == "ab":
-            self._change()
+            comparison = Comparison(changes=self.request.changes, reason="asked for")
+            try:
+                decision = self._compare(comparison, with_changes(self.best, self.request.changes))
+            finally:
+                if comparison.good("b"):
+                    self.record.after = comparison.figures("b")
+            if decision:
+                comparison.decision, comparison.why = decision
+            if comparison.decision == "faster":
+                self._keep(comparison)
             return
-        self._begin()
-        if self.request.kind == "loop":
-            self._remedies()
-        else:
-            self.record.ended_because = self._undecided
-
-    # ---- a change that was asked for --------------------------------------------------------------
-
-    def _change(self) -> None:
-        comparison = Comparison(changes=self.request.changes, reason="asked for")
-        try:
-            decision = self._compare(comparison, with_changes(self.best, self.request.changes))
-        finally:
-            if comparison.good("b"):
-                self.record.after = comparison.figures("b")
-        if decision:
-            comparison.decision, comparison.why = decision
-        if comparison.decision == "faster":
-            self._keep(comparison)
-
-    # ---- the baseline -----------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        # raises Stopped and BaselineFailed
-        trial = self._ablation() if self.request.ablation_repeats else self._baseline()
+        trial = (
+            ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
+            if self.request.ablation_repeats
+            else self._baseline()
+        )
         self.record.before = medians([trial])
         if self.request.profile:
             self._communication = profile(self.bench, self.best, trial, self.record, self._report)
         self._diagnose(trial, self.record.ablation.input_cost if self.record.ablation else None)
         self.record.diagnosis = self.diagnosis
         self.record.write()
+        if self.request.kind == "loop":
+            self._remedies()
+        else:
+            self.record.ended_because = self._undecided
 
-    def _ablation(self) -> Trial:
-        return ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
+    # ---- the baseline -----------------------------------------------------------------------------
 
     def _baseline(self) -> Trial:
         """A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped."""
@@ -178,7 +170,10 @@ class Prover:
         try:
             gains = measuring.measure()
         finally:
-            self._note_learning(comparison, changed, changes_learning)
+            note = comparing.note(comparison.changes, changed.options, changes_learning)
+            good = comparison.good("a") + comparison.good("b")
+            if note and comparison.decision != "failed" and comparison.good("a") and comparison.good("b"):
+                comparison.learning = comparing.compare(note, good, self.bench.folder)
             if comparison.good("a") and not any(comparison.trials for comparison in self.record.comparisons[:-1]):
                 self.record.before = comparison.figures("a")
         return None if comparison.decision == "failed" else significance.verdict(gains)
@@ -187,12 +182,6 @@ class Prover:
         started = launched_with.started(self.bench.run_of(trial)) if self.request.changes else None
         why = {key: started.inapplicable.get(key) for key in self.request.changes} if started else {}
         return f"{next(iter(why))} does nothing here: {next(iter(why.values()))}" if why and all(why.values()) else ""
-
-    def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
-        note = comparing.note(comparison.changes, changed.options, says_so)
-        good = comparison.good("a") + comparison.good("b")
-        if note and comparison.decision != "failed" and comparison.good("a") and comparison.good("b"):
-            comparison.learning = comparing.compare(note, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
         """A smaller total gain by the first and the last pair counts: the machine's load may have changed."""
@@ -209,8 +198,10 @@ class Prover:
 
     def _report(self, doing: str) -> None:
         """Called after every trial with an empty `doing`, and before the next with its work in words."""
-        if not doing:
-            self._versions()
+        if not doing and not self.record.versions:
+            events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
+            started = events.last(Started)
+            self.record.versions = dict(started.versions) if started else {}
         self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
         limit = self.request.limit_seconds
         most = most if limit is None else min(most, max(limit, self.record.budget_seconds))
@@ -221,12 +212,6 @@ class Prover:
     def _seconds_in_all(self, planned: int) -> float:
         trials_left = max(0, planned - len(self.record.trials))
         return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
-
-    def _versions(self) -> None:
-        if not self.record.versions:
-            events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
-            started = events.last(Started)
-            self.record.versions = dict(started.versions) if started else {}
 
 
 def of_trial(
@@ -344,15 +329,11 @@ def profile(
     trial = record.profile_trial = bench.measure(alone, "p", 1, seconds=seconds, profile=steps)
     report("reading the profile")
     try:
-        steps_profiled = _read_profile(bench, trial)
+        if not trial.good:
+            raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
+        steps_profiled = reports.read(bench.run_of(trial))
     except ProfileError as fault:
         record.profile_missing = " ".join(str(fault).split())
         return None
     record.profile = asdict(steps_profiled)
     return steps_profiled.shares.communication
-
-
-def _read_profile(bench: TrialRunner, trial: Trial) -> ProfileReport:
-    if not trial.good:
-        raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
-    return reports.read(bench.run_of(trial))

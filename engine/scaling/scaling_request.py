@@ -40,7 +40,14 @@ def of_preset(
     asked = copies_settings(preset, here, copies) if copies else scaling_settings(preset, here, replicas, keep)
     limit = None if minutes is None else 60 * minutes
     made = request.of_preset("scaling", name, settings, scaling=asked, limit_seconds=limit, **more)
-    return _in_time(made, minutes)
+    count = duration.sure_trials(made)
+    needed = count * duration.of_request(made) / 60
+    if minutes is not None and minutes < needed:
+        raise ProofError(
+            f"{minutes:g} min are too few: {made.repeats} rounds, {count} trials in all, take about {needed:.1f} min "
+            f"here; give {int(needed) + 1} minutes or more, or fewer numbers"
+        )
+    return made
 
 
 def of_opened(preset: Preset, source: Path | None, keep: str) -> Request:
@@ -73,7 +80,9 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
         raise ProofError("one replica alone shows no scaling: name more, such as --replicas 1,2")
     pool = pool if are_known else list(range(counts[-1]))
     batches = _batches(preset, here, counts, keep)
-    same = _same_compiler(preset, here)
+    # on a GPU, compile.xla=auto would compile the step of one replica, but not that of several
+    automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
+    same = {"compile.xla": False} if automatic else {}
     settings = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
              for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
     return ScalingSettings(
@@ -112,12 +121,6 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
     return {"strategy.kind": "one_device", "strategy.devices": [pool[0]], "strategy.communication": "auto"}
 
 
-def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
-    # on a GPU, compile.xla=auto would compile the step of one replica, but not that of several
-    automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
-    return {"compile.xla": False} if automatic else {}
-
-
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
     """Raises ProofError if the global batch is kept and cannot be divided."""
     whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
@@ -134,18 +137,6 @@ def _shared(most: Preset, here: Machine) -> str:
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
     return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
-
-
-def _in_time(asked: Request, minutes: float | None) -> Request:
-    """Return the request. Raises ProofError if its rounds would take more than `minutes`. None: no limit."""
-    count = duration.sure_trials(asked)
-    needed = count * duration.of_request(asked) / 60
-    if minutes is not None and minutes < needed:
-        raise ProofError(
-            f"{minutes:g} min are too few: {asked.repeats} rounds, {count} trials in all, take about {needed:.1f} min "
-            f"here; give {int(needed) + 1} minutes or more, or fewer numbers"
-        )
-    return asked
 
 
 def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:

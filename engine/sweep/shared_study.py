@@ -236,13 +236,6 @@ class SharedStudy(Alone):
         others = (member for member in self._seen if member != self._member)
         return any(self._silent_seconds(member) < self._vanished_seconds for member in others)
 
-    def _take_over(self) -> None:
-        for key, claim in list(self._log.claims.items()):
-            is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
-            is_open = claim.state not in RESULTS and (claim.part != SEARCH or self.choice is None)
-            if claim.member != self._member and is_open and is_silent:
-                self._release(key, claim)
-
     def _release(self, key: str, claim: Claim) -> None:
         self._add({"op": "release", "key": key, "token": claim.token, "member": self._member})
 
@@ -258,7 +251,11 @@ class SharedStudy(Alone):
             self._read()
             self._report(trials)
             self._beat()
-            self._take_over()
+            for key, claim in list(self._log.claims.items()):
+                is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
+                is_open = claim.state not in RESULTS and (claim.part != SEARCH or self.choice is None)
+                if claim.member != self._member and is_open and is_silent:
+                    self._release(key, claim)
             self.away = ""
         except StudyError as fault:
             self.away = str(fault)

@@ -81,7 +81,11 @@ class SweepLoop:
         self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
     def run(self) -> None:
-        self._join()
+        try:
+            self._study.join()
+        except StudyError as fault:
+            raise BaselineFailed(str(fault)) from None
+        self._seed = self._request.seed if self._study.seed is None else self._study.seed
         self._go_on()
         try:
             if not self._sweep.trials:
@@ -100,13 +104,6 @@ class SweepLoop:
         self._exchange(now=True)
         self._leave_out(PROOF)
         self._decide()
-
-    def _join(self) -> None:
-        try:
-            self._study.join()
-        except StudyError as fault:
-            raise BaselineFailed(str(fault)) from None
-        self._seed = self._request.seed if self._study.seed is None else self._study.seed
 
     def _exchange(self, now: bool = False) -> None:
         self._add_proposed()

@@ -139,10 +139,6 @@ def _is_alive(run: Run) -> bool:
     return live.engine or live.trainer or (bool(live.host) and run.result is None)
 
 
-def _epochs(run: Run) -> dict[int, EpochEnd]:
-    return {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
-
-
 class QueuedTrainings:
     def __init__(self, request: Request, sweep: str) -> None:
         self._request, self._sweep = request, sweep
@@ -196,7 +192,7 @@ class QueuedTrainings:
 
     @staticmethod
     def _ended(run: Run, result: Mapping[str, Any]) -> Look:
-        by_epoch = _epochs(run)
+        by_epoch = {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
         state, error = run.state, mapping(result.get("error"))
@@ -251,14 +247,12 @@ def why_to_hold(trials: Iterable[SweepTrial], since_t: float) -> str:
     """
     ended = sorted((trial for trial in trials if trial.ended_t is not None), key=lambda trial: trial.ended_t or 0.0)
     latest = [trial for trial in ended if (trial.ended_t or 0.0) >= since_t and not trial.failures][-SAME_FAILURES:]
-    causes = {_cause(trial) for trial in latest}
+    causes = {
+        (trial.cause, "" if trial.cause in OF_THE_SETTING else trial.error.replace(trial.run, "")) for trial in latest
+    }
     if len(latest) < SAME_FAILURES or len(causes) != 1 or any(trial.state != FAILED for trial in latest):
         return ""
     cause = latest[-1].cause
     if cause == NOT_FINITE or (cause in OF_THE_SETTING and any(trial.cause != cause for trial in ended)):
         return ""
     return f"{SAME_FAILURES} trials in a row failed with one cause: {latest[-1].error}"
-
-
-def _cause(trial: SweepTrial) -> tuple[str, str]:
-    return trial.cause, "" if trial.cause in OF_THE_SETTING else trial.error.replace(trial.run, "")

@@ -15,7 +15,7 @@ from ..proof.request import Request, conflict
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Started
 from ..trials.comparing import BaselineFailed
-from ..trials.record import Candidate, Limits, Memory, Record, Search, Trial
+from ..trials.record import Candidate, Limits, Record, Search, Trial
 from ..trials.trial_preset import PROBE_SECONDS
 from ..trials.trial_runner import TrialRunner
 from . import memory_model
@@ -55,34 +55,32 @@ class Prediction:
         too long.
         """
         try:
-            self._predict()
+            size = int(value_of(self._preset, BATCH))
+            small = max(1, size // SMALLER)
+            candidate = self._probe(small)
+            failed = [small] if self._ran_out(candidate) else []
+            if failed and small > 1:
+                small = max(1, small // SMALLER)
+                candidate = self._probe(small)
+                failed += [small] if self._ran_out(candidate) else []
+            if not candidate.good:
+                raise BaselineFailed(f"even batch size {small} cannot be trained: {candidate.why}")
+            started = self._started(candidate)
+            model = self._model(started, candidate, small, failed)
+            follows = BATCH not in started.inapplicable
+            if follows and not failed:
+                follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
+            memory = model.state()
+            if follows:
+                memory = replace(
+                    memory, batch_size=size, predicted_bytes=model.predict(size),
+                    first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
+                )  # fmt: skip
+            self._search.memory = memory
+            self._record.ended_because = memory_sentences.prediction(memory)
         except OutOfTime:
             minutes = f"{self._limits.minutes:g} min"
             raise BaselineFailed(f"{minutes} do not allow the trials of a prediction: give more --minutes") from None
-
-    def _predict(self) -> None:
-        size = int(value_of(self._preset, BATCH))
-        small = max(1, size // SMALLER)
-        candidate = self._probe(small)
-        failed = [small] if self._ran_out(candidate) else []
-        if failed and small > 1:
-            small = max(1, small // SMALLER)
-            candidate = self._probe(small)
-            failed += [small] if self._ran_out(candidate) else []
-        if not candidate.good:
-            raise BaselineFailed(f"even batch size {small} cannot be trained: {candidate.why}")
-        started = self._started(candidate)
-        model = self._model(started, candidate, small, failed)
-        follows = BATCH not in started.inapplicable
-        if follows and not failed:
-            follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
-        memory = model.state()
-        if follows:
-            memory = replace(
-                memory, batch_size=size, predicted_bytes=model.predict(size),
-                first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
-            )  # fmt: skip
-        self._record_prediction(memory)
 
     def _probe(self, batch: int, predicted: int | None = None) -> Candidate:
         return self._screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory", predicted)
@@ -128,7 +126,3 @@ class Prediction:
             return rounded(min(bounds))
         fits = most is None or 2 * peak <= most
         return 2 * small if fits and bounds[1] >= 2 * small else max(1, small // 2)
-
-    def _record_prediction(self, memory: Memory) -> None:
-        self._search.memory = memory
-        self._record.ended_because = memory_sentences.prediction(memory)

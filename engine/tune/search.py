@@ -49,7 +49,16 @@ class OrderedSearch:
 
     def run(self) -> None:
         if tuple(self._space.limits.only) == ("batch_size",):
-            self._fit_batch()
+            # First the fastest batch size, with the preset's input, then the largest that fits into memory.
+            self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
+            try:
+                self._device.stage("batch_size")
+            except OutOfTime:
+                self._keep_back(0.0)
+                self._device.largest_batch()
+                raise
+            self._keep_back(0.0)
+            self._device.largest_batch()
             return
         self._input.try_first()
         left_out = self._input.leave_out()
@@ -61,18 +70,6 @@ class OrderedSearch:
         if left_out and not self._input.is_harmless:
             self._device.stage("batch_size")  # with the input another batch size may be the fastest
         Recheck(self._screening, self._device.go_on_from).run()
-
-    def _fit_batch(self) -> None:
-        """First the fastest batch size, with the preset's input, then the largest that fits into memory."""
-        self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
-        try:
-            self._device.stage("batch_size")
-        except OutOfTime:
-            self._keep_back(0.0)
-            self._device.largest_batch()
-            raise
-        self._keep_back(0.0)
-        self._device.largest_batch()
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,10 @@ class Searcher:
     ) -> None:
         self.request, self.record, self.machine = request, record, machine
         self.limits = request.search or Limits()
-        self.search = record.search = Search(limits=_shown(self.limits))
+        # without the password of the study's database
+        self.search = record.search = Search(
+            limits=replace(self.limits, study=storage.shown(self.limits.study)) if self.limits.study else self.limits
+        )
         limit, guess = 60 * self.limits.minutes, duration.of_request(request)
         self.trials = Trials(bench, earlier, lambda: record.elapsed, limit, guess)
         baseline = request.baseline()
@@ -262,8 +262,3 @@ class Searcher:
             self._keep_back(self._kept_back)
         self.record.budget_seconds = 60 * self.limits.minutes
         self.record.write(doing or None)
-
-
-def _shown(limits: Limits) -> Limits:
-    # without the password of the study's database
-    return replace(limits, study=storage.shown(limits.study)) if limits.study else limits

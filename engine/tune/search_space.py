@@ -55,7 +55,11 @@ class Space:
             "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
             "strategy": self._strategies, "threads": self._threads, "input": self._input,
         }  # fmt: skip
-        changes = (_changed(preset, settings) for settings in makers[stage](preset) if self.allows(settings))
+        changes = (
+            {key: value for key, value in settings.items() if value_of(preset, key) != value}
+            for settings in makers[stage](preset)
+            if self.allows(settings)
+        )
         return [settings for settings in changes if settings]
 
     # ---- batch size ---------------------------------------------------------------------------------
@@ -137,10 +141,6 @@ class Space:
         if not samples or not each:
             return False
         return samples * each <= ROOM_FOR_CACHE * resource_limits.memory().available
-
-
-def _changed(preset: Preset, settings: Settings) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if value_of(preset, key) != value}
 
 
 def value_of(preset: Preset, key: str) -> Any:

@@ -194,9 +194,13 @@ class DeviceStages:
             return
         self._screening.search.stage = name
         if name == "batch_size":
-            self._batch_size()
+            if self._space.allows({BATCH: 1}):
+                self._sizes().find()
         elif name == "steps_per_execution":
-            self._steps_together()
+            # if the largest number is not faster than the present one, no smaller number will be
+            more = [count for count in self._counts() if count > self._together]
+            if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
+                self._fewer_together()
         else:
             for settings in self._space.of(name, self._screening.best.preset):
                 if not self._screening.has(settings):
@@ -218,10 +222,6 @@ class DeviceStages:
 
     # ---- batch size ---------------------------------------------------------------------------------
 
-    def _batch_size(self) -> None:
-        if self._space.allows({BATCH: 1}):
-            self._sizes().find()
-
     def largest_batch(self) -> None:
         if self._space.allows({BATCH: 1}):
             best = self._screening.best
@@ -242,12 +242,6 @@ class DeviceStages:
 
     # ---- steps in one execution ---------------------------------------------------------------------
 
-    def _steps_together(self) -> None:
-        # if the largest number is not faster than the present one, no smaller number will be
-        more = [count for count in self._counts() if count > self._together]
-        if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
-            self._fewer_together()
-
     def _fewer_together(self) -> None:
         # fewer are faster if many batches at once do not fit into a cache
         for count in reversed([count for count in self._counts() if count < self._together]):
@@ -267,7 +261,7 @@ class DeviceStages:
     # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
-        if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
+        if not self._kept("precision") or not self._decided("xla", "rejected") or self._kept("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
         for settings in self._space.of("xla", self._screening.best.preset):
@@ -295,9 +289,6 @@ class DeviceStages:
 
     def _kept(self, name: str) -> list[Candidate]:
         return self._decided(name, "kept")
-
-    def _rejected(self, name: str) -> list[Candidate]:
-        return self._decided(name, "rejected")
 
     def _decided(self, name: str, decision: str) -> list[Candidate]:
         return [
@@ -458,7 +449,7 @@ class Recheck:
         until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
         if self._chance_is_unknown:
             self._screening.best_once_more()
-        while self._may_start(until) and (misses := near_misses(self._screening)):
+        while self._trial_seconds + self._one_trial <= until and (misses := near_misses(self._screening)):
             parts = may_gain_together(misses, self._screening.noise)
             if parts and self._is_new(changes_of(parts)):
                 self._try_together(parts)
@@ -470,9 +461,6 @@ class Recheck:
         candidates = self._screening.search.candidates
         rejected = any(candidate.decision == "rejected" for candidate in candidates)
         return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
-
-    def _may_start(self, until: float) -> bool:
-        return self._trial_seconds + self._one_trial <= until
 
     @property
     def _one_trial(self) -> float:

@@ -270,7 +270,7 @@ def leaderboard(data: Record, in_report: bool = False) -> Table:
     rows = [
         [
             str(place),
-            _settings(candidate),
+            settings({} if candidate.stage == PAIRS else candidate.settings) or title(candidate),
             _speed(candidate),
             change(since_start(candidate, data)),
             change(candidate.gain),
@@ -288,10 +288,6 @@ def leaderboard(data: Record, in_report: bool = False) -> Table:
 def is_marked(candidate: Candidate) -> bool:
     """Return True if the candidate has a speed that was measured without the input."""
     return candidate.without_input and candidate.samples_per_second is not None
-
-
-def _settings(candidate: Candidate) -> str:
-    return settings({} if candidate.stage == PAIRS else candidate.settings) or title(candidate)
 
 
 def _speed(candidate: Candidate) -> str:

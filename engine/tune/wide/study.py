@@ -129,7 +129,7 @@ class Study:
                     f"the study {self.name!r} in {storage.shown(self.location)} is not one of gputui's; give --name"
                 )
             self._refuse(common)
-            return len(self._finished())
+            return len([trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()])
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
         """Return the axes of the study. If the study has no axes yet, `mine` are stored as its axes."""
@@ -170,9 +170,6 @@ class Study:
     @property
     def members(self) -> int:
         return len({result.member for result in self.known()} | {self._me})
-
-    def _finished(self) -> list[Any]:
-        return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
     # ---- asking and telling --------------------------------------------------------------------------
 
@@ -305,7 +302,7 @@ def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]
         "processor": processor(),
         "cpus": machine.cpus,
         "tensorflow": _version("tensorflow"),
-        "preset": _digest(asdict(options)),
+        "preset": hashlib.sha256(json.dumps(asdict(options), sort_keys=True, default=str).encode()).hexdigest()[:16],
         "only": sorted(limits.only),
         "leave": sorted(limits.leave),
         "memory_bytes": limits.memory_bytes,
@@ -337,10 +334,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _digest(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 # ---- who measures a trial --------------------------------------------------------------------------
