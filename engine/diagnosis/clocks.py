@@ -10,8 +10,7 @@ from typing import Any
 from .. import figures
 from ..files.values import number, whole
 from ..telemetry.gpu_totals import GpuTotals
-from .accumulators import Reading
-from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements
+from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements, Reading
 from .remedies import Remedy
 
 

@@ -4,13 +4,26 @@ None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.values import number
 from ..options.own_code import SCRIPT
 from ..runs.events import Outcome
+
+Reading = Mapping[str, Any]
+
+
+def numbers(readings: Iterable[Reading], name: str) -> list[float]:
+    """Return the values of the field `name`, from the readings that contain a number in that field."""
+    return [value for reading in readings if (value := number(reading.get(name))) is not None]
+
+
+def mean(readings: Iterable[Reading], name: str) -> float | None:
+    values = numbers(readings, name)
+    return statistics.fmean(values) if values else None
 
 
 @dataclass(frozen=True, kw_only=True)

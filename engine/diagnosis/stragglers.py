@@ -13,7 +13,6 @@ from ..files.values import number, whole
 from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Started, WorkerReadings
 from ..units import rate, share, size
-from .accumulators import Reading, mean
 from .measurements import (
     BUSY_APART,
     CAUSE_APART,
@@ -24,6 +23,8 @@ from .measurements import (
     SCREEN_BYTES,
     WAITS_APART,
     Measurements,
+    Reading,
+    mean,
 )
 from .remedies import Remedy, gain, larger_batch
 

@@ -207,8 +207,6 @@ class _Preparation:
             )
         return before, estimate
 
-    # ---- workers ------------------------------------------------------------------------------
-
     def _started(self) -> dict[str, Any]:
         worker = Worker(self._python, self.request.for_worker(), self.folder / LOG)
         self._workers.append(worker)

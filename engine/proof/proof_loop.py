@@ -78,8 +78,6 @@ class Prover:
         else:
             self.record.ended_because = self._undecided
 
-    # ---- the baseline -----------------------------------------------------------------------------
-
     def _baseline(self) -> Trial:
         """A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped."""
         for _ in range(2):
@@ -102,8 +100,6 @@ class Prover:
         self.diagnosis = renewed(diagnosis, self.diagnosis)
         if self.request.kind == "loop":
             self.record.advice = [remedy for remedy in self.diagnosis["remedies"] if not remedy["changes"]]
-
-    # ---- the loop ---------------------------------------------------------------------------------
 
     def _remedies(self) -> None:
         while untried := self._picking.untried(self.diagnosis, self.best):
@@ -154,8 +150,6 @@ class Prover:
             self.best = changed
             self._diagnose(middle(comparison.good("b")))
         self.record.write()
-
-    # ---- shared -----------------------------------------------------------------------------------
 
     def _compare(
         self, comparison: Comparison, changed: Preset, changes_learning: bool = False

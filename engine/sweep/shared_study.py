@@ -160,8 +160,6 @@ class SharedStudy(Alone):
         self._seen: dict[str, tuple[Any, float]] = {}  # the latest sign of life of a member, and when it was noticed
         self._alive: dict[str, float] = {}  # when a member has given a sign of life, since this one has joined
 
-    # ---- the log -------------------------------------------------------------------------------------
-
     def join(self) -> None:
         import optuna
 
@@ -212,8 +210,6 @@ class SharedStudy(Alone):
             self._news = time.monotonic()
         self.choice, self.settings = self._log.choice, self._log.settings
 
-    # ---- the members ---------------------------------------------------------------------------------
-
     def _beat(self) -> None:
         now = time.monotonic()
         with storage.faults_of(self.location):
@@ -238,8 +234,6 @@ class SharedStudy(Alone):
 
     def _release(self, key: str, claim: Claim) -> None:
         self._add({"op": "release", "key": key, "token": claim.token, "member": self._member})
-
-    # ---- the trials ----------------------------------------------------------------------------------
 
     def sync(self, trials: Sequence[SweepTrial], sweep: str, now: bool = False) -> Sequence[SweepTrial]:
         """Report this member's trials, and store in `trials` those of the others, at most each SYNC_SECONDS or `now`.

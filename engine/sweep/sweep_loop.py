@@ -130,8 +130,6 @@ class SweepLoop:
                 again = PAUSED if trial.rungs and trial.state == DROPPED else PLANNED
                 trial.state, trial.error, trial.cause, trial.ended_t = again, "", "", None
 
-    # ---- the plan ------------------------------------------------------------------------------------
-
     def _plan_search(self) -> None:
         """Seed by seed; with halving all seeds of each setting, not in the order of a grid, which only gets better."""
         axes, most = self._settings.axes, self._settings.most_trials or 0
@@ -179,8 +177,6 @@ class SweepLoop:
             if (seed := source.randrange(SEEDS_BELOW)) not in used:
                 fresh[seed] = None
         return list(fresh)
-
-    # ---- the trials ----------------------------------------------------------------------------------
 
     def _train(self, part: str) -> None:
         while True:
@@ -416,8 +412,6 @@ class SweepLoop:
         searched = sum(trial.part == SEARCH for trial in trials)
         count = max(searched, (settings.most_trials or 0) * settings.seeds) + settings.finalists * settings.proof_seeds
         self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
-
-    # ---- the result ----------------------------------------------------------------------------------
 
     def _end_search(self) -> None:
         """Nothing is stored if another member of the study has begun a trial meanwhile."""

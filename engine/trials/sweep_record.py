@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compare import over_seeds
+from ..compare import comparison
 from . import SAMPLERS
 
 SEARCH, PROOF = "search", "proof"  # the parts of a sweep
@@ -163,7 +163,7 @@ def values(trials: Iterable[SweepTrial]) -> list[float]:
 
 def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float | None]:
     """Return the mean metric of the completed trials and its standard deviation, None if unknown."""
-    return over_seeds.mean_and_spread(values(trials))
+    return comparison.mean_and_spread(values(trials))
 
 
 def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[str]:

@@ -55,15 +55,11 @@ class Deciding:
         assert self._record.search is not None
         return self._record.search
 
-    # ---- time ---------------------------------------------------------------------------------------
-
     @property
     def plan(self) -> TimePlan:
         """The division of the search's minutes, by the present estimate of the time of a trial."""
         asked = self._request
         return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
-
-    # ---- the decision -------------------------------------------------------------------------------
 
     def decide(self, best: Best, started: Started) -> None:
         """Choose settings that learn well enough, and compare them in pairs with the preset. Raises Stopped and
@@ -155,8 +151,6 @@ class Deciding:
             if candidate.samples_per_second and candidate.settings.get(BATCH) == batch
         ]
         return max(speeds, default=self._search.before_speed or best.speed)
-
-    # ---- the pairs ----------------------------------------------------------------------------------
 
     def _compare(self, settings: Settings, reason: str) -> Comparison:
         comparison = Comparison(changes=dict(settings), reason=reason)

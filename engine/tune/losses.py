@@ -139,8 +139,6 @@ class Losses:
         first = next(trial for candidate in self._search.candidates for trial in candidate.good)
         return read_events(self._trials.run_of(first).path, [EVENTS_FILE]).of(Started)[-1]
 
-    # ---- training -----------------------------------------------------------------------------------
-
     def _train(self, made: LossCheck, preset: Preset, data: Data, speed: float) -> None:
         before = self._search.before_speed or speed
         batch = max(1, round(data.batch * growth(self._baseline, preset, self._trials.machine)))
@@ -188,8 +186,6 @@ class Losses:
         # settings are not judged if the preset failed, or the cause may be chance
         made.why = f"{'the preset ended with ' if trial.side == 'a' else ''}{trial.outcome}: {trial.error}"
         made.decision = "failed" if trial.side == "b" and trial.outcome in FINAL else "not judged"
-
-    # ---- judging ------------------------------------------------------------------------------------
 
     def _judge(self, made: LossCheck) -> None:
         """Compares the losses after the number of passes that all trials have finished."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..diagnosis.gpu_accumulators import limit_of
+from ..diagnosis.collector import limit_of
 from ..files.values import mapping
 from ..memory_line import Line, through
 from ..options import Options
@@ -96,8 +96,6 @@ class MemoryModel:
         self._points.clear()
         return True
 
-    # ---- what is known ----------------------------------------------------------------------------
-
     @property
     def too_large(self) -> int | None:
         """The smallest batch that has run out of memory. None if none has."""
@@ -170,8 +168,6 @@ class MemoryModel:
             limit_is_asked=self.limit_is_asked,
             points=list(self._points),
         )
-
-    # ---- the line ---------------------------------------------------------------------------------
 
     def _taken(self) -> list[tuple[int, int]]:
         return [(point.batch_size, point.peak_bytes) for point in self._points if point.peak_bytes is not None]

@@ -159,8 +159,6 @@ class RangeTest:
             self._record.changes_kept = dict(test.changes)
             self._record.preset_after = with_changes(self._preset, test.changes).to_yaml()
 
-    # ---- the ramp -----------------------------------------------------------------------------------
-
     def _measure_ramp(self) -> Started:
         """Raises OutOfTime, Stopped and BaselineFailed."""
         test, settings = self._test, self._test.settings
@@ -211,8 +209,6 @@ class RangeTest:
     def _diverged(self, trial: Trial) -> bool:
         error = (self._trials.run_of(trial).result or {}).get("error") or {}
         return trial.outcome == "error" and error.get("kind") == "nan"  # weights that are not finite
-
-    # ---- the comparison -----------------------------------------------------------------------------
 
     def _compare(self, started: Started) -> None:
         test = self._test

@@ -200,8 +200,6 @@ class Screening:
         self.may_take: float | None = None  # bytes of this memory
         self.waits_count = False  # waits and work add up to the time of a step; on a CPU only
 
-    # ---- the best settings --------------------------------------------------------------------------
-
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
         """Measure the best settings, and all later candidates, with or without the input. Raises BaselineFailed."""
         candidate = Candidate(
@@ -228,8 +226,6 @@ class Screening:
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(value_of(self.best.preset, key) == value for key, value in settings.items())
-
-    # ---- candidates ---------------------------------------------------------------------------------
 
     def attempt(
         self,
@@ -388,8 +384,6 @@ class Screening:
         what = f"trying {proof_sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
         again = ", once more" if candidate.trials else ""
         return f"{candidate.stage.replace('_', ' ')}: {what}{again}"
-
-    # ---- faster or not ------------------------------------------------------------------------------
 
     def _judge(self, candidate: Candidate, preset: Preset) -> None:
         if not candidate.good:

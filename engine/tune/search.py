@@ -188,8 +188,6 @@ class Searcher:
         else:
             self.deciding.decide(self.screening.best, self.space.started)
 
-    # ---- the parts of it -------------------------------------------------------------------------------
-
     def _baseline(self) -> None:
         self.search.stage = "baseline"
         baseline = measure(self.screening, self.limits, self._started)
@@ -227,8 +225,6 @@ class Searcher:
             return str(fault)
         self.search.study = wide.state
         return wide.run()
-
-    # ---- shared -------------------------------------------------------------------------------------
 
     @property
     def memory(self) -> MemoryModel:

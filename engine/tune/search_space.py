@@ -62,8 +62,6 @@ class Space:
         )
         return [settings for settings in changes if settings]
 
-    # ---- batch size ---------------------------------------------------------------------------------
-
     def most_batch(self, preset: Preset) -> int:
         """Return the user's limit for the batch of a replica, or that with LEAST_STEPS_PER_PASS steps in a pass."""
         samples = self.started.train_samples
@@ -77,8 +75,6 @@ class Space:
 
     def replicas(self, preset: Preset) -> int:
         return max(1, checks.replicas(preset.options, self.machine))
-
-    # ---- on the device ------------------------------------------------------------------------------
 
     def _precisions(self, preset: Preset) -> Iterator[Settings]:
         for policy in self.limits.precisions or self._fast_policies(preset):
@@ -118,8 +114,6 @@ class Space:
         elif self.machine.cpus > 1:
             yield {"device.inter_op_threads": 1, "device.intra_op_threads": self.machine.cpus}
             yield {"device.inter_op_threads": self.machine.cpus, "device.intra_op_threads": 1}
-
-    # ---- the input ----------------------------------------------------------------------------------
 
     def _input(self, preset: Preset) -> Iterator[Settings]:
         """The recommended ones come first together: with several faults, a single remedy changes little."""

@@ -220,8 +220,6 @@ class DeviceStages:
         if name in OTHER_MEMORY and len(self._kept(name)) > kept:
             self.stage("batch_size")
 
-    # ---- batch size ---------------------------------------------------------------------------------
-
     def largest_batch(self) -> None:
         if self._space.allows({BATCH: 1}):
             best = self._screening.best
@@ -240,8 +238,6 @@ class DeviceStages:
                     finder.note(candidate.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), candidate)
         return finder
 
-    # ---- steps in one execution ---------------------------------------------------------------------
-
     def _fewer_together(self) -> None:
         # fewer are faster if many batches at once do not fit into a cache
         for count in reversed([count for count in self._counts() if count < self._together]):
@@ -257,8 +253,6 @@ class DeviceStages:
     @property
     def _together(self) -> int:
         return int(value_of(self._screening.best.preset, TOGETHER))
-
-    # ---- precision and XLA --------------------------------------------------------------------------
 
     def _xla_without_precision(self) -> None:
         if not self._kept("precision") or not self._decided("xla", "rejected") or self._kept("xla"):
@@ -281,8 +275,6 @@ class DeviceStages:
         return bool(tried[places[-1]].good) and any(
             candidate.decision == "kept" for candidate in tried[places[-1] + 1 :]
         )
-
-    # ---- shared -------------------------------------------------------------------------------------
 
     def _gains(self, name: str, settings: Mapping[str, Any], reason: str = "") -> bool:
         return self._screening.attempt(name, settings, reason).decision == "kept"

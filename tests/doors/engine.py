@@ -17,7 +17,7 @@ from gputui.engine.diagnosis import (
     verdict,
 )
 from gputui.engine.diagnosis.collector import Collector
-from gputui.engine.diagnosis.gpu_accumulators import Gpus
+from gputui.engine.diagnosis.collector import Gpus
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.rules import findings

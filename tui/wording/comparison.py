@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ...engine import units
-from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
-from ...engine.compare.over_seeds import SeedFigure, SeedGroup
+from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, SeedFigure, SeedGroup
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
 from ...engine.text_table import Table, escaped

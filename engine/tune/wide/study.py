@@ -83,8 +83,6 @@ class Study:
         self._study: Any = None
         self._me = name_of(folder)
 
-    # ---- joining -----------------------------------------------------------------------------------
-
     def join(self, common: Mapping[str, Any]) -> None:
         """Open the study, or create it. Raises StudyError if its members have other properties than `common`."""
         import optuna
@@ -148,8 +146,6 @@ class Study:
                 if has_ended(trial.user_attrs.get(MEMBER) or {}):
                     self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
-    # ---- what is known -----------------------------------------------------------------------------
-
     def known(self) -> list[Known]:
         with storage.faults_of(self.location):
             return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
@@ -170,8 +166,6 @@ class Study:
     @property
     def members(self) -> int:
         return len({result.member for result in self.known()} | {self._me})
-
-    # ---- asking and telling --------------------------------------------------------------------------
 
     def learn(self, params: Params, result: SettingsResult, space: Sequence[Axis]) -> None:
         """Add the result of settings that were measured without a proposal. `params` is their value on each axis of

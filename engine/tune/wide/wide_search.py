@@ -98,8 +98,6 @@ class WideSearch:
             self.state.note = str(fault)
             return str(fault)
 
-    # ---- what is known -------------------------------------------------------------------------------
-
     def _report_known_results(self) -> None:
         """Without the input only what ran out of memory or failed counts."""
         noted = [result.settings for result in self._study.of_this_search()]
@@ -138,8 +136,6 @@ class WideSearch:
         if len(measured) >= len(self._combinations):
             return "every combination was measured"
         return "no new combination was found" if self._exhausted else ""
-
-    # ---- one proposal --------------------------------------------------------------------------------
 
     def _try_next(self) -> None:
         """If the time ends or a stop is requested, the proposals that were not measured are given back."""
@@ -212,8 +208,6 @@ class WideSearch:
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
 
-    # ---- memory --------------------------------------------------------------------------------------
-
     def _memory_of(self, settings: Settings) -> MemoryModel:
         return self._models().get(self._of_memory(settings)) or self._model()
 
@@ -252,8 +246,6 @@ class WideSearch:
         settings, why = proposal.settings, "more memory is predicted than may be taken"
         self._screening.leave_out(STAGE, self._combined(settings), why, predicted)
         self._study.tell(proposal, SettingsResult(settings, "memory", None, self._batch(settings)), excess)
-
-    # ---- shared --------------------------------------------------------------------------------------
 
     def _settings_result(self, candidate: Candidate) -> SettingsResult:
         return SettingsResult.of(candidate, self._batch(candidate.settings))
