@@ -79,9 +79,7 @@ NAMED = 2  # files in a cell
 
 @dataclass(frozen=True)
 class CodeRow:
-    """The code of each run: the short commit, the files that differ from the baseline's (None: unknown), and the same
-    number for the same code.
-    """
+    """The code of each run: commit, files that differ (None: unknown), and the same number for the same code."""
 
     commits: tuple[str, ...]
     differing: tuple[tuple[str, ...] | None, ...]
@@ -136,9 +134,7 @@ VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  #
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option, or version of a package, that differs: its value in each run, and why it had no effect there (else
-    empty).
-    """
+    """An option, or version of a package, that differs: its value in each run, and why it had no effect."""
 
     key: str
     values: tuple[Any, ...]

@@ -15,9 +15,7 @@ from .remedies import Remedy
 
 
 def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
-    """Return the clock figures of the training GPUs as fields of Measurements, from their last readings and the sums of
-    all.
-    """
+    """Return the clock figures of the training GPUs, from last readings and sums, as fields of Measurements."""
     limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
               and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
     lowest = min(limits, key=lambda pair: pair[0] / pair[1], default=(None, None))

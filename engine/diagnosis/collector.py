@@ -484,9 +484,7 @@ class DeviceMemory:
         self._growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
-        """Add an event of TensorFlow's allocator. Only those when all caches are full (`filled`) count
-        for the growth.
-        """
+        """Add an event of the allocator. Only those when all caches are full (`filled`) count as growth."""
         if self._first_step_only:  # later peaks do not include that of the first step
             self._peak_bytes.clear()
         self._first_step_only = event.first_step
@@ -598,9 +596,7 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """The mean of the last minus that of the first GROWTH_READINGS readings. None for fewer than three times as
-        many.
-        """
+        """The mean of the last minus that of the first GROWTH_READINGS. None for fewer than three times as many."""
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
             return None

@@ -55,9 +55,7 @@ def gain(saved: float) -> float | None:
 
 
 def python_overhead(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies for Python's time between steps; a larger batch as TensorFlow waits at each step for copies, also
-    in a loop.
-    """
+    """Yield remedies for Python's time between steps; TensorFlow also waits at each for copies, even in a loop."""
     much = (s.python_share or 0.0) >= MUCH_PYTHON
     if s.on_gpu and much:
         yield from larger_batch(s)
@@ -151,9 +149,7 @@ def _visible(s: Measurements) -> dict[str, Any]:
 
 
 def precision(s: Measurements) -> Iterator[Remedy]:
-    """Yield remedies that use number formats which the device multiplies faster. Nothing if precision.policy is not
-    float32.
-    """
+    """Yield remedies by number formats that the device multiplies faster, if precision.policy is float32."""
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:

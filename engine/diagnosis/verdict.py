@@ -69,9 +69,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
-    """Return the remedies for the verdicts, the most important first, in the order in which to try them, each change
-    once.
-    """
+    """Return the remedies for the verdicts, in the order in which to try them, each change once."""
     chosen: list[Remedy] = []
     for verdict in verdicts:
         for remedy in VERDICTS[verdict].remedies(measured):

@@ -51,9 +51,7 @@ def shards(counts: Mapping[str, int], per_shard: int) -> list[Shard]:
 
 
 def samples_per_shard(counts: Mapping[str, int], record_bytes: float, files: int | None) -> int:
-    """Return the most samples in a file of records of `record_bytes`; `files` of the training part if
-    the user set it.
-    """
+    """Return the most samples in a file, of records of `record_bytes`; the user may set `files`."""
     training = counts[TRAIN]
     if files is None:
         small = min(LEAST_SHARDS, training // LEAST_SAMPLES)

@@ -17,9 +17,7 @@ PRESET, READER = "preset.yaml", "dataset.py"
 
 
 def write(manifest: Manifest, request: Request) -> None:
-    """Write both files into the folder of the request; for a user's own code only dataset.py. Raises SaveError or
-    OSError.
-    """
+    """Write both files into the request's folder (for own code only dataset.py). Raises SaveError or OSError."""
     folder = request.folder
     write_atomically(folder / READER, reader(manifest))
     if request.preset.options.workload.entry is None:

@@ -198,9 +198,7 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """Return the stage that takes most time. `declared` are from the source; those of a `distributed` strategy do not
-    count.
-    """
+    """Return the stage that takes most time; those of a `distributed` strategy itself do not count."""
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
         return None

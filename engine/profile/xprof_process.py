@@ -18,9 +18,7 @@ STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 
 
 def main(files: list[str]) -> None:
-    """Print one JSON object: tables for each tool in TOOLS, `memory` of each allocator, and `python`, the times of each
-    step.
-    """
+    """Print one JSON object: tables for each tool in TOOLS, `memory` of allocators, and `python`, times of steps."""
     with tempfile.TemporaryDirectory() as folder:
         links = [str(_link(Path(file), Path(folder))) for file in files]
         answer = {tool: _tables(_ask(links, tool)) for tool in TOOLS}

@@ -34,9 +34,7 @@ LIKELY_REMEDIES = 5  # of a preset without a diagnosis; most presets have fewer
 
 @dataclass(frozen=True)
 class TrialTimes:
-    """Seconds of a trial without its steps (`start`), of a step, and of the first import of TensorFlow; `source` in
-    words.
-    """
+    """Seconds of a trial without its steps (`start`), of a step, and of the first import of TensorFlow."""
 
     start: float
     step: float
@@ -139,9 +137,7 @@ def sure_trials(request: Request) -> int:
 
 
 def most_trials(request: Request) -> int:
-    """Return the largest number of trials of a proof: in a loop if every remedy is tried (of a preset:
-    LIKELY_REMEDIES).
-    """
+    """Return the largest number of trials of a proof: in a loop if every remedy (LIKELY_REMEDIES) is tried."""
     if request.kind != "loop":
         return sure_trials(request)
     count = LIKELY_REMEDIES

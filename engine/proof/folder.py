@@ -61,9 +61,7 @@ class Proof:
 
     @property
     def record(self) -> Record:
-        """The content of proof.json or UNREAD; `waiting` in the queue, and `crashed` if its process ended while
-        `running`.
-        """
+        """The content of proof.json or UNREAD; `waiting` in the queue, `crashed` if its process is gone."""
         record = read_record(self.path)
         if moment(record.started_t) is None or record.repeats < 0:
             return UNREAD
@@ -125,9 +123,7 @@ class Proof:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """Return the entries of the proof.json in a folder, with defaults. Empty if one is damaged or the
-    file unreadable.
-    """
+    """Return the entries of the proof.json in a folder, with defaults. Empty if damaged or unreadable."""
     file = path / "proof.json"
     plain = completed(Record, {**read_object(file).value, "path": file}) or {}
     plain.pop("path", None)

@@ -24,9 +24,7 @@ UNPROVED = "(tuned, not proved)"  # at the end of the description
 
 
 def preset(proof: Proof) -> Preset:
-    """Return the preset with the kept changes, or those that seem faster, as UNPROVED. Raises ProofError
-    without any.
-    """
+    """Return the preset with the kept changes, or what seems faster, as UNPROVED. Raises ProofError."""
     data = proof.record
     taken = proof_sentences.to_take(data)
     if not taken:

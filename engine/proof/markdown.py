@@ -29,9 +29,7 @@ _TITLES = {
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
-    """Return the whole report of a proof in Markdown; the sections `searched` about a search come before the
-    comparisons.
-    """
+    """Return the report of a proof; the sections `searched` about a search come before the comparisons."""
     parts = [
         f"# {_title(data)}: {escaped(data.preset_name)}",
         f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",

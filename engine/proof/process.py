@@ -43,9 +43,7 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Site:
-    """A proof's request and record, the `bench` of its trials on `machine`, and `earlier` trials of an interrupted
-    process.
-    """
+    """A proof's request and record, the `bench` of its trials on `machine`, and `earlier` trials to resume with."""
 
     request: Request
     record: Record

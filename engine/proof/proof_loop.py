@@ -211,9 +211,7 @@ class Prover:
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """Return the diagnosis of a trial with the preset's epoch and options; the costs are shares of a step (0 to 1) or
-    None.
-    """
+    """Return the diagnosis of a trial with the preset's options; the costs are shares of a step (0 to 1)."""
     measurements = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
     real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
@@ -280,9 +278,7 @@ MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps
 
 
 def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Measure pairs with the input and on one repeated batch for the record; return the trial with input of median
-    speed.
-    """
+    """Measure pairs with the input and on one repeated batch; return the trial with input of median speed."""
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)
     Comparing(bench, comparison, preset, with_changes(preset, ONE_BATCH), repeats, report).measure()

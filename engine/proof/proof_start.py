@@ -108,9 +108,7 @@ def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], b
 def begin(
     request: Request, anyway: bool = False, trains_on: Machine | None = None
 ) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Check, create and start the proof; `trains_on` is the machine of its trials. Raises ProofError, unless `anyway`
-    if blocked.
-    """
+    """Check, create and start the proof on `trains_on`. Raises ProofError, unless `anyway` if blocked."""
     here = trains_on or this_machine.read()
     refuse(request, here)
     if not anyway and (what := blocks(request, here)):
@@ -227,9 +225,7 @@ def refuse_to_resume(
 
 
 def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Start a proof's process, with a `changed` request if given. Raises ProofError, unless `anyway` if its devices are
-    in use.
-    """
+    """Start a proof's process, with a `changed` request if given. Raises ProofError, unless `anyway` if blocked."""
     here = this_machine.read()
     if not anyway and (what := blocks(proof.request, here, proof.path)):
         raise BlockedError(proof.request, what)

@@ -115,9 +115,7 @@ def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Re
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """Return a request for a loop about a run's settings. Raises PresetError, and ProofError for a
-    user's own script.
-    """
+    """Return a request for a loop about a run's settings. Raises PresetError, and ProofError for own scripts."""
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
     if not can_be_trained(run):
@@ -218,9 +216,7 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """Return lines about the change before it is measured: findings about its options, the machine, and a changed
-    cache.
-    """
+    """Return lines about the change before it is measured: findings about options and machine, and its cache."""
     changed = with_changes(request.baseline(), request.changes)
     findings = checks.check(changed.options, machine)
     keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}

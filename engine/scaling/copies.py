@@ -50,9 +50,7 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
 
 
 def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
-    """Return the changes with which the queue puts as many runs on one GPU as pay most; empty if none pays, and on the
-    CPU.
-    """
+    """Return the changes with which the queue puts as many runs on one GPU as pay most; empty for none."""
     best = scaling_sentences.best_copies(record)
     if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
         return {}

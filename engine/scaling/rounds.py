@@ -136,9 +136,7 @@ class Rounds:
 
 
 def work_out(point: Point, first: Point) -> None:
-    """Store in `point` its medians, speed-up, efficiency and spread over the rounds, against `first` in
-    the same round.
-    """
+    """Store in `point` its medians, speed-up, efficiency and spread against `first` in the same round."""
     good = [trial for trial in point.trials if trial.good]
     figures = medians(good)
     point.samples_per_second, point.step_ms, point.input_wait = (

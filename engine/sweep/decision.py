@@ -54,9 +54,7 @@ def _by_seed(trials: Sequence[SweepTrial]) -> dict[int, float]:
 
 
 def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float], higher: bool, rivals: int = 1) -> None:
-    """Store in `rival` its comparison with the best setting, by the metrics of both by seed. `rivals` is how many are
-    compared.
-    """
+    """Store in `rival` its comparison with the best setting by seed; `rivals` is how many are compared."""
     seeds = [seed for seed in best if seed in other]
     sign = 1 if higher else -1
     rival.differences = [sign * (best[seed] - other[seed]) for seed in seeds]
@@ -91,9 +89,7 @@ def student(degrees: int, risk: float) -> float:
 
 
 def two_sided(t: float, degrees: int) -> float:
-    """Return the probability that |Student's t| exceeds `t`, by the series 26.7.3 and 26.7.4 of
-    Abramowitz and Stegun.
-    """
+    """Return the probability that |Student's t| exceeds `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(degrees))
     square = math.cos(angle) ** 2
     is_odd = degrees % 2

@@ -53,9 +53,7 @@ TRIES = 5  # to open a database that other members are creating at the same mome
 
 
 def membership(study: str | None, name: str | None) -> dict[str, Any]:
-    """Return the fields of SweepSettings of a member of the study (file or URL); empty without one.
-    Raises ProofError.
-    """
+    """Return the fields of SweepSettings of a member of the study; empty without one. Raises ProofError."""
     if not study:
         if name:
             raise ProofError("--name is the name of the sweep in a study: give --study as well")
@@ -143,9 +141,7 @@ class Alone:
 
 
 class SharedStudy(Alone):
-    """The study that this sweep shares. Only `join` raises StudyError; later nothing is claimed and reports wait until
-    it can be used.
-    """
+    """The study that this sweep shares. Only `join` raises StudyError; later all waits until it can be used."""
 
     def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
         assert request.sweep is not None
@@ -326,9 +322,7 @@ class SharedStudy(Alone):
         return self.choice
 
     def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
-        """Return True if no member trains a trial of this part any more, or is about to. With time left, stopped and
-        paused ones are waited for.
-        """
+        """Return True if no member trains this part any more; with time left, paused ones are waited for."""
         if self.choice is not None and part == SEARCH:
             return True
         waits = (*IN_FLIGHT, STOPPED) if has_time else IN_FLIGHT
@@ -340,9 +334,7 @@ class SharedStudy(Alone):
         return not self._others() or time.monotonic() - self._news >= QUIET_SECONDS
 
     def other_code(self, files: Mapping[str, str]) -> str:
-        """Return which file of the user's code another member trained with other content; `files` are
-        hashes by name.
-        """
+        """Return which file of own code another member trained with other content; `files` are hashes."""
         try:
             if files.keys() - self._log.code.keys():
                 self._add({"op": "code", "host": self._host, "files": dict(files)})

@@ -31,9 +31,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def axis(text: str, in_grid: bool = True) -> Axis:
-    """Return the swept option of `learning_rate=1e-3,3e-3`; `in_grid` also a range gets its values.
-    Raises ProofError.
-    """
+    """Return the swept option of `learning_rate=1e-3,3e-3`; `in_grid` a range gets values. Raises ProofError."""
     name, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not listed:
         raise ProofError(f"--over {text}: write OPTION=VALUE,VALUE or OPTION=LOW..HIGH")
@@ -173,9 +171,7 @@ def distinct(axes: Sequence[Axis], seed: int, count: int) -> list[dict[str, Any]
 
 
 def in_vain(axes: Sequence[Axis], without_effect: Mapping[str, str]) -> str:
-    """Return which swept option has no effect on own code, unless values of the code, which may change
-    that, are swept.
-    """
+    """Return which swept option has no effect on own code, unless its values, which may matter, are swept."""
     keys = [each.key for each in axes]
     key = next(filter(without_effect.__contains__, keys), "")
     if not key or any(map(is_argument, keys)):

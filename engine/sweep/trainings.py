@@ -114,9 +114,7 @@ def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
 
 
 def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Preset:
-    """Return the preset of a trial: its seed, a checkpoint if it may pause, a free GPU, no notice.
-    Raises PresetError.
-    """
+    """Return the preset of a trial: seed, checkpoint if it may pause, free GPU, no notice. Raises PresetError."""
     sweep, preset = request.sweep, changed_preset(request, changes)
     assert sweep is not None
     options = replace(
@@ -145,9 +143,7 @@ class QueuedTrainings:
         self._followed: dict[str, tuple[Tail, list[Figures]]] = {}  # events and figures of trials that train, by run
 
     def start(self, trial: SweepTrial) -> None:
-        """Make and queue the run of a trial. Raises PresetError, OSError, and RunError, also if the user's code has
-        changed.
-        """
+        """Make and queue the run of a trial. Raises PresetError, OSError, and RunError, also for changed code."""
         run = self._run(trial)
         if not run.path.exists():
             if edited := code_files.describe(self._first(trial)):

@@ -55,9 +55,7 @@ class Comparing:
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """Measure the pairs and return their gains; the decision is `failed` if the changed side fails. Raises Stopped,
-        BaselineFailed.
-        """
+        """Measure the pairs and return their gains; `failed` if side b fails. Raises Stopped, BaselineFailed."""
         try:
             for repeat in range(1, self.repeats + 1):
                 self._add(repeat)
@@ -162,9 +160,7 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """Compare the losses after the most samples that all trials have seen, stored in each row; just the note if a loss
-    is missing.
-    """
+    """Compare the losses after the most samples that all trials have seen; only the note if one is missing."""
     curves = {trial.run: losses(read_events(folder / trial.run, [EVENTS_FILE])) for trial in trials}
     if not curves or not all(curves.values()):
         return Learning(note=words)

@@ -11,9 +11,7 @@ HEAD = ("training", "seed", "rate", "outcome", "loss")
 
 
 def inapplicable(why: str) -> str:
-    """Return why the rate of a user's own training (`why` is of the event `started`) cannot be tested,
-    and the remedy.
-    """
+    """Return why the rate of a user's own training cannot be tested, and the remedy."""
     return (
         f"{KEY} has no effect: {why}; let `build` return no optimizer and an uncompiled model, or test the rate in "
         "your own script"

@@ -365,9 +365,7 @@ Declared = TypeVar("Declared")
 
 @dataclass(kw_only=True)
 class Learning:
-    """The running loss of both sides after the same number of samples, None if not read; `note` says why they may
-    differ.
-    """
+    """The running losses of both sides after the same samples, None if not read; `note` says why they may differ."""
 
     note: str
     samples: int | None = None
@@ -507,9 +505,7 @@ class Record:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials since the proof was started or resumed, each once, as a comparison may use the baseline's as its
-        own.
-        """
+        """All trials since the start or resume, each once, as a comparison may use the baseline's as its own."""
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
@@ -569,9 +565,7 @@ def _inner_types(declared: Any) -> dict[str, Any]:
 
 
 def elapsed_of(record: Record) -> float:
-    """Return the seconds since the start, by wall clocks if it runs on another kernel, else by a clock that nobody can
-    set.
-    """
+    """Return the seconds since the start, by wall clocks on another kernel, else by one that nobody can set."""
     place = Place.read(vars(record))
     if place is not None and place.shares_kernel:
         return steady() - record.started_mark

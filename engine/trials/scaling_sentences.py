@@ -62,9 +62,7 @@ def replicas(number: int) -> str:
 
 
 def kept(data: Record) -> str:
-    """Return which batch size is the same for all numbers of replicas: that of each, or the global one;
-    or of copies.
-    """
+    """Return which batch size is the same for all numbers of replicas (each, or the global one) or copies."""
     if is_of_copies(data):
         return "each copy keeps its batch"
     if _is_strong(data):
@@ -77,9 +75,7 @@ def _is_strong(data: Record) -> bool:
 
 
 def conclusion(data: Record) -> str:
-    """Return the efficiency of the largest number of replicas, or the number of copies that pays most, or why there is
-    none.
-    """
+    """Return the efficiency of the most replicas, or the number of copies that pays most, or why there is none."""
     measured = [point for point in points(data) if point.efficiency is not None]
     more = [point for point in measured if point.number != 1]
     if not more:
@@ -119,9 +115,7 @@ def _of_copies(data: Record, more: Sequence[Point]) -> str:
 
 
 def best_copies(data: Record) -> Point | None:
-    """Return the copies that train most in all, faster beyond chance than one copy and the best of fewer. None if none
-    is.
-    """
+    """Return the copies that train most, beyond chance, than one copy and the best of fewer. None if none does."""
     best = points(data)[0] if points(data) else None
     for point in points(data)[1:]:
         ratios = point.ratios(best) if best is not None else []

@@ -127,9 +127,7 @@ def as_training(
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """Return `train.decay_steps` of the real run. None: a constant rate, or unknown samples, where a trial keeps the
-    first rate.
-    """
+    """Return `train.decay_steps` of the real run. None: a constant rate, or an unknown number of samples."""
     train = options.train
     if train.decay_steps is not None or train.schedule in BY_NO_STEPS:
         return train.decay_steps

@@ -153,9 +153,7 @@ class TrialRunner:
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
-        """Train for the loss, `length` epochs and steps (None: a pass); the seed depends on `repeat`. Raises OSError
-        for a full disk.
-        """
+        """Train for the loss, `length` epochs and steps (None: a pass). Raises OSError for a full disk."""
         seed = self.seed + repeat - 1
         return self._carried_out(
             lambda: as_training(preset, seed, length, self.machine, most_seconds), side, repeat, timed=False
@@ -244,9 +242,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """Return the disturbances of a trial in words: other programs, heat, and `neighbour`, another
-    training of gputui.
-    """
+    """Return the disturbances of a trial in words: other programs, heat, and a `neighbour` of gputui."""
     readings = collector.read(run)
     cores = f"other programs used {share(readings.others_cpu or 0)} of the CPU's cores" if readings.crowded else ""
     gpus = f"other programs on its GPU: {', '.join(readings.gpu_neighbours)}" if readings.gpu_neighbours else ""

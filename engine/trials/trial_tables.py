@@ -42,9 +42,7 @@ def trials(titled: Iterable[tuple[str, Trial]], head: str = "side") -> Table:
 
 
 def comparisons(rows: Sequence[Comparison]) -> Table:
-    """Return a table with a row for each comparison: the change, its gain and spread, and the decision with its
-    reason.
-    """
+    """Return a table of the comparisons: the change, its gain and spread, and the decision with its reason."""
     cells = [
         [
             proof_sentences.changes(comparison.changes),
@@ -100,9 +98,7 @@ def evidence(diagnosis: Mapping[str, Any]) -> Table:
 
 
 def remedies(diagnosis: Mapping[str, Any]) -> Table:
-    """Return a table of the remedies that a diagnosis proposes, each with its reason and the greatest possible
-    speed-up.
-    """
+    """Return a table of the remedies of a diagnosis, each with its reason and greatest possible speed-up."""
     rows = []
     for remedy in diagnosis["remedies"]:
         learns = "; changes what is learnt" if remedy.get("changes_learning") else ""

@@ -62,9 +62,7 @@ class Deciding:
         return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
 
     def decide(self, best: Best, started: Started) -> None:
-        """Choose settings that learn well enough, and compare them in pairs with the preset. Raises Stopped and
-        BaselineFailed.
-        """
+        """Choose settings that learn well enough, and compare them in pairs. Raises Stopped and BaselineFailed."""
         if not best.settings:
             return
         self._trials.reserved_seconds = self.plan.pairs_seconds
@@ -208,9 +206,7 @@ def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
 
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield settings with a batch nearer to the preset's, half of the way and half of the rest (logarithmic), then
-    without it.
-    """
+    """Yield settings with a batch nearer to the preset's, half of the (logarithmic) way each time, then without it."""
     before, batch = value_of(baseline, BATCH), settings.get(BATCH)
     if batch is None:
         return
@@ -230,9 +226,7 @@ SCHEDULE = ("train.hold_steps", "train.decay_steps", WARMUP)  # lengths in steps
 
 
 def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machine: Machine) -> dict[str, Any]:
-    """Return the settings with learning rate and schedule for their global batch, unless the rate is kept. Raises
-    PresetError.
-    """
+    """Return the settings with the rate and schedule for their batch, unless the rate is kept. Raises PresetError."""
     changed = with_changes(baseline, settings)
     grown = losses.growth(baseline, changed, machine)
     if grown == 1 or limits.learning_rate == "keep":

@@ -33,9 +33,7 @@ SECONDS = 15.0  # for the steps of the second probe
 
 
 class Prediction:
-    """Predicts the memory for one request by probes on `bench`, into the record's search; `earlier` are probes to
-    resume with.
-    """
+    """Predicts the memory for one request by probes on `bench`; `earlier` are probes to resume with."""
 
     def __init__(
         self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
@@ -51,9 +49,7 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Measure the probes and predict. Raises Stopped, and BaselineFailed if no probe can be trained or both take
-        too long.
-        """
+        """Measure the probes and predict. Raises Stopped, and BaselineFailed if a probe fails or there is no time."""
         try:
             size = int(value_of(self._preset, BATCH))
             small = max(1, size // SMALLER)

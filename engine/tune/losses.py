@@ -74,9 +74,7 @@ def _is_enough(samples: int, largest_batch: int) -> bool:
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:
-    """Return `train.epochs` and `train.steps_per_epoch` (None: whole passes) for this length with the global batch
-    `batch`.
-    """
+    """Return `train.epochs` and `train.steps_per_epoch` (None: whole passes) for the global batch `batch`."""
     if length.passes is None:
         return 1, max(1, round(length.samples / batch))
     if preset.options.train.steps_per_epoch is None:
@@ -106,9 +104,7 @@ SLACK = 1.2  # the time that is planned for a training, relative to its expected
 
 
 class Losses:
-    """Compares losses within `seconds` by trials, and adds the comparisons to `search`. The preset is trained only
-    once.
-    """
+    """Compares losses within `seconds`, and adds the comparisons to `search`. The preset is trained only once."""
 
     def __init__(
         self, request: Request, search: Search, trials: Trials, report: Callable[[str], None], seconds: float
@@ -119,9 +115,7 @@ class Losses:
         self._pairs = PAIRS
 
     def check(self, settings: Mapping[str, Any], speed: float) -> LossCheck:
-        """Compare the loss with these settings, whose speed is in samples per second, with that of the preset. Raises
-        Stopped.
-        """
+        """Compare the loss with these settings (`speed`: samples per second) with the preset's. Raises Stopped."""
         made = LossCheck(settings=dict(settings))
         self._search.losses.append(made)
         preset = with_changes(self._baseline, settings)
@@ -239,9 +233,7 @@ def counts(trial: Trial) -> bool:
 
 
 def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
-    """Return the loss of a run at its last epoch that counts, of the kind and length in `made`. None if not finite or
-    reported.
-    """
+    """Return the loss of a run at its last epoch that counts, as `made` says. None if not finite or reported."""
     if made.of == "validation":
         return end.metrics.get("val_loss")
     whole = end.metrics.get("loss")

@@ -35,9 +35,7 @@ def leaves_the_work(tried: Mapping[str, Any]) -> bool:
 
 
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """Return the gain by waits (0.05: 5 % faster), of those that `tried` changes: others differ by chance. None if not
-    read.
-    """
+    """Return the gain by those waits that `tried` changes (0.05: 5 % faster). None if they were not read."""
     figures = ["python_share"] if TOGETHER in tried else []
     figures += ["input_wait"] if any(key != TOGETHER for key in tried) else []
     rest, rest_before = _rest(trials, figures), _rest(before, figures)
@@ -160,9 +158,7 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
-    """Return True if a rejected candidate may have been rejected by chance: its gain is not below -CLEAR standard
-    errors.
-    """
+    """Return True if a candidate may have been rejected by chance: its gain is not below -CLEAR errors."""
     if rejected.gain is None:
         return False
     error = max(rejected.spread or 0.0, standard_error(noise, max(1, len(rejected.good)), 1))
@@ -263,9 +259,7 @@ class Screening:
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
-        """Train the best settings with `tried` a few steps for their memory: `measured`, `failed`, `left out`. Raises
-        as `attempt`.
-        """
+        """Train the best settings with `tried` a few steps for their memory. Raises Stopped and OutOfTime."""
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
             without_input=self.without_input, predicted_bytes=predicted_bytes,

@@ -182,9 +182,7 @@ class TrialRequest:
 
 @dataclass(frozen=True)
 class Place:
-    """A GPU with its name for `device.visible`, and the speed of the best settings on it, divided by that on the first
-    GPU.
-    """
+    """A GPU with its name for `device.visible`, and the speed of the best settings on it relative to the first GPU."""
 
     gpu: str | int
     speed: float = 1.0

@@ -49,9 +49,7 @@ class BatchSize:
             self._screening.search.memory = self._memory.state()
 
     def grow(self) -> None:
-        """Double the batch size as long as each doubling gains at least LEAST_GROWTH. If one does not fit, try smaller
-        steps.
-        """
+        """Double the batch size while each doubling gains LEAST_GROWTH, in smaller steps if one does not fit."""
         gaining = True
         while gaining and (larger := self._larger()):
             gaining, fits = self._try(larger)
@@ -391,9 +389,7 @@ class InputStage:
 
     @property
     def is_harmless(self) -> bool:
-        """True if the best settings are at most REACHED (5 %) slower than without input, or else wait at most 5 % for
-        it.
-        """
+        """True if the best settings are at most REACHED (5 %) slower than without input, or wait no longer."""
         ceiling, waited = self._search.ceiling, self._waited
         if ceiling is None:
             return waited is not None and waited <= REACHED
@@ -435,9 +431,7 @@ class Recheck:
         self._combined: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Measure again for SHARE of the time of all trials so far, or that of LEAST trials. Raises Stopped and
-        OutOfTime.
-        """
+        """Measure again for SHARE of the time so far, or that of LEAST trials. Raises Stopped and OutOfTime."""
         until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
         if self._chance_is_unknown:
             self._screening.best_once_more()
@@ -551,9 +545,7 @@ def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candid
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
-    """Measure a rejected candidate as a change of the present best settings; return the candidate of
-    this measurement.
-    """
+    """Measure a rejected candidate as a change of the present best settings, and return the new candidate."""
     if measured := known(screening, missed.tried):
         screening.repeat(measured)
         return measured

@@ -148,9 +148,7 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
-    """Return the request of a resumed search: with `minutes` more, or None for the rest of its time.
-    Raises ProofError.
-    """
+    """Return the request of a resumed search, with `minutes` more if given. Raises ProofError."""
     more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
     proof_start.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
     asked, record = proof.request, proof.record

@@ -15,9 +15,7 @@ from .search_results import WITHOUT_INPUT, limits_of, memory_of, ranked
 
 
 def sections(data: Record) -> Iterator[str]:
-    """Yield the sections about a search. A search that has only predicted memory has its limit, the memory and the
-    trials.
-    """
+    """Yield the sections about a search; of one that only predicts, its limit, the memory and the trials."""
     if proof_sentences.only_predicts(data):
         if (most := limits_of(data).memory_bytes) is not None:
             yield f"Limits: memory at most {size(most)}."

@@ -30,9 +30,7 @@ def predicted(memory: Memory, batch: float) -> float | None:
 
 
 def largest_error(memory: Memory) -> float | None:
-    """Return the largest error of later measured predictions as a share of the measured memory (0.1: 10 %), None
-    without any.
-    """
+    """Return the largest error of predictions as a share of the measured memory (0.1: 10 %), None without any."""
     errors = []
     for point in memory.points:
         peak, predicted_bytes = point.peak_bytes, point.predicted_bytes
@@ -45,9 +43,7 @@ def largest_error(memory: Memory) -> float | None:
 
 
 def prediction(memory: Memory) -> str:
-    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of the 14.6 GiB that
-    ...`.
-    """
+    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of ...`."""
     size, failed = memory.batch_size, memory.too_large
     if size is None:
         peaks = [peak for point in memory.points if (peak := point.peak_bytes)]
@@ -110,9 +106,7 @@ def _largest(memory: Memory) -> str:
 
 
 def far(memory: Memory) -> str:
-    """Return a remark that the prediction is a guess, if it is more than FAR times the largest measured batch; else
-    empty.
-    """
+    """Return a remark if a prediction is a guess, above FAR times the largest measured batch; else empty."""
     largest = memory.largest_batch or 0.0
     points = (point for point in memory.points if point.peak_bytes is not None)
     measured = max((point.batch_size or 0.0 for point in points), default=0.0)
@@ -142,9 +136,7 @@ def _fit(fits: float | None, batch: float) -> str:
 
 
 def fitted(data: Record) -> str:
-    """Return the largest batch that was trained within the memory, for a search for the batch size alone; empty if only
-    predicted.
-    """
+    """Return the largest batch that was trained within the memory; empty if it was only predicted."""
     memory = memory_of(data)
     fits, failed = memory.fits, memory.too_large
     limit, largest = memory.limit_bytes, memory.largest_batch

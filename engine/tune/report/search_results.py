@@ -92,9 +92,7 @@ def _of_pairs(data: Record) -> Iterator[Ranked]:
 
 
 def since_start(candidate: Ranked, data: Record) -> float | None:
-    """Return the gain against the preset measured in the same way (0.05: 5 % faster), with or without input. None
-    without it.
-    """
+    """Return the gain against the preset, measured in the same way (0.05: 5 % faster). None if it was not."""
     if candidate.stage == PAIRS:
         return candidate.since_start
     speed, before = candidate.samples_per_second, search_of(data).before_speed
@@ -111,9 +109,7 @@ def is_best(candidate: Candidate, data: Record) -> bool:
 
 
 def chosen(data: Record) -> Mapping[str, Any]:
-    """Return the settings that the search has chosen, proved or not: before the end those in pairs, or the fastest so
-    far.
-    """
+    """Return the settings that the search has chosen; before the end those in pairs, or the fastest so far."""
     if is_decided(data):
         return to_take(data)
     decided = data.comparisons
@@ -176,9 +172,7 @@ class Brought:
 
 
 def brought(data: Record) -> list[Brought]:
-    """Return the gain of each stage that is searched, in the order of the search. Combinations that were kept come
-    last.
-    """
+    """Return the gain of each stage that is searched, in order, and then that of kept combinations."""
     stages = [stage for stage in STAGES if stage in limits_of(data).only]
     candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
     going_on = data.state == "running"
@@ -261,9 +255,7 @@ def gain_so_far(data: Record) -> float | None:
 
 
 def in_all(data: Record) -> tuple[float | None, float | None, bool]:
-    """Return the gain of the chosen settings against the preset, its spread (None: single trials), and whether pairs
-    proved it.
-    """
+    """Return the gain of the chosen settings, its spread (None: single trials), and whether pairs proved it."""
     proved = [comparison for comparison in data.comparisons if comparison.decision == "kept"]
     if data.gain_total is not None and proved:
         return proved[-1].gain, proved[-1].spread, True

@@ -67,9 +67,7 @@ def title(candidate: Candidate) -> str:
 
 
 def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
-    """Return `kept`, or why not; empty for settings only measured. `data` is UNREAD to leave out the decision at the
-    end.
-    """
+    """Return `kept`, or why not; empty for mere measurements. `data` is UNREAD to leave out the decision."""
     decision, why = candidate.decision, candidate.why
     if candidate.stage == PAIRS:
         return ("proved" if decision == "kept" else decision) if candidate.settings else ""
@@ -118,9 +116,7 @@ def _without_input(data: Record) -> float | None:
 
 
 def unproven(data: Record) -> str:
-    """Return the outcome of the best settings of a search that has kept nothing: `not chosen` or `not proven in
-    pairs`.
-    """
+    """Return the outcome of the best settings if nothing was kept: `not chosen` or `not proven in pairs`."""
     decided, losses = data.comparisons, search_of(data).losses
     refused = decided and decided[-1].decision in ("rejected", "failed")
     worse = any(check.decision == "worse" for check in losses) and not limits_of(data).allow_worse_loss
@@ -185,9 +181,7 @@ def learning(data: Record) -> list[str]:
 
 
 def learnt(data: Record) -> list[str]:
-    """Return lines about the consequences that the search has drawn from the comparisons of losses. Empty if there are
-    none.
-    """
+    """Return lines about what follows from the comparisons of losses."""
     lines = []
     if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
         lines.append(f"the learning rate is not scaled: {fixed}")
@@ -264,9 +258,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """Return a table of the candidates, the best first. The report names trials, and has a table of its own for
-    predictions.
-    """
+    """Return a table of the candidates, the best first; the report names trials, and not the predictions."""
     rows = [
         [
             str(place),

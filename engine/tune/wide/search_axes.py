@@ -25,9 +25,7 @@ Params = Mapping[str, Any]  # a value for each axis
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of an Optuna study: an option with rising `numbers` to try, or `choices`, which have settings by their
-    label.
-    """
+    """An axis of an Optuna study: an option with rising `numbers`, or `choices`, settings by their label."""
 
     name: str
     numbers: Sequence[int] = ()
@@ -38,9 +36,7 @@ class Axis:
         return self.choices[value] if self.choices else {self.name: self.numbers[value]}
 
     def value(self, effective: Mapping[str, Any]) -> Any:
-        """Return the study's value for a preset with these settings, of the nearest number. None if none is near or
-        fits.
-        """
+        """Return the study's value for these settings, of the nearest number. None if none is near or fits."""
         if self.choices:
             fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
             return next(fitting, None)
@@ -114,9 +110,7 @@ class Combinations:
         return math.prod(map(len, self.axes))
 
     def in_random_order(self, seed: int) -> list[dict[str, Any]]:
-        """Return all combinations as parameters of a study, in a random order, or MOST_DRAWN of them if there are
-        more.
-        """
+        """Return all combinations as parameters of a study in a random order, at most MOST_DRAWN."""
         chance, names = random.Random(seed), [axis.name for axis in self.axes]
         values = [list(axis.choices or range(len(axis))) for axis in self.axes]
         if len(self) > MOST_DRAWN:

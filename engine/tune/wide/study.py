@@ -74,9 +74,7 @@ class Known:
 
 
 class Study:
-    """The Optuna study `name` at `location`, of which this is the member whose search is in `folder`. Each call may
-    raise StudyError.
-    """
+    """The Optuna study `name` at `location`, joined by the search in `folder`. Each call may raise StudyError."""
 
     def __init__(self, location: str, name: str, folder: Path) -> None:
         self.location, self.name, self.folder = location, name, folder
@@ -110,9 +108,7 @@ class Study:
             )
 
     def finished_trials(self, common: Mapping[str, Any]) -> int:
-        """Return the number of finished trials (0: no study yet) without joining. Raises StudyError for another
-        `common`.
-        """
+        """Return the number of finished trials without joining. Raises StudyError for another `common`."""
         import optuna
 
         if not storage.exists(self.location):
@@ -168,9 +164,7 @@ class Study:
         return len({result.member for result in self.known()} | {self._me})
 
     def learn(self, params: Params, result: SettingsResult, space: Sequence[Axis]) -> None:
-        """Add the result of settings that were measured without a proposal. `params` is their value on each axis of
-        `space`.
-        """
+        """Add the result of settings that were not proposed; `params` is their value on each axis of `space`."""
         from optuna.trial import TrialState, create_trial
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
@@ -207,9 +201,7 @@ class Study:
             return proposal
 
     def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """Return a judge by Optuna's pruner: it ends trials below a share of `best_speed`. If the storage fails, it
-        ends none.
-        """
+        """Return a judge by Optuna's pruner, which ends trials below a share of `best_speed`."""
         from optuna.pruners import ThresholdPruner
 
         def judge(speeds: Sequence[float]) -> bool:
@@ -224,9 +216,7 @@ class Study:
         return judge
 
     def tell(self, proposal: Proposal, result: SettingsResult, excess: float = 1.0) -> None:
-        """Report the result of a proposal. `excess` is by how much settings that cannot be trained violate the limit
-        (0.5: 50 %).
-        """
+        """Report the result of a proposal; `excess` is by how much the limit is violated (0.5: 50 %)."""
         from optuna.trial import TrialState
 
         good = result.outcome == "ok"
@@ -346,9 +336,7 @@ def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
 
 
 def has_ended(member: Mapping[str, Any]) -> bool:
-    """Return True if a member no longer measures: here by its process, elsewhere LATE_SECONDS after its trial's latest
-    end.
-    """
+    """Return True if a member no longer measures: by its process, or elsewhere by its trial's end + LATE_SECONDS."""
     process = Process.read(member)
     if process is not None and process.place is not None and process.place.is_here:
         return not process.alive()

@@ -60,9 +60,7 @@ class Member:
 
 
 class WideSearch:
-    """Measures proposals of the study of `member` against the screening's best settings, several at once by
-    `side_by_side`.
-    """
+    """Measures proposals of the study of `member` against the best settings, several at once by `side_by_side`."""
 
     def __init__(
         self, member: Member, screening: Screening, space: Space, memory: MemoryModel, side_by_side: SideBySide
@@ -78,9 +76,7 @@ class WideSearch:
         self._exhausted = False  # nothing was drawn that can be measured
 
     def run(self) -> str:
-        """Search until nothing is left to propose or the storage fails; return why it ended. Raises OutOfTime and
-        Stopped.
-        """
+        """Search until nothing is left or the storage fails; return why. Raises OutOfTime and Stopped."""
         try:
             if not self._axes:
                 return "the limits leave nothing to combine"
@@ -280,9 +276,7 @@ class Places:
         return max(1, len(self._gpus))
 
     def find(self, stage: str) -> None:
-        """Find the GPUs on which the best settings are as fast as alone while all train, and record that. Raises
-        Stopped, OutOfTime.
-        """
+        """Find, and record, the GPUs on which all can train as fast as one alone. Raises Stopped, OutOfTime."""
         gpus = self._side_by_side.places(self._screening.best.preset)
         if not gpus:
             return
