@@ -310,6 +310,7 @@ def _pair(value: Any) -> tuple[int, int] | None:
 _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 
+# In MIG mode, memory and activity are those of the instance that trains.
 class Gpus:
     """The readings of all GPUs of the machine. `variable_given` is CUDA_VISIBLE_DEVICES (None: all GPUs) of the process
     that could start the training again, `trains_with` the trainer's value, which selects a MIG instance.
@@ -474,6 +475,8 @@ def _nvlink(readings: Sequence[Reading]) -> bool | None:
 MB = 1024**2
 
 
+# TensorFlow leaves out at its start other programs' memory and 0.5 to 1.8 GB for the driver (`MinSystemMemory` in its
+# gpu_device.cc), and with memory growth loses what later programs take.
 class DeviceMemory:
     """The figures of TensorFlow's allocator in a run with these `options`, on the GPUs in `gpus`."""
 

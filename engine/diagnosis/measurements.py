@@ -188,7 +188,7 @@ def stage_ms(stage: Mapping[str, Any]) -> float | None:
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
 
 
-# ---- how much has to be measured
+# ---- thresholds, with their source if it is not gputui: how much has to be measured
 
 LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so only deciding thresholds count
 ENOUGH_SECONDS = 2.0  # of measured steps: below it small shares may be chance

@@ -263,6 +263,8 @@ SINGLE_SAMPLES_CODE = (
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
+# The gain is at most the wait, and only a change of the slowest stage may gain all of it, as stages run in parallel;
+# of other stages there is an estimate.
 def for_input(s: Measurements) -> Iterator[Remedy]:
     for maker in (_cache, _prepare, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)

@@ -15,6 +15,7 @@ from ..files.reading import read_object
 from ..files.values import to_json
 from ..files.writing import write_atomically
 
+# Samples are divided alike for the same data and settings, whatever processes write them.
 VALIDATION, TRAIN = "validation", "train"
 PARTS = (VALIDATION, TRAIN)  # in this order, as gputui takes the first records for validation
 RECORDS, ARRAYS = "tfrecord", "npz"

@@ -287,6 +287,10 @@ class WorkerEnded(Exception):
 
 
 class Worker:
+    """A process that reads and writes samples (trainer/prepare/), with JSON answers. It ends with this one, killed by
+    Linux's kernel, elsewhere by the end of its input.
+    """
+
     def __init__(self, python: str, request: Mapping[str, Any], log: Path) -> None:
         """Start the process, and send it the request. Raises OSError if it cannot be started."""
         self.log = log

@@ -29,6 +29,8 @@ DATASET, IDLE = "Dataset", "IDLE"
 
 Key = TypeVar("Key")
 Row = Mapping[str, Any]
+# XProf fills columns that do not apply (launches or exchange on a CPU) with 0, which is None here, and identifies a
+# stage of the input by the operations between it and the end of the pipeline.
 Tools = Mapping[str, Any]
 
 

@@ -277,6 +277,8 @@ FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
 MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps are slower
 
 
+# A trial on one batch, repeated, has the speed of the device if the input cost nothing, as TensorFlow's guide to GPU
+# performance proposes. The speed of a profiled trial does not count.
 def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
     """Measure pairs with the input and on one repeated batch; return the trial with input of median speed."""
     comparison = Comparison(changes=ONE_BATCH)

@@ -101,6 +101,9 @@ def two_sided(t: float, degrees: int) -> float:
     return 1 - inside
 
 
+# Asynchronous successive halving (ASHA; Li et al., arXiv:1810.05934, algorithm 2): of every `factor` settings that
+# have reached a rung, with all seeds, the best goes on without waiting for the others. No device is idle: if no trial
+# may go on, a new one begins.
 def rungs(first: int, epochs: int, factor: int) -> list[int]:
     """Return the epochs after which trials pause: `first`, and `factor` times as many each time, below `epochs`."""
     ends = []

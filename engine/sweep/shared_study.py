@@ -389,8 +389,8 @@ class Claim:
 
 @dataclass
 class Claims:
-    """The state of a shared sweep after the entries so far: the common `definition`, the proposed `settings` by number,
-    the valid `claims` by trial, the finalists (`choice`, None during the search), and hashes of the user's `code`.
+    """The state of a shared sweep, which follows from the order of its entries alone: of two claims the earlier counts,
+    so that nobody locks anything. `choice` has the finalists, None during the search; `code` hashes of own code.
     """
 
     definition: Mapping[str, Any] | None = None

@@ -264,7 +264,7 @@ def proposed(
     axes: Sequence[Axis], seed: int, number: int, results: Iterable[tuple[Mapping[str, Any], float]], higher: bool
 ) -> dict[str, Any]:
     """Return the setting `number` (from 0) by TPE from earlier `results`, the same for the same arguments."""
-    import optuna
+    import optuna  # only a sweep that asks for it loads it
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {axis.key: _distribution(axis) for axis in axes}
@@ -281,7 +281,7 @@ def proposed(
 
 def _distribution(axis: Axis) -> Any:
     # the number of a value in the list, or the share of the range
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution  # as above
 
     return CategoricalDistribution(range(len(axis.values))) if axis.values else FloatDistribution(0.0, 1.0)
 

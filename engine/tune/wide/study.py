@@ -279,7 +279,7 @@ LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member co
 
 
 def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
-    """Return the properties that all members of a study must have in common; `seconds` is that of a trial."""
+    """Return what all members of a study must have in common, as else speeds cannot be compared."""
     limits, options = request.search or Limits(), request.baseline().options
     return {
         "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
