@@ -495,8 +495,8 @@ LEAST_MARGIN_SECONDS = 2.0
 
 class SweepTime:
     """The time of a sweep, in seconds without interruptions. Once two settings are complete, none begins that leaves
-    too little for the whole proof, and those that train are stopped in time for the shortest proof. `epochs` are those of a
-    training; `resumes` says if a stopped trial goes on where it was.
+    too little for the whole proof, and those that train are stopped in time for the shortest proof. `resumes` says if
+    a stopped trial goes on where it was.
     """
 
     def __init__(self, settings: SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool) -> None:
