@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..options.watched_figure import WatchedFigure
+from ..options.training import WatchedFigure
 
 Figures = Mapping[str, float | None]  # of an epoch, by their names
 
