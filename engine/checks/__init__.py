@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from ..job.training_gpus import training_gpus, visible_gpus
 from .all_checks import RULES, check, of_options, of_preset, on_screen
-from .file_rules import own_batch
+from .file_rules import of_packages, of_resumed, own_batch
 from .gpu_checks import on_cpu, replicas
 from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
 from .option_finding import Finding
-from .packages import of_packages, of_resumed
 
 __all__ = [
     "RULES",

@@ -14,17 +14,7 @@ from ..interpreter import installed, interpreter
 from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset, paths
-from . import (
-    device_rules,
-    early_end,
-    figure_rules,
-    file_rules,
-    followers,
-    gpu_checks,
-    multi_worker,
-    option_rules,
-    packages,
-)
+from . import file_rules, followers, gpu_checks, multi_worker, option_rules
 from .option_finding import Finding as Finding
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -35,7 +25,10 @@ def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
 
     An error about a relative path says if the path would exist in the current folder.
     """
-    return [*(_with_remedy(finding, preset) for finding in check(preset.options, machine)), *early_end.unkept(preset)]
+    return [
+        *(_with_remedy(finding, preset) for finding in check(preset.options, machine)),
+        *option_rules.unkept(preset),
+    ]
 
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
@@ -66,36 +59,36 @@ def check(options: Options, machine: Machine) -> list[Finding]:
 
 def of_options(options: Options, machine: Machine) -> list[Finding]:
     """Return the errors of options that contradict each other on any machine."""
-    anywhere = (option_rules.__name__, figure_rules.__name__)
+    anywhere = (option_rules.__name__, option_rules.__name__)
     rules = (rule for rule in RULES if rule.__module__ in anywhere)
     return [finding for rule in rules for finding in rule(options, machine) if finding.level == "error"]
 
 
 RULES: tuple[Rule, ...] = (
-    packages.packages,
+    file_rules.packages,
     followers.follow_targets,
     multi_worker.others,
     multi_worker.together,
     multi_worker.on_one_node,
-    early_end.time_limit,
-    early_end.stop_signal,
+    option_rules.time_limit,
+    option_rules.stop_signal,
     gpu_checks.none_shown,
     gpu_checks.missing_gpus,
     gpu_checks.allocation,
     gpu_checks.usable,
     gpu_checks.too_old,
     gpu_checks.alike,
-    device_rules.memory_modes,
-    device_rules.partitions,
-    device_rules.per_gpu,
-    device_rules.gpu_only,
+    gpu_checks.memory_modes,
+    gpu_checks.partitions,
+    gpu_checks.per_gpu,
+    gpu_checks.gpu_only,
     gpu_checks.precision,
     gpu_checks.build,
     gpu_checks.driver,
     gpu_checks.cudnn,
     gpu_checks.xla_on_the_chip,
-    device_rules.xla,
-    device_rules.strategy,
+    gpu_checks.xla,
+    gpu_checks.strategy,
     multi_worker.devices,
     multi_worker.communication,
     option_rules.determinism,
@@ -103,15 +96,15 @@ RULES: tuple[Rule, ...] = (
     option_rules.accumulation,
     option_rules.micro_batches,
     option_rules.give_way,
-    device_rules.allocator,
-    device_rules.launching_threads,
-    device_rules.xla_flags,
+    gpu_checks.allocator,
+    gpu_checks.launching_threads,
+    gpu_checks.xla_flags,
     option_rules.cast,
     option_rules.optimizer,
     option_rules.scaling,
-    figure_rules.early_stop,
-    figure_rules.keep_best,
-    figure_rules.plateau,
+    option_rules.early_stop,
+    option_rules.keep_best,
+    option_rules.plateau,
     file_rules.validation,
     option_rules.without_effect,
     option_rules.steps,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..job import cluster
 from ..job.machine_gpus import Machine
-from ..job.several_tasks import Remark
+from ..job.slurm import Remark
 from ..options import Options
 from ..plan import MULTI_WORKER
 from .gpu_checks import on_cpu

@@ -5,16 +5,37 @@ Each function is a rule of all_checks.py. It yields no finding if the options fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from .. import plan
+from .. import plan, runs
+from ..figures import at
+from ..job import slurm
 from ..job.machine_gpus import Machine
 from ..job.training_gpus import visible_gpus
-from ..options import Options
+from ..options import OPTIONS, Options
 from ..options.input import NEEDS_FLOATS, too_large_batch
-from ..options.training import BY_NO_STEPS, MOMENTUM
+from ..options.run import BEST_MODELS
+from ..options.training import (
+    BY_NO_STEPS,
+    EARLY_STOP,
+    EARLY_STOPPING,
+    KEEP_BEST,
+    MOMENTUM,
+    OF_OWN_MODELS,
+    OFF,
+    ON_PLATEAU,
+    PLATEAU,
+    PLATEAU_FIGURE,
+    WatchedFigure,
+)
 from ..options.workload import BYTE_ENCODINGS, STRIDES
-from ..units import amount, counted
+from ..presets import Preset
+from ..runs import Run
+from ..runs.launched_with import options_of
+from ..runs.titles import title_of
+from ..system.identity import Place
+from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
 from .option_finding import Finding
 
@@ -270,3 +291,197 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
             f"{count} replicas begin with {amount(factor)} times the learning rate, {rate}, in their first step",
             "let it rise in train.warmup_steps; Goyal et al. take the steps of 5 epochs",
         )
+
+
+_SCHEDULE = "train.schedule"
+
+
+def early_stop(options: Options, _machine: Machine) -> Iterator[Finding]:
+    train, key = options.train, EARLY_STOP
+    figure = train.stops_by
+    if figure is None:
+        yield from _without(options, key, OFF, EARLY_STOPPING)
+        return
+    yield from _of_gputui(options, key, figure)
+    if train.early_stop_patience >= train.epochs:
+        yield Finding(
+            "warning",
+            ("train.early_stop_patience", "train.epochs"),
+            f"a training of {train.epochs} epochs cannot end early after {train.early_stop_patience} without "
+            "improvement",
+            "raise train.epochs, or lower train.early_stop_patience",
+        )
+
+
+def keep_best(options: Options, _machine: Machine) -> Iterator[Finding]:
+    figure, key = options.run.keeps_best_by, KEEP_BEST
+    if figure is None:
+        yield from _without(options, key, OFF, BEST_MODELS)
+    else:
+        yield from _of_gputui(options, key, figure)
+
+
+def plateau(options: Options, _machine: Machine) -> Iterator[Finding]:
+    train = options.train
+    figure = train.reduces_rate_by
+    if figure is None:
+        yield from _without(options, _SCHEDULE, train.schedule, ON_PLATEAU)
+        return
+    yield from _of_gputui(options, PLATEAU_FIGURE, figure)
+    if train.warmup_steps:
+        yield Finding(
+            "error",
+            (_SCHEDULE, "train.warmup_steps"),
+            f"{PLATEAU} follows a figure, and cannot follow a warm-up by steps",
+            "set train.warmup_steps=0, or another train.schedule",
+        )
+    if train.decay_steps is not None:
+        yield Finding(
+            "warning",
+            (_SCHEDULE, "train.decay_steps"),
+            f"{PLATEAU} does not follow the steps",
+            "remove train.decay_steps",
+        )
+
+
+def _without(options: Options, key: str, value: str, part: str) -> Iterator[Finding]:
+    """Yield an error for each option of this part of the group that is set: it has no effect while `key` has this
+    `value`.
+    """
+    group = key.partition(".")[0]
+    infos = [info for info in OPTIONS if info.group == group and info.about.part == part and info.key != key]
+    for info in infos:
+        if getattr(getattr(options, group), info.name) != info.default:
+            instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
+            what = f"{info.name} has no effect while {key} is {value}"
+            yield Finding("error", (info.key, key), what, f"{instead}, or remove {info.key}")
+
+
+def _of_gputui(options: Options, key: str, figure: WatchedFigure) -> Iterator[Finding]:
+    """Yield an error if gputui's own training lacks the figure. The figures of a user's own code are known only when it
+    trains.
+    """
+    if lack := lacks_figure(options, figure):
+        why, others = lack
+        if figure.name not in OF_OWN_MODELS:
+            yield Finding("error", (key,), why, f"set it to one of {', '.join(others)}")
+        else:
+            instead = f"set train.validation_split, or {key}={others[0]}"
+            yield Finding("error", (key, "train.validation_split"), why, instead)
+
+
+def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
+    """Return why a training of gputui's own model lacks the figure, and which figures are there instead. None if it has
+    the figure, or for own code.
+    """
+    if options.workload.entry is not None:
+        return None
+    if figure.name not in OF_OWN_MODELS:
+        return f"the training has no figure {figure.name}", OF_OWN_MODELS
+    if figure.of_validation and not options.train.validates:
+        return f"{figure.name} is a figure of the validation, which is off", (figure.name.removeprefix("val_"),)
+    return None
+
+
+LONG_SECONDS = 600.0
+MANY_EPOCHS = 100  # much for a training whose time is not known
+LOOKED_AT = 20  # runs, the newest first
+CHECKPOINT = "run.checkpoint"
+# Groups of options, and single ones, on which the time of an epoch does not depend.
+_WITHOUT_EFFECT = (
+    "run.", "train.epochs", "train.seed", "train.learning_rate", "train.warmup_steps", "train.schedule",
+    "train.early_stop", "train.plateau",
+)  # fmt: skip
+
+
+def unkept(preset: Preset) -> Iterator[Finding]:
+    """Yield a warning if the run has no checkpoints and much training would be lost if it ended early.
+
+    Much is an expected time of 10 minutes or more; if the time is not known, 100 epochs or more.
+    """
+    options = preset.options
+    if options.run.checkpoint != "off":
+        return
+    epochs, seconds = options.train.epochs, expected_seconds(preset)
+    limit = options.run.max_minutes
+    if seconds is not None and isinstance(limit, int | float):
+        seconds = min(seconds, limit * 60)
+    if seconds < LONG_SECONDS if seconds is not None else epochs < MANY_EPOCHS:
+        return
+    about = f", about {estimate(seconds)}" if seconds is not None else ""
+    message = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
+    yield Finding("warning", (CHECKPOINT,), message, f"{CHECKPOINT}=epoch writes one after each epoch")
+
+
+def expected_seconds(preset: Preset) -> float | None:
+    """Return how long the preset will train, in seconds, according to an earlier run with the same options on this
+    machine.
+
+    Options on which the time of an epoch does not depend may differ. None if none of the 20 newest runs is such a run
+    and has completed an epoch.
+    """
+    mine, here = _what_matters(_values(preset.options)), Place.here().host
+    for run in runs.all_runs()[:LOOKED_AT]:
+        if title_of(run).preset != preset.name or run.status.get("host", here) != here:
+            continue
+        if (measured := _times(run)) is not None and _what_matters(options_of(run)) == mine:
+            start, epoch = measured
+            return start + epoch * preset.options.train.epochs
+    return None
+
+
+def _times(run: Run) -> tuple[float, float] | None:
+    """Return two durations of a run in seconds: from its launch to the end of its first step, and the mean of its
+    epochs.
+
+    None if the result has no duration or no completed epoch.
+    """
+    result = run.whole_result  # over all launches, as the epochs are counted
+    whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
+    if not whole or not epochs:
+        return None
+    start = start or 0.0
+    return start, max(0.0, whole - start) / epochs
+
+
+def _values(options: Options) -> dict[str, Any]:
+    return {info.key: getattr(getattr(options, info.group), info.name) for info in OPTIONS}
+
+
+def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not key.startswith(_WITHOUT_EFFECT)}
+
+
+# ---- the job's time limit and its signal ---------------------------------------------------------
+
+
+def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Yield a note about the effect of run.max_minutes=auto on this machine; nothing for another value.
+
+    In a Slurm job, also yield a warning if the run has no checkpoints.
+    """
+    key, job = "run.max_minutes", machine.job_id
+    if options.run.max_minutes != "auto":
+        return
+    ends, usable = machine.job_ends, machine.job_ends.usable_seconds if machine.job_ends else None
+    if not job:
+        message, change = "outside of a Slurm job auto is no limit", "for a limit here give minutes"
+    elif ends is None or usable is None:
+        message, change = f"squeue is asked for the end of the Slurm job {job}", f"the run ends itself {slurm.MARGIN}"
+    else:
+        message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
+        change = f"the run ends itself after {clock(usable)}"
+    yield Finding("note", (key,), message, change)
+    if job and options.run.checkpoint == "off":
+        yield _nothing_kept(key)
+
+
+def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Yield a warning if run.stop_signal is set and the run has no checkpoints."""
+    if options.run.stop_signal != "none" and options.run.checkpoint == "off":
+        yield _nothing_kept("run.stop_signal")
+
+
+def _nothing_kept(key: str) -> Finding:
+    message = "without checkpoints a run that is ended with its job cannot be resumed"
+    return Finding("warning", (key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")

@@ -11,18 +11,9 @@ from collections.abc import Iterator
 
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
-from . import (
-    cuda_library,
-    driver,
-    gpu_findings,
-    host_findings,
-    libraries,
-    python_packages,
-    tensorflow_check,
-    visible_gpus,
-)
-from .cuda_library import CudaQuery
-from .machine_finding import LEVELS, Finding
+from . import driver, gpu_findings, host_findings, libraries, python_packages, tensorflow_check, visible_gpus
+from .host_findings import LEVELS, Finding
+from .libraries import CudaQuery
 from .nvml_query import NvmlAnswers, NvmlQuery
 from .visible_gpus import HIDDEN
 
@@ -67,7 +58,7 @@ class Examination:
         findings = [*driver.findings(seen, bus, confined, cuda), *gpu_findings.findings(seen, cuda.works)]
         findings += visible_gpus.findings(seen)
         if there:
-            findings += cuda_library.findings(cuda, seen.driver, findings)
+            findings += libraries.findings(cuda, seen.driver, findings)
         findings += [*gpu_findings.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
         findings += [
             *libraries.cuda(missing, there),

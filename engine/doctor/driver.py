@@ -11,8 +11,8 @@ from ..job import gpu_faults
 from ..telemetry import chips, resource_limits
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.reasons import Code
-from .cuda_library import UNKNOWN, CudaAnswer
-from .machine_finding import Finding
+from .host_findings import Finding
+from .libraries import UNKNOWN, CudaAnswer
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None

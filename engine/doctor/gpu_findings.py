@@ -21,8 +21,8 @@ from ..telemetry.gpu_processes import computes, named, sole
 from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
-from .cuda_library import FABRIC
-from .machine_finding import Finding
+from .host_findings import Finding
+from .libraries import FABRIC
 from .nvml_query import NvmlAnswers
 
 Gpu = dict[str, Any]

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,6 @@ from ..files.places import runs_folder
 from ..job import cluster
 from ..telemetry import resource_limits
 from ..units import GIB, counted, size
-from .machine_finding import Finding
 
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
@@ -123,3 +123,19 @@ def _runs() -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "runs", what)
+
+
+LEVELS = ("ok", "note", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding about a part of the machine, which `about` names; `what` is the finding in one line.
+
+    `level` is one of LEVELS. `remedy` says what to do, and is empty if nothing needs to be done.
+    """
+
+    level: str
+    about: str
+    what: str
+    remedy: str = ""

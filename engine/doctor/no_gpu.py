@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from ..interpreter import installed
 from ..telemetry import chips
-from . import cuda_library, driver, gpu_findings, libraries, tensorflow_check, visible_gpus
-from .cuda_library import CudaQuery
-from .machine_finding import Finding
+from . import driver, gpu_findings, libraries, tensorflow_check, visible_gpus
+from .host_findings import Finding
+from .libraries import CudaQuery
 from .nvml_query import NvmlQuery
 
 PATIENCE_SECONDS = 2.0
@@ -58,7 +58,7 @@ def _causes(log: str) -> Iterator[Finding]:
         there = {"driver": seen.driver, "cuda_works": opened.works}
         findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(there | gpu))
         findings += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
-        findings += cuda_library.findings(opened, seen.driver, findings)
+        findings += libraries.findings(opened, seen.driver, findings)
         yield from findings
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
             yield Finding("error", "TensorFlow", cause.what, cause.remedy)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from ..system.background_call import BackgroundCall
+from ..system.child_process import BackgroundCall
 from ..telemetry import resource_limits
 from ..telemetry.gpu_processes import described
 from ..telemetry.nvml.connection import NO_GPU

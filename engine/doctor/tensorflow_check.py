@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..interpreter import installed
-from . import cuda_library, visible_gpus
-from .cuda_library import NO_DEVICE, Cause
+from . import libraries, visible_gpus
 from .gpu_findings import usable
-from .machine_finding import Finding
+from .host_findings import Finding
+from .libraries import NO_DEVICE, Cause
 from .nvml_query import NvmlAnswers
-from .python_process import Child, Output
+from .python_packages import Child, Output
 
 ABOUT = "TensorFlow"
 PROGRAM = """
@@ -122,7 +122,7 @@ def _differing(there: int, due: int, count: int, reason: Cause | None) -> Findin
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"
     message = f"{what}: {reason.what}" if reason else what
-    remedy = (reason or cuda_library.filled(NO_DEVICE, "")).remedy
+    remedy = (reason or libraries.filled(NO_DEVICE, "")).remedy
     return Finding("warning" if count else "error", ABOUT, message, remedy)
 
 
@@ -131,10 +131,10 @@ def likely(log: str, driver: str) -> Cause | None:
 
     None if the log has no known reason. `driver` is the driver's version.
     """
-    if cuda_library.cause_named_in(log):
-        return cuda_library.cause_of(log, driver)
+    if libraries.cause_named_in(log):
+        return libraries.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:
         match = re.search(pattern, log)
         if match:
-            return cuda_library.filled(Cause(words.format(*match.groups()), remedy or installed.with_cuda()), driver)
+            return libraries.filled(Cause(words.format(*match.groups()), remedy or installed.with_cuda()), driver)
     return None

@@ -14,7 +14,7 @@ from ..job import allocation, gpu_faults
 from ..job.machine_gpus import Gpu, Instance, device_of
 from ..job.visible_devices import VARIABLE, Device, hides_all, visible
 from .gpu_findings import usable
-from .machine_finding import Finding
+from .host_findings import Finding
 from .nvml_query import NvmlAnswers
 
 HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose

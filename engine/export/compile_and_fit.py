@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..options import Options
-from ..options.training import BY_NO_STEPS, OPTIMIZERS
-from ..options.watched_figure import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
+from ..options.training import BY_NO_STEPS, EARLY_STOP, KEEP_BEST, OPTIMIZERS, PLATEAU_FIGURE, WatchedFigure
 from .engine_source import extract, specialised
 from .lines import Script, literal
 

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from ..frozen import dataclass
 from ..units import size
-from .declared_types import Form
-from .values import MAX_DEPTH, depth, harmless, harmless_in
+from .values import MAX_DEPTH, Form, depth, harmless, harmless_in
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 20 * 1024**2  # of a file that holds one JSON object

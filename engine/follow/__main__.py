@@ -32,7 +32,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     be_last()
     from ..files.writing import forgive_full_disk  # after the priority is low
-    from .process import main
+    from .start import main
 
     forgive_full_disk()
     code = main(Path(sys.argv[1]), sys.argv[2])

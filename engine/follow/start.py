@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..follow_targets import FOLDER
 from ..system import locks
-from .place import FollowError, Place, file_of, read_place
+from .following import FollowError, Following, Place, file_of, read_place
 from .targets import TARGETS
 
 PATIENCE_SECONDS = 20.0  # for followers to write the end of a run
@@ -83,3 +83,32 @@ def states(folder: Path) -> list[FollowerState]:
     """Return the state of each follower that the run in `folder` has had, in the order of the targets' names."""
     names = sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.stem in TARGETS)
     return [state(folder, name) for name in names]
+
+
+LOCK_ATTEMPTS = 3000  # of 10 ms: a follower that ends while the run is resumed holds the lock a little longer
+
+
+def say(line: str) -> None:
+    """Write a line with the date into the log."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
+
+
+def main(folder: Path, name: str) -> int:
+    """Follow the run. Returns the exit code."""
+    kind, path = TARGETS[name], file_of(folder, name)
+    path.parent.mkdir(exist_ok=True)
+    try:
+        lock = locks.take(file_of(folder, name, "lock"), LOCK_ATTEMPTS)
+    except locks.Taken:
+        say("another follower of this run has this target")
+        return 0
+    with lock:
+        try:
+            if kind.missing:
+                raise FollowError(kind.missing)
+            place = read_place(path) or Place()
+            following = Following(folder, name, kind.make(place.remote), place, say)
+        except (FollowError, OSError) as fault:
+            say(str(fault))
+            return 2
+        return 0 if following.follow() == "done" else 1

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from .. import figures
+from ..files.reading import GrowingFile
+from ..files.values import mapping, number, whole
 from ..options import OPTIONS, is_private
 from ..runs import Run, titles
-from ..runs.events import Outcome
+from ..runs.event_reading import in_time
+from ..runs.events import EVENT_FILES, Event, Finished, OptionChanged, Outcome, Started
+from ..runs.history import PLACE, RowMaker
 from ..runs.launched_with import options_of
-from .points import Point
+from ..runs.parsing import parse_block
 
 
 @dataclass(frozen=True)
@@ -66,3 +72,131 @@ class Target(Protocol):
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
         """Note how the run has ended, after its last point. It may be called again, also after further points."""
+
+
+RESULT = "result/"  # before the names of figures of the result
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row of figures at the time `t` (Unix seconds) after `step` steps.
+
+    `is_result`: they are the figures of a launch's result. `goes_back_to` is the step from which the training has
+    continued since the last row, if it trains some steps again.
+    """
+
+    number: int
+    t: float
+    step: int
+    figures: Mapping[str, float]
+    is_result: bool = False
+    goes_back_to: int | None = None
+
+
+@dataclass
+class PointMaker:
+    """Makes the points of a run from its events. Its fields are its state between two batches."""
+
+    number: int = 0  # of the next point
+    step: int = 0  # of the last one
+    readings: dict[str, float] = field(default_factory=dict)
+    goes_back_to: int | None = None
+
+    def points(self, events: Iterable[Event]) -> Iterator[Point]:
+        """Yield the points of the next events, which are in the order of time."""
+        maker = RowMaker(self.readings)
+        self.readings = maker.readings
+        for event in events:
+            if isinstance(event, Started):
+                self._note_return(event.resumed_at_step or 0)
+            elif isinstance(event, OptionChanged):
+                self._note_return(event.resumes_at_step or 0)
+            elif isinstance(event, Finished):
+                if result := result_figures(event.summary):
+                    yield self._next(event.t, whole(event.summary.get("steps")) or self.step, result, True)
+            elif (row := maker.row(event)) is not None:
+                values = {name: value for name, value in row.items() if name == "epoch" or name not in PLACE}
+                yield self._next(event.t, int(row.get("step", self.step)), values)
+
+    def _note_return(self, step: int) -> None:
+        if step < self.step:
+            self.goes_back_to = step
+
+    def _next(self, t: float, step: int, values: Mapping[str, float], is_result: bool = False) -> Point:
+        point = Point(self.number, t, step, values, is_result, self.goes_back_to)
+        self.number, self.step, self.goes_back_to = self.number + 1, step, None
+        return point
+
+
+def result_figures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a result by their names at a target, which begin with `result/`."""
+    keys = [figure.key for figure in figures.RUN if not figure.key.startswith("metrics.")]
+    values = {key: value for key in keys if (value := figures.at(summary, key)) is not None}
+    metrics = {f"metrics.{name}": value for name, value in mapping(summary.get("metrics")).items()}
+    return {RESULT + key: value for key, each in (values | metrics).items() if (value := number(each)) is not None}
+
+
+BLOCK_BYTES = 1 << 18  # of each file in a batch
+LONGEST_BYTES = 1 << 24  # more without a newline is no line of an event
+
+Offsets = Mapping[str, int]  # bytes read of each event file, by its name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some events of a run in the order of time. `ends` are the offsets after them in the files."""
+
+    events: list[Event]
+    ends: Offsets
+
+
+def read_batch(folder: Path, begin: Offsets, ends: Offsets | None = None) -> Batch:
+    """Return the next events of the run in `folder` after the offsets `begin`; with `ends`, those up to there.
+
+    Without `ends`, at most 256 kB of each file are read, and events for whose time the other file has not been read far
+    enough are left for the next batch. A file that does not exist has no events. Raises OSError if one cannot be read.
+    """
+    read = {
+        name: _read(folder / name, begin.get(name, 0), None if ends is None else ends.get(name, 0))
+        for name in EVENT_FILES
+    }
+    # A file that goes on after its block: nothing is known of the time after the block's last event.
+    until = min((block.last_t for block in read.values() if block.goes_on), default=math.inf)
+    taken = {name: list(block.until(until)) for name, block in read.items()}
+    events = in_time(event for pairs in taken.values() for event, _ in pairs if event is not None)
+    return Batch(events, {name: pairs[-1][1] if pairs else begin.get(name, 0) for name, pairs in taken.items()})
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The lines of one file: an event, or None if the line is none, and the offset after it."""
+
+    lines: list[tuple[Event | None, int]]
+    goes_on: bool  # the file has further lines
+
+    @property
+    def last_t(self) -> float:
+        return next((event.t for event, _ in reversed(self.lines) if event is not None), math.inf)
+
+    def until(self, t: float) -> Iterator[tuple[Event | None, int]]:
+        for event, end in self.lines:
+            if event is not None and event.t > t:
+                return
+            yield event, end
+
+
+def _read(path: Path, begin: int, end: int | None) -> _Block:
+    file = GrowingFile(path, begin)
+    try:
+        block = file.block(BLOCK_BYTES if end is None else end - begin)
+        if end is None and not block and file.size - begin > BLOCK_BYTES:
+            block = file.block(LONGEST_BYTES)
+    except FileNotFoundError:
+        return _Block([], False)
+    if not block and end != begin and file.size - begin > LONGEST_BYTES:
+        return _Block([(None, begin + LONGEST_BYTES)], end is None)
+    lines, at = [], begin
+    for event, line in parse_block(block):
+        at += len(line) + 1
+        lines.append((event, at))
+    return _Block(lines, end is None and file.size - begin > BLOCK_BYTES)

@@ -17,9 +17,8 @@ from ..files.places import home
 from ..follow_targets import FOLDER
 from ..runs.events import Outcome
 from ..system import locks
-from .place import FollowError
-from .points import Point
-from .target import AboutRun, without_login
+from .following import FollowError
+from .target import AboutRun, Point, without_login
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -15,8 +15,7 @@ from ..files.writing import write_atomically
 from ..follow_targets import FOLDER
 from ..runs import history
 from ..runs.events import Outcome
-from .points import RESULT, Point
-from .target import AboutRun
+from .target import RESULT, AboutRun, Point
 
 VARIABLE = "GPUTUI_PROMETHEUS_FOLDER"  # the folder that node_exporter reads; not set: the run folder
 METRIC = "gputui_metric"  # of the user's model, by its name in a label

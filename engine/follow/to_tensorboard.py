@@ -10,9 +10,7 @@ from typing import Any, BinaryIO
 from ..runs import Run
 from ..runs.events import Outcome
 from . import tfevents
-from .batches import Offsets, read_batch
-from .points import Point, PointMaker
-from .target import AboutRun, about_run
+from .target import AboutRun, Offsets, Point, PointMaker, about_run, read_batch
 
 FOLDER = "tensorboard"  # in a run folder
 

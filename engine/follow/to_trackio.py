@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..runs.events import Outcome
-from .points import Point
-from .target import AboutRun
+from .target import AboutRun, Point
 
 PROJECT = "gputui"  # unless TRACKIO_PROJECT names another
 

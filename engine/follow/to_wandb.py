@@ -17,8 +17,7 @@ from typing import Any
 from ..files.places import home
 from ..follow_targets import FOLDER
 from ..runs.events import Outcome
-from .points import Point
-from .target import AboutRun
+from .target import AboutRun, Point
 
 PROJECT = "gputui"  # unless WANDB_PROJECT names another
 INIT_SECONDS = 30.0

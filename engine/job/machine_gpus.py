@@ -11,10 +11,10 @@ from ..runs.run_cluster import Cluster
 from ..telemetry import resource_limits
 from . import allocation, slurm
 from . import cluster as clusters
-from . import several_tasks as jobs
+from . import slurm as jobs
 from .allocation import Allocation
-from .several_tasks import Remark as JobRemark
 from .slurm import Left
+from .slurm import Remark as JobRemark
 from .visible_devices import VARIABLE, Device, find, hides_all, named, visible
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses

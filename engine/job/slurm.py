@@ -6,11 +6,16 @@ The variables and their forms are those of srun's manual, "OUTPUT ENVIRONMENT VA
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from ..runs import RunError
 
 LAST_STEP = 0xFFFF_FFF0  # slurm.h: SLURM_MAX_NORMAL_STEP_ID
 MOST_NODES = 100_000  # a list that names more is damaged
@@ -251,3 +256,239 @@ def _of_squeue(job: str) -> Left:
         return Left(((days * 24 + hours) * 60 + minutes) * 60.0 + seconds)
     why = (done.stderr.strip() or text or f"it ended with {done.returncode}").splitlines()[0]
     return Left(problem=f"squeue does not report it: {why}")
+
+
+SUBMIT_SECONDS = 60.0  # sbatch itself tries again for a while if the controller does not answer
+# squeue's manual, "JOB STATE CODES": the job waits (again), or it has ended for good. In all other states it runs.
+WAITS = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+CANCELLED, GONE = "CANCELLED", "GONE"  # GONE is gputui's word: Slurm does not know the job any more
+ENDED = ("BOOT_FAIL", CANCELLED, "COMPLETED", "DEADLINE", "FAILED", GONE, "LAUNCH_FAILED", "NODE_FAIL",
+         "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT")  # fmt: skip
+_SEPARATOR = "|"
+_UNKNOWN_JOB = "Invalid job id"
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job as Slurm shows it: its state, the reason why it waits, its expected start, and its nodes.
+
+    `starts` is a local time such as `2026-11-26T18:00:00`. Texts are empty if Slurm does not say them.
+    """
+
+    state: str
+    reason: str = ""
+    starts: str = ""
+    nodes: str = ""
+
+
+def submit(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Submit a job with these arguments of sbatch and from this environment. Return the id of the job.
+
+    Raises RunError.
+    """
+    answer = _answer(["sbatch", "--parsable", *arguments], SUBMIT_SECONDS, environment).strip()
+    job = answer.partition(";")[0]  # the name of the cluster may follow
+    if not job.isdigit():
+        raise RunError(f"sbatch does not print the number of a job, but {answer[:80]!r}; see `sbatch` in queue.yaml")
+    return job
+
+
+def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
+    """Return the state of the jobs `ids` of this user in Slurm, by their ids.
+
+    One call of squeue shows all jobs that have not ended, and those that ended within the last minutes. For the others
+    sacct is called once, if Slurm keeps accounts; a job that is not in them has the state GONE. Raises RunError.
+    """
+    form = _SEPARATOR.join(("%i", "%T", "%r", "%S", "%N"))
+    command = ["squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", f"--format={form}"]
+    seen: dict[str, SlurmJob] = {}
+    for line in _answer(command).splitlines():
+        number, *fields = (each.strip() for each in line.split(_SEPARATOR))
+        if number in ids and len(fields) == 4:
+            seen[number] = SlurmJob(*("" if field in ("N/A", "None", "(null)") else field for field in fields))
+    missing = [number for number in ids if number not in seen]
+    return seen | (_in_accounts(missing) if missing else {})
+
+
+def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
+    in_accounts = dict.fromkeys(ids, SlurmJob(GONE))
+    command = [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        f"--jobs={','.join(ids)}",
+        "--format=JobIDRaw,State",
+    ]
+    try:
+        lines = _answer(command).splitlines()
+    except RunError:  # there is no sacct, or Slurm keeps no accounts
+        return in_accounts
+    for line in lines:
+        number, _, state = line.partition(_SEPARATOR)
+        if number in in_accounts and (word := re.match(r"[A-Z_]+", state)):  # `CANCELLED by 1000`
+            in_accounts[number] = SlurmJob(word[0])
+    return in_accounts
+
+
+def hold(job: str) -> None:
+    """Make Slurm hold the waiting job with the id `job`, so that it is not started. Raises RunError."""
+    _answer(["scontrol", "hold", job])
+
+
+def release(job: str) -> None:
+    """Make Slurm release the held job with the id `job`, so that it can be started. Raises RunError."""
+    _answer(["scontrol", "release", job])
+
+
+def cancel(job: str) -> None:
+    """Cancel a job. Nothing is done if it has ended."""
+    try:
+        _answer(["scancel", job])
+    except RunError as fault:
+        if _UNKNOWN_JOB not in str(fault):
+            raise
+
+
+def signal_batch(job: str, name: str) -> None:
+    """Send the signal `name`, such as URG, to the process of a job's batch script alone. Raises RunError."""
+    _answer(["scancel", "--batch", f"--signal={name}", job])
+
+
+def _answer(
+    command: Sequence[str], seconds: float = ANSWER_SECONDS, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a program of Slurm (`command`) for at most `seconds`, and return the text that it prints.
+
+    `environment` is by default that of this process, without the variables that change what squeue and sacct print.
+    Raises RunError.
+    """
+    program = command[0]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
+    kept.pop("SLURM_TIME_FORMAT", None)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            env=kept if environment is None else environment,
+        )
+    except FileNotFoundError:
+        raise RunError(
+            f"{program} is not on PATH, and the queue is Slurm's, as queue.yaml says\n"
+            "go to a machine of the cluster, or set `engine: local` there"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{program} did not answer within {seconds:g} s; `scontrol ping` shows if Slurm works") from None
+    except OSError as fault:
+        raise RunError(f"{program} cannot be run: {fault.strerror or fault}") from None
+    if done.returncode:
+        raise RunError(f"{program} has failed: {_reason(done.stderr or done.stdout, done.returncode)}")
+    return done.stdout
+
+
+def _reason(text: str, code: int) -> str:
+    lines = [re.sub(r"^\w+: (error|fatal): ", "", line).strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(list(dict.fromkeys(lines))[-2:]) or f"it ended with {code}"
+
+
+# For each launcher: the variables with the number of its processes and with the number of this one.
+_LAUNCHERS = (
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("mpirun", "PMI_SIZE", "PMI_RANK"),
+    ("torchrun", "WORLD_SIZE", "RANK"),
+)
+COPIES = "and each would train a copy of its own"
+ALONE = "without strategy.kind=multi_worker gputui trains in one process on one machine"
+TOGETHER = "set strategy.kind=multi_worker"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A remark on a job with several tasks. `message` is the remark, and `change` the advice.
+
+    The level `error` means that several copies would be trained, `warning` that resources stay unused, and `note` is
+    for information.
+    """
+
+    level: str
+    message: str
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.change}"
+
+
+def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
+    """Return the remarks on the job of the process with these environment variables; empty if there is none to make."""
+    started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
+    return (*started[:1], *_tf_config(environment))
+
+
+def when_detached(environment: Mapping[str, str]) -> Remark | None:
+    """Return the warning that a detached run ends with its Slurm job or job step; None if `environment` is not that of
+    a Slurm job.
+    """
+    job, step = environment.get("SLURM_JOB_ID", ""), step_number(environment)
+    if not job:
+        return None
+    what = f"the Slurm job step {job}.{step}" if step is not None else f"the Slurm job {job}"
+    message = f"the run dies with {what}: when its first process ends, Slurm kills everything that it has started"
+    change = "keep gputui running until the end, without --detach; set run.checkpoint to be able to resume"
+    return Remark("warning", message, change)
+
+
+def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
+    """Yield a remark if a Slurm job has several tasks: an error if srun has started them, else a warning."""
+    tasks, is_step = tasks_in_step(environment), in_step(environment)
+    position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
+    if is_step and tasks > 1:
+        message = f"this is task {position} of the {tasks} that srun started, {COPIES}"
+        yield Remark("error", message, f"{TOGETHER}, or start one task: srun --ntasks=1 gputui ...")
+    elif not is_step and (tasks > 1 or nodes > 1):
+        given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
+        message = f"the Slurm job has {given}; {ALONE}, this one"
+        yield Remark("warning", message, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
+
+
+def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
+    for launcher, size, rank in _LAUNCHERS:
+        number = count(environment, size)
+        if rank in environment and number is not None and number > 1:
+            message = f"this is process {environment[rank]} of the {number} that {launcher} started ({size}), {COPIES}"
+            yield Remark("error", message, f"start gputui without {launcher}")
+
+
+def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
+    text = environment.get("TF_CONFIG", "").strip()
+    if not text:
+        return
+    unset = "unset it: env -u TF_CONFIG gputui ..."
+    members = _members(text)
+    if members is None:
+        yield Remark("warning", "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
+    elif members > 1 and '"--cluster"' in text:
+        yield Remark("error", f"--cluster names {members} workers, {COPIES}", f"{TOGETHER}, or leave out --cluster")
+    elif members > 1:
+        message = f"TF_CONFIG names a cluster of {members} tasks, {COPIES}"
+        yield Remark("error", message, f"{TOGETHER}, or for one task {unset}")
+    else:
+        yield Remark("warning", f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
+
+
+def _members(text: str) -> int | None:
+    """Return the number of tasks of the cluster in `text` (TF_CONFIG) that train; None if it cannot be read."""
+    try:
+        config: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    cluster = config.get("cluster") if isinstance(config, dict) else None
+    if not isinstance(cluster, dict) or not cluster:
+        return None
+    members = [tasks for kind, tasks in cluster.items() if kind != "evaluator"]
+    return sum(len(tasks) if isinstance(tasks, list | dict) else 1 for tasks in members)

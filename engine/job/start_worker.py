@@ -19,12 +19,12 @@ from ..runs.launched_with import options_of
 from ..runs.run_cluster import VARIABLE as TF_CONFIG
 from ..runs.run_cluster import Cluster, host_of, port_of
 from ..runs.run_cluster import of_run as kept_cluster
-from ..system.background_call import BackgroundCall
+from ..system.child_process import BackgroundCall
 from ..units import counted
 from . import cluster, slurm, this_machine
 from .cluster import COMMAND_LINE, ClusterError
 from .machine_gpus import Machine
-from .several_tasks import Remark
+from .slurm import Remark
 from .visible_devices import VARIABLE
 
 KEY = "strategy.kind"

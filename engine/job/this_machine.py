@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..system.background_call import BackgroundCall
+from ..system.child_process import BackgroundCall
 from ..telemetry import chips
 from ..telemetry.gpu_processes import named, sole
 from ..telemetry.nvml import connection

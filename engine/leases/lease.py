@@ -24,10 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..files.declared_types import Form
 from ..files.places import runs_folder
 from ..files.reading import read_object
-from ..files.values import whole
+from ..files.values import Form, whole
 from ..files.writing import write_atomically
 from ..runs import RunError
 from ..system import locks

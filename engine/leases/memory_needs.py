@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .. import memory_line, runs
+from .. import plan, runs
 from ..files.places import TRIALS, proofs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, plain, whole
@@ -72,7 +72,7 @@ def of_options(options: Options) -> MemoryNeed:
                 return MemoryNeed(_with_margin(peak))
             if peak:
                 peaks[of_run] = peak
-    line = memory_line.through(list(peaks.items()))
+    line = plan.through(list(peaks.items()))
     if line is None:
         raise NotMeasuredError(NOT_MEASURED)
     *most, last = map(str, sorted(peaks))

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files.declared_types import Form
 from ..files.reading import read_object
+from ..files.values import Form
 from ..files.writing import write_atomically
 from ..system.identity import Place, Process
 from . import lease

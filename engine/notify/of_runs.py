@@ -8,7 +8,7 @@ from ..files.reading import read_object
 from ..files.values import mapping, whole
 from ..runs import Run, events, run_cluster
 from ..runs.launched_with import options_of
-from . import notice, sending, targets
+from . import sending, targets
 
 WARNING = "notice"  # the kind of the warning
 
@@ -22,7 +22,7 @@ def send(run: Run, emit: Callable[[events.Event], None]) -> None:
     cluster = run_cluster.of_run(run)
     if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
         return
-    failures = sending.send_to(lambda: targets.of_options(options_of(run)), lambda: notice.of_run(run))
+    failures = sending.send_to(lambda: targets.of_options(options_of(run)), lambda: sending.of_run(run))
     for line in failures:
         emit(events.Warn(kind=WARNING, message=line))
 

@@ -8,8 +8,7 @@ from .catalogue import OptionInfo, by_key
 from .groups import GROUPS, OPTIONS, PRIVATE, Options, is_private
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
-from .notify import Notify
-from .run import Run
+from .run import Notify, Run
 from .synonyms import ARGUMENTS, argument_of, resolve_key
 from .training import Train
 from .workload import Workload

@@ -8,8 +8,7 @@ from ..frozen import dataclass
 from .catalogue import Group, OptionInfo, catalogue
 from .hardware import Compile, Device, Precision, Strategy
 from .input import Input
-from .notify import Notify
-from .run import Run
+from .run import Notify, Run
 from .training import Train
 from .workload import Workload
 

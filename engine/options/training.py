@@ -1,12 +1,50 @@
 """The group `train`: how the model learns, such as epochs, optimizer, learning rate, schedules and validation."""
 
+from __future__ import annotations
+
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
 from ..late_patterns import late
 from .catalogue import Group, Limits, option
-from .watched_figure import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, figure_of, watched
+
+# The options that name one.
+EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE = "train.early_stop", "run.keep_best", "train.plateau_figure"
+OFF: Literal["off"] = "off"
+OF_OWN_MODELS = ("loss", "accuracy", "val_loss", "val_accuracy")  # the figures of the models that gputui has
+FigureName = Annotated[
+    str,
+    Limits(
+        "the name of a figure of each epoch, such as val_loss; with :min or :max if Keras does not know its direction",
+        pattern=r"^[^\s:]+(:(min|max))?$",
+        max_length=200,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class WatchedFigure:
+    """A figure of each epoch. `direction` is `min` or `max`, or `auto` if Keras infers it from the metric."""
+
+    name: str
+    direction: str
+
+    @property
+    def of_validation(self) -> bool:
+        return self.name.startswith("val_")
+
+
+def figure_of(value: str) -> WatchedFigure:
+    """Return the figure that the value of an option names: `val_loss`, or `val_cost:min` with its direction."""
+    name, _, direction = value.partition(":")
+    return WatchedFigure(name, direction or "auto")
+
+
+def watched(value: str) -> WatchedFigure | None:
+    """Return the figure that the value of an option names. None for `off`."""
+    return None if value == OFF else figure_of(value)
+
 
 Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..files import declared_types
+from ..files import values
 from ..files.reading import read_object
 from ..files.values import to_json
 from ..files.writing import write_atomically
@@ -163,7 +163,7 @@ def read(folder: Path) -> Manifest | None:
         raise ManifestError(f"{path} is not a manifest that this version can read; name another folder, or remove it")
     if not content.value:
         return None
-    filled = declared_types.completed(Manifest, content.value)
+    filled = values.completed(Manifest, content.value)
     if filled is None:
         raise ManifestError(f"{path} is damaged; remove the folder to begin again")
     written = [

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ from ..leases import free_gpus, lease
 from ..options import Options
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, read_events
-from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started
+from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
 from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
 from ..system.identity import Place, Process
@@ -38,7 +38,6 @@ from ..system.run_clock import RunClock, steady
 from ..telemetry import resource_limits
 from ..telemetry.sampler import Sampler
 from . import ending, recovery
-from .followers import Followers
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
 from .live_diagnosis import LiveDiagnosis
 from .recovery import Answer
@@ -447,3 +446,71 @@ def _is_over(since: float | None, seconds: float) -> bool:
 def _missing(count: int) -> events.Warn:
     message = f"the last {count} events of the training are missing: they could not be written to disk when it ended"
     return events.Warn(kind="disk", message=message)
+
+
+LATE_SECONDS = 10.0  # a target that answers again within this time is not worth a warning
+RESTARTS = 3  # of a follower that was killed
+KEY = "run.follow"
+HINT = "the training goes on, and its figures wait in the run folder; gputui follow {} shows how far each follower is"
+
+
+class Followers:
+    """The followers of a run for `targets`. A worker of several machines has none unless it is the chief."""
+
+    def __init__(self, run: Run, targets: Collection[str]) -> None:
+        cluster = run_cluster.of_run(run)
+        self._run = run
+        self._targets = tuple(targets) if cluster is None or cluster.is_chief else ()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._left = dict.fromkeys(self._targets, RESTARTS)
+        self._reported: set[str] = set()
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes.values()]
+
+    def start(self) -> Iterator[Warn]:
+        """Start all followers. Yield a warning for each that cannot be started."""
+        for target in self._targets:
+            yield from self._start(target)
+
+    def _start(self, target: str) -> Iterator[Warn]:
+        from ..follow import start  # only a run with followers needs it
+
+        try:
+            self._processes[target] = start.start(self._run.path, target)
+        except OSError as fault:
+            yield self._warning(f"the follower for {target} cannot be started: {fault.strerror or fault}")
+
+    def check(self) -> Iterator[Warn]:
+        """Yield a warning for each follower that waits for its target, once until it goes on.
+
+        A follower that has ended before the run is started again.
+        """
+        if not self._processes:
+            return
+        from ..follow import start  # only a run with followers needs it
+
+        for target, process in list(self._processes.items()):
+            state = start.state(self._run.path, target)
+            if process.poll() is not None and not state.is_alive and state.place.state != "done":
+                yield from self._again(target, state.damage)
+            elif state.place.state == "waiting" and time.time() - state.place.since > LATE_SECONDS:
+                if target not in self._reported:
+                    self._reported.add(target)
+                    yield self._warning(f"{target} {state.words}")
+            elif state.place.state == "following":
+                self._reported.discard(target)
+
+    def _again(self, target: str, damage: str) -> Iterator[Warn]:
+        del self._processes[target]
+        self._left[target] -= 1
+        again = self._left[target] >= 0 and not damage
+        yield self._warning(
+            f"the follower for {target} has ended" + (f": {damage}" if damage else ", and is started again" * again)
+        )
+        if again:
+            yield from self._start(target)
+
+    def _warning(self, message: str) -> Warn:
+        return Warn(kind="follow", message=message, hint=HINT.format(self._run.id), option=KEY)

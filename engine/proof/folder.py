@@ -18,11 +18,10 @@ from typing import Any
 
 from .. import runs
 from ..files import places
-from ..files.declared_types import completed
 from ..files.places import QUEUE, TRIALS
 from ..files.places import proofs_folder as proofs_folder
 from ..files.reading import read_object
-from ..files.values import moment
+from ..files.values import completed, moment
 from ..files.writing import write_atomically
 from ..leases import lease
 from ..leases.lease import NotFree

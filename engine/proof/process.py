@@ -23,7 +23,7 @@ from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..job.visible_devices import VARIABLE
 from ..leases import free_gpus, lease
-from ..notify import notice, sending, targets
+from ..notify import sending, targets
 from ..options import Notify, Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
@@ -93,11 +93,11 @@ def _notify(request: Request, record: Record) -> None:
     def find() -> targets.Targets:
         return targets.of_options({f"notify.{name}": value for name, value in asdict(_notify_of(request)).items()})
 
-    def make() -> notice.Notice:
-        return notice.Notice(
+    def make() -> sending.Notice:
+        return sending.Notice(
             kind=record.kind,
             outcome=record.state,
-            failed=record.state in notice.FAILED,
+            failed=record.state in sending.FAILED,
             id=record.id,
             title=record.preset_name,
             seconds=record.seconds,

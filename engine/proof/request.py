@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
-from ..files.declared_types import completed
 from ..files.reading import read_object
+from ..files.values import completed
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ..files import places as places
-from ..files.declared_types import EXACTLY, completed
 from ..files.places import QUEUE, home, runs_folder
 from ..files.reading import read_object
-from ..files.values import mapping, text, whole
+from ..files.values import EXACTLY, completed, mapping, text, whole
 from ..files.writing import write_atomically
 from ..job import slurm
 from ..job.visible_devices import VARIABLE

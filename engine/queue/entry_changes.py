@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..job import slurm_programs
+from ..job import slurm
 from ..runs import RunError, request_stop
 from ..runs.events import TELEMETRY_FILE
 from ..runs.run import PROOF
@@ -68,7 +68,7 @@ def hold(name: str, reason: str = "held by you") -> Entry:
         entry = _entry(name)
         _refuse_begun(entry)
         if entry.slurm_job:
-            slurm_programs.hold(entry.slurm_job)
+            slurm.hold(entry.slurm_job)
         entry = replace(entry, state="held", hold_reason=reason)
         entries.write(entry)
         return entry
@@ -83,7 +83,7 @@ def release(name: str) -> Entry:
         entry = _entry(name)
         if entry.state == "held":
             if entry.slurm_job:
-                slurm_programs.release(entry.slurm_job)
+                slurm.release(entry.slurm_job)
             entry = replace(entry, state="waiting", hold_reason="")
             entries.write(entry)
         entries.set_failures(entry.group, 0)
@@ -158,7 +158,7 @@ def remove(name: str) -> Removed | None:
         if (entry := entries.read(name)) is not None:
             _refuse_begun(entry)
             if entry.slurm_job:
-                slurm_programs.cancel(entry.slurm_job)
+                slurm.cancel(entry.slurm_job)
         elif not entries.file_of(name).exists():
             raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)

@@ -21,8 +21,7 @@ from .entries import Entry
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
-    from ..leases.free_gpus import GpuUser, GpuWatch
-    from ..leases.idle_notes import IdleNotes
+    from ..leases.free_gpus import GpuUser, GpuWatch, IdleNotes
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,10 @@ class DeviceReader:
 
         If the GPUs cannot be read, those of the last reading are returned as not free.
         """
-        from ..leases import free_gpus, idle_notes
+        from ..leases import free_gpus
 
         self._watch = self._watch or free_gpus.GpuWatch()
-        self._notes = self._notes or idle_notes.IdleNotes()
+        self._notes = self._notes or free_gpus.IdleNotes()
         try:
             uses = self._notes.of(self._watch.read())
         except NotFree as fault:  # also if there is no driver

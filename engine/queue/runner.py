@@ -12,19 +12,24 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from ..files.places import proofs_folder
+from ..files.reading import read_object
 from ..files.values import whole
+from ..notify import sending, targets
 from ..runs import RunError, part_of_sweep
+from ..system import locks
 from ..system.identity import Place
-from . import entries, entry_changes, free_devices, interrupted_sweeps, jobs, queue_settings
+from . import entries, entry_changes, free_devices, jobs, queue_settings
 from .entries import Entry, ListingReader
-from .fair_share import FairShare
+from .forecast import FairShare
 from .free_devices import Device
 from .jobs import FAILED, End, Job
-from .slurm_follower import SlurmFollower
+from .slurm_queue import SlurmFollower
 
 TICK_SECONDS = 0.5
 WALK_SECONDS = 2.0  # between two looks at the devices, if no entry has changed
@@ -430,7 +435,7 @@ def carry_out(descriptor: int | None) -> int:
         return 0
     runner = Runner()
     try:
-        interrupted_sweeps.go_on(entries.all_entries())
+        go_on(entries.all_entries())
     except OSError as fault:
         print(f"{time.strftime('%F %T')} {fault}", flush=True)
     while True:
@@ -446,7 +451,67 @@ def carry_out(descriptor: int | None) -> int:
             print(f"{time.strftime('%F %T')} {words}", flush=True)
             time.sleep(LONGEST_AGAIN_SECONDS)
         time.sleep(TICK_SECONDS)
-    from . import empty_notice  # the runner, which stays in memory for days, does without it
 
-    empty_notice.send(runner.ended)
+    send(runner.ended)
     return 0
+
+
+MOST_NAMES = 5  # of failed runs in a notice
+
+
+def send(ended: Sequence[Job]) -> None:
+    """Send the notice about the jobs that have ended since the runner began; none without a job. A failure is printed
+    to the runner's log. Raises no exception.
+    """
+
+    def make() -> sending.Notice:
+        failed = [job.path.name for job in ended if job.end_of().state in FAILED]
+        names = ", ".join(failed[:MOST_NAMES]) + (" ..." if len(failed) > MOST_NAMES else "")
+        result = f"the queue is empty: {len(ended)} ended" + (
+            f", {len(failed)} of them failed: {names}" if failed else ""
+        )
+        return sending.Notice("queue", "failed" if failed else "ok", bool(failed), result=result)
+
+    if ended:
+        for line in sending.send_to(lambda: targets.of_options({}), make):
+            print(f"{time.strftime('%F %T')} {line}", flush=True)
+
+
+def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
+    """Return the folders of the sweeps to which the entries in `listed` belong and whose process a restart of this
+    machine has ended, each with the id of one of its runs.
+    """
+    here = Place.here()
+    ended: dict[Path, str] = {}
+    for entry in listed:
+        sweep = part_of_sweep.sweep_of(entry.folder)
+        path = proofs_folder() / sweep
+        if not sweep or path in ended:
+            continue
+        place = Place.read(record := read_object(path / "proof.json").value)
+        is_of_here = place is not None and place.host == here.host and place.boot_id != here.boot_id
+        if record.get("state") == "running" and is_of_here:
+            ended[path] = entry.run
+    return ended
+
+
+def go_on(listed: Iterable[Entry]) -> list[Path]:
+    """Start the process of each sweep in `interrupted`, in the environment of its run, and return the folders of those
+    that were started.
+    """
+    begun = []
+    for path, run in interrupted(listed).items():
+        from ..proof import folder  # the runner, which stays in memory for days, does without it
+        from ..proof.request import ProofError  # the same
+
+        environment, directory = entries.environment_of(run)
+        try:
+            folder.start(folder.Proof(path), environment=environment, directory=directory or "/")
+        except locks.Taken:  # its user has resumed it
+            continue
+        except (ProofError, OSError) as fault:
+            print(f"{time.strftime('%F %T')} the sweep {path.name} does not go on: {fault}", flush=True)
+            continue
+        print(f"{time.strftime('%F %T')} the sweep {path.name} goes on after a restart of the machine", flush=True)
+        begun.append(path)
+    return begun

@@ -10,10 +10,9 @@ time), checkpoint_files.py, code_files.py and code_copy.py (the user's own code)
 from __future__ import annotations
 
 from ..files.places import home, runs_folder
-from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process, waiting_error
 from .event_reading import Follower, Tail, follow
 from .folders import Survey, all_runs, create, create_at, find, survey
-from .run import ACTIVE_STATES, Run, RunError
+from .run import ACTIVE_STATES, ASKED_BY_PERSON, Run, RunError, request_stop, reserved, signal_process, waiting_error
 from .titles import title
 
 __all__ = [

@@ -20,9 +20,9 @@ from typing import Any
 from .. import entry as entries
 from ..entry import Entry
 from ..files import places
-from ..files.declared_types import Form
 from ..files.places import home
 from ..files.reading import read_bytes, read_object, why
+from ..files.values import Form
 from ..files.writing import write_atomically
 from ..options import Options
 from ..system import git_state

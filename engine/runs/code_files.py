@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..files.declared_types import Fields, Form
 from ..files.reading import read_bytes, read_object
+from ..files.values import Fields, Form
 from ..files.writing import write_atomically
 from ..units import counted
 from . import code_copy

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from ..files.declared_types import Fields
-from ..files.values import EMPTY
+from ..files.values import EMPTY, Fields
 from ..files.values import finite as finite
 from ..files.values import plain as plain
 

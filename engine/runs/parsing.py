@@ -17,8 +17,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
-from ..files.declared_types import fits, form_of
-from ..files.values import LARGEST, LARGEST_WHOLE, LATEST_T, MAX_DEPTH, depth, harmless_in, moment, plain
+from ..files.values import LARGEST, LARGEST_WHOLE, LATEST_T, MAX_DEPTH, depth, fits, form_of, harmless_in, moment, plain
 from ..system.run_clock import RunClock
 from ..units import counted
 from . import events

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files.declared_types import Form
 from ..files.reading import open_regular, read_object
-from ..files.values import mapping, whole
+from ..files.values import Form, mapping, whole
 from . import checkpoint_files
 from .events import EVENTS_FILE, Started
 from .parsing import parse_line

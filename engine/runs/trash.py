@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..system import locks
-from .control import reserved
-from .run import RunError
+from .run import RunError, reserved
 
 PREFIX = ".deleted-"  # names with a leading dot are not listed
 HELD = "held"

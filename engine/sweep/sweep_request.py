@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, presets
-from ..checks import figure_rules
+from ..checks import option_rules
 from ..job import slurm as slurm
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
-from ..options.watched_figure import figure_of
+from ..options.training import figure_of
 from ..presets import Preset, PresetError
 from ..proof import proof_start, request
 from ..proof.folder import Proof
@@ -154,7 +154,7 @@ def _refuse_combinations(made: Request) -> None:
             raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
         if options.workload.entry is None and (own := next(filter(swept_values.is_argument, changes), "")):
             raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
-        if lack := figure_rules.lacks_figure(options, figure_of(sweep.metric)):
+        if lack := option_rules.lacks_figure(options, figure_of(sweep.metric)):
             raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
         if errors:

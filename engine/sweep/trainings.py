@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from .. import presets, runs
 from ..files.values import mapping, text
-from ..options.watched_figure import WatchedFigure
+from ..options.training import WatchedFigure
 from ..presets import Preset
 from ..process import launch
 from ..proof.request import Request

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 from .. import figures
-from ..files.declared_types import Fields
+from ..files.values import Fields
 from ..files.writing import write_atomically
 from ..runs import events
 from ..runs.events import Stage, TrialFigures

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..diagnosis.collector import limit_of
 from ..files.values import mapping
-from ..memory_line import Line, through
 from ..options import Options
+from ..plan import Line, through
 from ..runs.events import Started
 from ..telemetry import resource_limits
 from ..trials.record import Memory, MemoryPoint, Trial

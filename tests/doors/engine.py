@@ -24,7 +24,7 @@ from gputui.engine.diagnosis.rules import findings
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
 from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_findings, libraries, tensorflow_check
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.doctor.python_process import Output
+from gputui.engine.doctor.python_packages import Output
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, form, script
 from gputui.engine.export.data import DIGITS
@@ -36,22 +36,16 @@ from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
 from gputui.engine.files import appending, places, reading, run_numbers, values, writing, yaml_nodes
 from gputui.engine.files.appending import Gap, KEPT_BYTES, LineFile
-from gputui.engine.files.declared_types import completed
+from gputui.engine.files.values import completed
 from gputui.engine.files.places import TRIALS, home, proofs_folder, runs_folder as places_runs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
 from gputui.engine.files.writing import ExistsError, write_atomically
 from gputui.engine.files.yaml_text import YamlFault
-from gputui.engine.follow import (
-    batches,
-    following,
-    process as follow_process,
-    start as follow_start,
-    tfevents,
-    to_tensorboard,
-)
+from gputui.engine.follow import following, start as follow_start, tfevents, to_tensorboard
+from gputui.engine.follow import target
 from gputui.engine.follow.following import Following
-from gputui.engine.follow.place import Place as place_Place, State, file_of, read_place
-from gputui.engine.follow.points import Point, PointMaker
+from gputui.engine.follow.following import Place as place_Place, State, file_of, read_place
+from gputui.engine.follow.target import Point, PointMaker
 from gputui.engine.follow.target import AboutRun, Target, about_run, without_login
 from gputui.engine.follow.to_mlflow import EXPERIMENT, Mlflow
 from gputui.engine.follow.to_prometheus import Prometheus, VARIABLE as to_prometheus_VARIABLE
@@ -64,17 +58,15 @@ from gputui.engine.job import (
     allocation,
     cluster,
     environment_variables,
-    several_tasks,
     slurm,
-    slurm_programs,
     start_worker,
     this_machine,
     visible_devices,
 )
 from gputui.engine.job.cluster import ClusterError
 from gputui.engine.job.machine_gpus import Answers, Fault as machine_gpus_Fault, Gpu, Instance, Machine
-from gputui.engine.job.several_tasks import read as several_tasks_read
-from gputui.engine.job.slurm_programs import SlurmJob
+from gputui.engine.job.slurm import read as several_tasks_read
+from gputui.engine.job.slurm import SlurmJob
 from gputui.engine.job.training_gpus import candidates
 from gputui.engine.job.visible_devices import (
     Device as visible_devices_Device,
@@ -87,8 +79,8 @@ from gputui.engine.leases.lease import CPU as lease_CPU, Holder, NotFree
 from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.leases.start_devices import Devices
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.notify import notice, of_runs, sending, targets
-from gputui.engine.notify.notice import Notice
+from gputui.engine.notify import of_runs, sending, targets
+from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
 from gputui.engine.options import (
     GROUPS,
@@ -150,22 +142,20 @@ from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
 from gputui.engine.queue import (
     adding,
-    empty_notice,
     entries,
     entry_changes,
-    fair_share,
     free_devices,
-    interrupted_sweeps,
     jobs,
     queue_settings,
     runner,
-    slurm_follower,
     slurm_job,
     start as queue_start,
 )
-from gputui.engine.queue.durations import Durations
+from gputui.engine.queue import slurm_queue
+from gputui.engine.queue import forecast
+from gputui.engine.queue.forecast import Durations
 from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.fair_share import FairShare
+from gputui.engine.queue.forecast import FairShare
 from gputui.engine.queue.forecast import Begun, Expected, start_times
 from gputui.engine.queue.free_devices import CPU as free_devices_CPU, Device as free_devices_Device, DeviceReader
 from gputui.engine.queue.jobs import SLURM_LOG
@@ -179,7 +169,6 @@ from gputui.engine.runs import (
     checkpoint_files,
     code_copy,
     code_files,
-    control,
     create_at,
     event_reading,
     events,
@@ -240,7 +229,7 @@ from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.sweep_loop import SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Look, QueuedTrainings
 from gputui.engine.system import descendants, git_state, identity, import_cost, locks, process_memory, stop_signals
-from gputui.engine.system.background_call import BackgroundCalls
+from gputui.engine.system.child_process import BackgroundCalls
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.identity import Place as identity_Place, Process
 from gputui.engine.system.locks import ENGINE_LOCK, LEASED, Lock, PROOF_LOCK

@@ -23,12 +23,10 @@ from tests.doors.engine import (
     Targets,
     as_markdown,
     comparison,
-    empty_notice,
     events,
     export_folder,
     folder,
     launch,
-    notice,
     of_runs,
     places,
     presets,
@@ -40,6 +38,7 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
+from tests.doors.engine import runner as empty_notice
 from tests.doors.tui import shareable
 from tests.support.front_door import events as read_lines
 from tests.support.front_door import gputui, happened
@@ -244,12 +243,12 @@ def test_only_the_chief_sends_and_a_run_that_returns_to_the_queue_does_not() -> 
     assert sends(ended("ok"), yields=True)
     assert not sends(ended("crashed", "gpu_lost"), tries=1, most_tries=2)
     assert sends(ended("crashed", "gpu_lost"), tries=2, most_tries=2)
-    assert notice.of_run(ended("timeout", "hang")).failed
+    assert sending.of_run(ended("timeout", "hang")).failed
     followed = ended("ok")
     best = {"option": "run.keep_best", "figure": "val_auc", "epoch": 3, "step": 9, "value": 0.875}
     followed.file("result.json").write_text(json.dumps({"outcome": "ok", "best": [best]}))
-    assert "best val_auc 0.875 in epoch 3" in notice.of_run(followed).words
-    assert not notice.of_run(ended("timeout", "limit")).failed
+    assert "best val_auc 0.875 in epoch 3" in sending.of_run(followed).words
+    assert not sending.of_run(ended("timeout", "limit")).failed
 
 
 def test_a_proof_sends_its_result_or_the_reason_of_its_failure(server: Server, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from tests.doors.engine import (
     run_cluster,
     runs,
     slurm,
-    slurm_programs,
     start_worker,
 )
 from tests.doors.tui import tui_cli as cli
@@ -267,17 +266,17 @@ def test_jobs_are_read_from_squeue_and_ended_ones_from_the_accounts(monkeypatch:
     listed = "7|PENDING|Resources|2026-11-26T18:00:00|(null)\n8|RUNNING|None|N/A|node1\n9|RUNNING|None|N/A|node2\nbad\n"
     programs = Programs(squeue=listed, sacct="5|CANCELLED by 1000\n6|TIMEOUT\n5.batch|FAILED\n")
     monkeypatch.setattr(subprocess, "run", programs)
-    assert slurm_programs.jobs(["7", "8", "5", "6", "4"]) == {
+    assert slurm.jobs(["7", "8", "5", "6", "4"]) == {
         "7": SlurmJob("PENDING", "Resources", "2026-11-26T18:00:00"), "8": SlurmJob("RUNNING", nodes="node1"),
         "5": SlurmJob("CANCELLED"), "6": SlurmJob("TIMEOUT"), "4": SlurmJob("GONE"),
     }  # fmt: skip
     assert [call[0] for call in programs.calls] == ["squeue", "sacct"]
     assert f"--user={os.geteuid()}" in programs.calls[0]
     assert "--jobs=5,6,4" in programs.calls[1]
-    assert slurm_programs.jobs(["8"]) == {"8": SlurmJob("RUNNING", nodes="node1")}
+    assert slurm.jobs(["8"]) == {"8": SlurmJob("RUNNING", nodes="node1")}
     assert len(programs.calls) == 3, "the accounts are not asked for nothing"
     del programs.answers["sacct"]
-    assert slurm_programs.jobs(["5"]) == {"5": SlurmJob("GONE")}
+    assert slurm.jobs(["5"]) == {"5": SlurmJob("GONE")}
 
 
 @pytest.mark.parametrize(
@@ -295,5 +294,5 @@ def test_a_program_of_slurm_that_fails_is_told_with_its_last_words(
 ) -> None:
     monkeypatch.setattr(subprocess, "run", Programs(squeue=answer))
     with pytest.raises(RunError) as refusal:
-        slurm_programs.jobs(["7"])
+        slurm.jobs(["7"])
     assert str(refusal.value) == text

@@ -29,7 +29,6 @@ from tests.doors.engine import (
     presets,
     resuming,
     runs,
-    several_tasks,
     slurm,
 )
 from tests.doors.tui import tui_cli as cli
@@ -200,8 +199,8 @@ def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: 
     runs.request_stop(run)
     until(lambda: run.state == "stopped")
     for environment in ({"SLURM_JOB_ID": "7"}, INTERACTIVE):
-        assert "the Slurm job 7:" in str(several_tasks.when_detached(environment))
-    assert several_tasks.when_detached({"PBS_JOBID": "7"}) is None
+        assert "the Slurm job 7:" in str(slurm.when_detached(environment))
+    assert slurm.when_detached({"PBS_JOBID": "7"}) is None
 
 
 @pytest.mark.parametrize(

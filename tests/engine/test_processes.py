@@ -26,7 +26,6 @@ from tests.doors.engine import (
     Run,
     RunClock,
     RunError,
-    control,
     descendants,
     identity,
     import_cost,
@@ -36,6 +35,7 @@ from tests.doors.engine import (
     stop_signals,
 )
 from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import run as control
 from tests.support import recorded
 from tests.support.front_door import until
 

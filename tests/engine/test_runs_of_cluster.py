@@ -27,13 +27,13 @@ from tests.doors.engine import (
     entries,
     event_reading,
     folders,
-    interrupted_sweeps,
     launch,
     part_of_sweep,
     presets,
     proofs_folder,
     resuming,
     run_cluster,
+    runner,
     runs,
     writing,
 )
@@ -286,7 +286,7 @@ def test_a_sweep_that_a_restart_of_this_machine_has_ended_is_known(home: Path, m
     other = runs.create("t4b", "schema: 1\n", more={part_of_sweep.FILE: part_of_sweep.content("sweep-4", None, {}, 0)})
     alone = runs.create("alone", "schema: 1\n")
     listed += [Entry(other.id, 9.0), Entry(alone.id, 10.0)]
-    assert interrupted_sweeps.interrupted(listed) == {
+    assert runner.interrupted(listed) == {
         proofs_folder() / "sweep-0": listed[0].run, proofs_folder() / "sweep-4": listed[4].run
     }  # fmt: skip
     trial = Run(runs.runs_folder() / listed[0].run)

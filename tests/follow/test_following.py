@@ -19,7 +19,6 @@ from tests.doors.engine import (
     PointMaker,
     TensorBoard,
     about_run,
-    batches,
     dated,
     file_of,
     following,
@@ -33,9 +32,10 @@ from tests.doors.engine import (
     without_login,
 )
 from tests.doors.engine import events_Progress as Progress
-from tests.doors.engine import follow_process as process
+from tests.doors.engine import follow_start as process
 from tests.doors.engine import follow_start as start
 from tests.doors.engine import place_Place as Place
+from tests.doors.engine import target as batches
 from tests.support.followed import Kept, Written, follow
 
 

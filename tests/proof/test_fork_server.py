@@ -19,12 +19,12 @@ from tests.doors.engine import (
     Stop,
     TrialRunner,
     below,
-    control,
     launch,
     presets,
     proof_start,
     this_machine,
 )
+from tests.doors.engine import run as control
 from tests.support.front_door import ended, happened, until
 from tests.support.standing_in import engines_of
 from tests.support.standing_in import stand_in as stand_in

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import Run, entries, entry_changes, fair_share, folder, jobs, locks, runs
+from tests.doors.engine import Run, entries, entry_changes, folder, forecast, jobs, locks, runs
 from tests.doors.tui import WRONG
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
@@ -248,7 +248,7 @@ def test_a_queued_run_trains_next_to_a_screen_and_gives_way_only_to_a_program_th
             assert done.returncode == 0, done.stderr
             run = runs.find(done.stdout.strip())
             until(lambda: happened(run, "epoch"))
-            time.sleep(fair_share.LEAST_RUNNING_SECONDS + 5)
+            time.sleep(forecast.LEAST_RUNNING_SECONDS + 5)
             assert run.state == "running"
             use = box / f"use.{program.pid}"
             use.write_text("0 4096 60\n")

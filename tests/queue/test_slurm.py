@@ -24,11 +24,11 @@ from tests.doors.engine import (
     presets,
     queue_settings,
     runs,
-    slurm_follower,
     slurm_job,
-    slurm_programs,
+    slurm_queue,
 )
 from tests.doors.engine import folder as proofs
+from tests.doors.engine import slurm as slurm_programs
 from tests.doors.tui import WRONG
 from tests.support.fake_slurm import FakeSlurm
 from tests.support.front_door import until
@@ -43,8 +43,8 @@ ON_CPU = (*PRESET, "--set", "visible=none")
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Stand-ins for Slurm, which starts the runs of the queue; the test itself is the runner."""
     no_runner(monkeypatch)
-    monkeypatch.setattr(slurm_follower, "INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(slurm_follower, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_queue, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_queue, "LEAST_SECONDS", 0.0)
     write_settings("engine: slurm\n")
     return FakeSlurm.install(tmp_path / "slurm", monkeypatch)
 
@@ -222,7 +222,7 @@ def test_jobs_that_end_without_their_run_leave_none_waiting(
             entry = entries.read(run.id)
             assert entry is not None
             entries.write(replace(entry, **changed))
-    monkeypatch.setattr(slurm_follower, "RESULT_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_queue, "RESULT_SECONDS", 0.0)
     follow(runner, lambda: not entries.all_entries())
     results = {run.id: run.result or {} for run in (cancelled, failed, forgotten, lost, never, old)}
     assert [result["outcome"] for result in results.values()] == ["stopped", *["error"] * 5]

@@ -22,7 +22,7 @@ from tests.doors.engine import (
     Ticket,
     entries,
     entry_changes,
-    fair_share,
+    forecast,
     lease,
     tickets,
 )
@@ -51,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(fair_share, "time", SimpleNamespace(time=made.time, monotonic=made.monotonic))
+    monkeypatch.setattr(forecast, "time", SimpleNamespace(time=made.time, monotonic=made.monotonic))
     return made
 
 
@@ -167,7 +167,7 @@ def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 def others(monkeypatch: pytest.MonkeyPatch) -> list[Ticket]:
     """The tickets of other users, as a test puts them here."""
     shown: list[Ticket] = []
-    monkeypatch.setattr(fair_share, "LEAST_RUNNING_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "LEAST_RUNNING_SECONDS", 0.0)
     monkeypatch.setattr(tickets, "of_others", lambda: list(shown))
     return shown
 
@@ -192,7 +192,7 @@ def test_free_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
     runner.tick()
     runner.tick()
     assert states() == {again.id: "waiting"}
-    monkeypatch.setattr(fair_share, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "TURN_SECONDS", 0.0)
     runner.tick()
     assert states() == {again.id: "running"}, "the others have had their time"
 
@@ -235,7 +235,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
 
 
 def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_share, "LEAST_RUNNING_SECONDS", 0.0)
+    monkeypatch.setattr(forecast, "LEAST_RUNNING_SECONDS", 0.0)
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
     trainings, run = Trainings(), waiting(visible="free:1", give_way=True)

@@ -32,11 +32,11 @@ from tests.doors.engine import (
     Sweep,
     SweepSettings,
     SweepTrial,
-    interrupted_sweeps,
     locks,
     markdown,
     part_of_sweep,
     presets,
+    runner,
     saving,
     spawn,
     sweep_decision,
@@ -202,7 +202,7 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
         run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(name, None, {}, 1))
         listed += [Entry(run.id, 1.0), Entry(f"{name}-other", 2.0)]
     with locks.take(home / "proofs" / "20261126-120004-e" / PROOF_LOCK):  # its user has resumed it
-        assert [path.name for path in interrupted_sweeps.go_on(listed)] == ["20261126-120000-a"]
+        assert [path.name for path in runner.go_on(listed)] == ["20261126-120000-a"]
     assert "20261126-120005-f does not go on: " in capsys.readouterr().out
     ((command, more),) = begun
     assert command[-2:] == ["gputui.engine.sweep", str(home / "proofs" / "20261126-120000-a")]

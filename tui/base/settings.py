@@ -20,7 +20,7 @@ from ...engine.files.values import brief
 from ...engine.files.writing import write_atomically
 from ...engine.frozen import dataclass
 from ...engine.notify import targets
-from ...engine.options.notify import BEGINNINGS
+from ...engine.options.run import BEGINNINGS
 
 X_AXES = ("auto", "step", "epoch", "time", "samples")
 

@@ -16,8 +16,7 @@ from ...engine.files.values import to_json
 from ...engine.job import this_machine
 from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
-from ...engine.leases.free_gpus import GpuUse, GpuUser, Wish
-from ...engine.leases.idle_notes import HOW_IDLE, IdleNotes
+from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, GpuUser, IdleNotes, Wish
 from ...engine.leases.lease import Lease, NotFree
 from ...engine.options import gpu_choice
 from ...engine.queue import any_entry

@@ -24,7 +24,7 @@ from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
-from ...engine.job import several_tasks, start_worker
+from ...engine.job import slurm, start_worker
 from ...engine.job.machine_gpus import Machine
 from ...engine.leases import start_devices
 from ...engine.leases.lease import NotFree
@@ -289,7 +289,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 
 def _detached(run: Run, findings: Sequence[Finding]) -> int:
     say(findings)
-    if remark := several_tasks.when_detached(os.environ):
+    if remark := slurm.when_detached(os.environ):
         complain(f"{remark.level}: {remark}", LONGEST_FINDING)
     try:
         print(run.id, flush=True)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ...engine.files.values import whole
 from ...engine.leases import lease
-from ...engine.leases.free_gpus import GpuUse, GpuUser
-from ...engine.leases.idle_notes import IdleNotes
+from ...engine.leases.free_gpus import GpuUse, GpuUser, IdleNotes
 from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
 
 
@@ -16,7 +15,7 @@ def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
     """Return the GPUs with their leases as they are now, and with the idle times of their processes. To be called in a
     thread, as it reads small files.
 
-    The idle time is that of the notes of earlier readings (engine/leases/idle_notes.py) if it is longer than the screen
+    The idle time is that of the notes of earlier readings (engine/leases/free_gpus.py) if it is longer than the screen
     has seen.
     """
     uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))

@@ -162,7 +162,7 @@ class MachineReader:
         """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
         answer.
         """
-        from ...engine.leases.idle_notes import IdleNotes
+        from ...engine.leases.free_gpus import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
         from .gpu_leases import with_leases

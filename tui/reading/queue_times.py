@@ -13,9 +13,8 @@ from ...engine import runs
 from ...engine.files.reading import read_object
 from ...engine.files.values import mapping, number
 from ...engine.queue import entries, free_devices, queue_settings
-from ...engine.queue.durations import MOST_RUNS, Durations
 from ...engine.queue.entries import Entry
-from ...engine.queue.forecast import Begun, Expected, start_times
+from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
 from ...engine.queue.free_devices import Device
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
 from ...engine.queue.queue_settings import Settings

@@ -16,7 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.doctor import Examination, Finding, blocks
-from ...engine.system.background_call import BackgroundCall
+from ...engine.system.child_process import BackgroundCall
 from ..base import keys
 from ..base.errors import clean
 from ..base.themes import colour, painted_colour

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...engine.files.values import whole
-from ...engine.options.watched_figure import EARLY_STOP, KEEP_BEST
+from ...engine.options.training import EARLY_STOP, KEEP_BEST
 from ...engine.units import amount, counted
 
 

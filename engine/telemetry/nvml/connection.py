@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from ...system.background_call import BackgroundCall
+from ...system.child_process import BackgroundCall
 from .. import chips
 from .gpu_reader import Device
 from .reasons import Code, NvmlUnavailable, or_none, text_of

@@ -13,7 +13,7 @@ import keras
 
 from ...files import writing
 from ...files.writing import sync
-from ...options.watched_figure import KEEP_BEST
+from ...options.training import KEEP_BEST
 from .built_training import Built, save_as
 
 FOLDER = "best"

@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from ...options.watched_figure import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
+from ...options.training import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
 from ...runs import events
 from ..checkpoint.callback_state import ATTRIBUTES
 from ..common.epoch_callbacks import floats

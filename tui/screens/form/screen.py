@@ -263,11 +263,11 @@ class FormScreen(CheckedForm):
         The form then has no unsaved changes, as the run's folder has its values. `engine` is the engine's process,
         which the application keeps to collect its exit code.
         """
-        from ....engine.job import several_tasks
+        from ....engine.job import slurm
 
         state.keep()
         self.close_introduction()
-        if remark := several_tasks.when_detached(os.environ):
+        if remark := slurm.when_detached(os.environ):
             self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)
         self.app.open_run(run)

@@ -115,7 +115,7 @@ class SweepDialog(LimitDialog):
             self.app.call_from_thread(self._show_cost, text)
 
     def _cost(self, texts: SweepTexts) -> str:
-        from ....engine.checks.early_end import expected_seconds
+        from ....engine.checks.option_rules import expected_seconds
         from ....engine.sweep import sweep_request
         from ....engine.trials import sweep_sentences
 
