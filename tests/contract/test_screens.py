@@ -20,7 +20,7 @@ from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
 from tests.doors.engine import Proof, Run, presets, this_machine
 from tests.doors.tui import GputuiApp, LiveScreen
-from tests.support import recorded, recorded_proof
+from tests.support import recorded
 from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
 
 STILL_SECONDS, PATIENCE_SECONDS = 8.0, 40.0  # on a busy machine; one that is as expected takes none
@@ -100,7 +100,7 @@ async def test_what_keys_lead_to(
         elif way == "running":
             run = recorded.write(
                 tmp_path, gpus=8, seconds=100, outcome=None, engine_pid=os.getpid(), mfu=0.41,
-                diagnosis=recorded_proof.DIAGNOSIS, input_stages=recorded_proof.STAGES,
+                diagnosis=recorded.DIAGNOSIS, input_stages=recorded.STAGES,
                 warnings=(("input", "the shuffle buffer holds 2 % of the samples"),),
             )  # fmt: skip
             await pilot.app.push_screen(LiveScreen(run, clock=lambda: recorded.BEGAN + 100))

@@ -14,14 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 from click.shell_completion import ShellComplete
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.doors.engine import OPTIONS, Machine, Run, places, presets, runs, this_machine, titles
 from tests.doors.tui import INFO, Bash, show, terminal
 from tests.doors.tui import command_cli as commands
 from tests.doors.tui import tui_cli as cli
-from tests.support.damaged_runs import ran
+from tests.support.damage import ran, wrong_in
 from tests.support.front_door import gputui
-from tests.support.mutated_presets import violations
+from tests.support.odd_presets import KEYS, MUTATED, VALUES, names_its_place
 
 ROOT = Path(__file__).parents[2]
 
@@ -323,10 +325,21 @@ def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monke
     assert "\x1b" not in err
 
 
-def test_mutated_presets_are_answered_clearly(tmp_path: Path) -> None:
-    """The first of the ten thousand that benchmarks/faults.py takes."""
-    found = {seed: wrong for seed in range(100) if (wrong := violations(seed, tmp_path))}
-    assert not found
+@given(content=MUTATED)
+def test_mutated_presets_are_answered_clearly(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mutated.yaml"
+    path.write_bytes(content)
+    code, out, err = ran(("presets", "check", str(path)))
+    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert names_its_place(err.splitlines()[0], path) if code else f"{path}: good" in out, (out, err)
+
+
+@given(KEYS | st.sampled_from(["batch_size", "no.such", "", "a b"]), st.sampled_from(["=", "=", "", " = "]), VALUES)
+def test_odd_settings_are_answered_clearly(name: str, equals: str, value: str) -> None:
+    setting = (name + equals + value).replace("\0", "")
+    code, out, err = ran(("--preset", "quickstart", "--dry-run", "--set", setting))
+    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert code == 0 or "--set" in err or "quickstart" in err or err.startswith("Error"), err
 
 
 @pytest.mark.parametrize("odd", [b"caf\xe9"], ids=["latin-1"])

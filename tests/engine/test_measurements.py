@@ -15,9 +15,8 @@ from tests.doors.engine import EVENT_FILES, Collector, Diagnosis, Measurements, 
 from tests.doors.engine import collector as collecting
 from tests.support import recorded
 from tests.support.judged import OPTIONS
-from tests.support.recorded import BEGAN
+from tests.support.recorded import BEGAN, STAGES
 from tests.support.recorded import GIB as GIB_collected
-from tests.support.recorded_proof import STAGES
 
 
 def _fed(*events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None) -> Measurements:

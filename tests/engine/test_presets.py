@@ -12,8 +12,8 @@ import yaml
 from tests.doors.engine import OPTIONS, YamlFault, presets, runs, yaml_nodes
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
-from tests.support.broken_presets import Broken, all_broken
 from tests.support.cases import all_hold
+from tests.support.odd_presets import Broken, all_broken
 
 BROKEN = all_broken()[::3]
 

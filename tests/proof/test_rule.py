@@ -46,7 +46,7 @@ from tests.doors.engine import record_Comparison as Comparison
 from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.support.judged import measured
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
-from tests.support.recorded_search import write_search
+from tests.support.recorded_proof import write_search
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.doors.engine import sweep_decision as decision
 from tests.doors.engine import sweep_record_Axis as Axis
-from tests.support.damaged_runs import ran
+from tests.support.damage import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 
 RATES = "learning_rate=1e-3,2e-3,3e-3"

@@ -44,8 +44,7 @@ from tests.doors.tui import (
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import DOWN, ENTER, ESCAPE, PALETTE, answered, burst
 from tests.support.form_pilot import SMALL, each_anew, form, go, opened, seen, settled, told, write
-from tests.support.recorded_proof import write_proof
-from tests.support.recorded_search import write_search
+from tests.support.recorded_proof import write_proof, write_search
 from tests.support.tiny import wait_for
 
 
@@ -181,7 +180,7 @@ OVER_IT = ("comma", "f4", "f5", "f6", "question_mark", "ctrl+p", "o", "y", "c", 
 @pytest.fixture
 def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
     """The presets that were started. In place of each run, a recorded one is shown."""
-    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded_proof.DIAGNOSIS)
+    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded.DIAGNOSIS)
     recorded.write(home, name="20260921-090000-other", gpus=0, seconds=20)
     presets_started: list[Preset] = []
 

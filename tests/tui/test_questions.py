@@ -21,8 +21,8 @@ from tests.doors.engine import proof_request as request
 from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing, warm_engine
 from tests.support import recorded
 from tests.support.answering import Answering
-from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof
-from tests.support.recorded_search import ENDED, write_search
+from tests.support.recorded import DIAGNOSIS, HEALTHY
+from tests.support.recorded_proof import ENDED, write_proof, write_search
 from tests.support.tiny import Tiny, wait_for
 from tests.support.typed import as_read
 

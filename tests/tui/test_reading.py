@@ -35,7 +35,7 @@ from tests.doors.tui import printing_proof as proof
 from tests.doors.tui import series_Line as Line
 from tests.doors.tui import tune as drawing
 from tests.support import recorded
-from tests.support.recorded_search import ENDED, running
+from tests.support.recorded_proof import ENDED, searching
 from tests.support.typed import as_read, typed
 
 
@@ -213,7 +213,7 @@ ODD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
 def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
-    records = [typed(Record, one) for one in (ENDED, ENDED | running())]
+    records = [typed(Record, one) for one in (ENDED, ENDED | searching())]
     records += [as_read(one) for odd in ODD for one in (odd, ENDED | odd)]
     for data, width, low in itertools.product(records, (60, 78, 118, 198), (True, False)):
         rows = drawing.head(data, 30.0, width, glyphs, low)
