@@ -71,6 +71,13 @@ def _socket(path: Path) -> None:
         made.bind(path.name)
 
 
+def _changed(change: Callable[[bytes, random.Random], bytes]) -> Damager:
+    def damager(path: Path, of: random.Random) -> None:
+        path.write_bytes(change(path.read_bytes(), of))
+
+    return damager
+
+
 def _linked(to: str) -> Damager:
     return _in_its_place(lambda path: path.symlink_to(to))
 
@@ -89,7 +96,7 @@ _OTHER_THINGS: dict[str, Damager] = {
     "a socket": _in_its_place(_socket),
     "a link to itself": _in_its_place(lambda path: path.symlink_to(path)),
     **{f"a link to {to}": _linked(to) for to in ("nothing", "/dev/zero", "/dev/null", "/dev/ptmx")},
-    "50 MB of nothing": _in_its_place(lambda path: (path.touch(), os.truncate(path, 50_000_000))),
+    "50 MB of nothing": _changed(lambda content, of: bytes(50_000_000)),
 }
 _OTHER_CONTENT = (
     b"", b"\n", b"null\n", b"3\n", b'"text"\n', b"[1, 2]\n", b"{}\n", b"true\n", b'[{"t": 1.0, "type": "progress"}]\n',
@@ -101,13 +108,6 @@ _OTHER_CONTENT = (
 
 
 # ---- the same content, changed ----------------------------------------------------------------
-
-
-def _changed(change: Callable[[bytes, random.Random], bytes]) -> Damager:
-    def damager(path: Path, of: random.Random) -> None:
-        path.write_bytes(change(path.read_bytes(), of))
-
-    return damager
 
 
 def _flipped(content: bytes, of: random.Random) -> bytes:
