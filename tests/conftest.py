@@ -23,6 +23,8 @@ import pytest
 
 from tests import measured
 from tests.doors.engine import import_cost, interpreter, runs, stop_signals
+from tests.support.fakegpu import fakegpu as fakegpu
+from tests.support.fakenvml import nvml as nvml
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers

@@ -20,8 +20,6 @@ from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import gputui, happened
 from tests.support.machines import machine, put, tensorflow, whole
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
 GIB = 1024**3
 Found = list[dict[str, str]]
 Machine = Callable[..., dict[str, str]]

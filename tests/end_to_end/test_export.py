@@ -23,8 +23,21 @@ from tests.support.combinations import some_of
 from tests.support.exporting import closing_list, form_of, named, trained_by_both
 from tests.support.forking import Forks
 from tests.support.front_door import happened
-from tests.support.smaller import SMALLER
 from tests.support.training import options
+
+# What makes a shipped preset small enough for two CPU cores; those that are not named are so already.
+TINY_IMAGES = ("shape=[8, 8, 3]", "batch_size=4")
+SMALLER = {
+    "fast": ("model=mlp", "width=0.1", "steps_per_execution=4"),
+    "quickstart": ("width=0.25",),
+    "safe-memory": ("width=0.25",),
+    "input-heavy": ("shape=[24, 24, 3]",),
+    "multi-gpu": ("model=mlp", "width=0.1"),
+    "xla-bf16": ("model=mlp", "width=0.1", "samples=40", *TINY_IMAGES),
+    "resnet50-224": ("model=separable_cnn", "width=0.05", "samples=64", "classes=10", *TINY_IMAGES),
+    "transformer-100m": ("width=0.25", "blocks=1", "shape=[16]", "batch_size=4", "samples=64"),
+}
+
 
 # ---- the models and data of gputui ---------------------------------------------------------------
 

@@ -21,9 +21,6 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until
 from tests.support.own import PROGRAMS
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
-
-
 MB = 1024**2
 SHORT = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=3", "validation_split=0", "sample_seconds=0.2")
 # Goes on until it is stopped.

@@ -19,8 +19,6 @@ from tests.support.front_door import Finished, events, gputui, happened
 from tests.support.own import PROGRAMS
 from tests.support.typed import typed
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
-
 # ---- a training that goes on ---------------------------------------------------------------------
 
 

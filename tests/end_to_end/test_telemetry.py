@@ -7,15 +7,78 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.doors.engine import Host, chips, launch, presets
 from tests.support.fakenvml import FakeNvml
-from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
 from tests.support.front_door import happened
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
+READ = """
+import json, os, time
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
+try:
+    nvml = Nvml(pcie=True, own_pid=os.getppid())
+except NvmlUnavailable as reason:
+    print(json.dumps(str(reason)))
+else:
+    told = {"identities": nvml.identities()}
+    nvml.read()
+    time.sleep(0.12)
+    told["gpus"] = nvml.read(slow=False)
+    nvml.close()
+    print(json.dumps(told))
+"""
+
+WATCH = """
+import json, time
+from dataclasses import asdict
+from pathlib import Path
+from gputui.engine.telemetry import sampler
+told = []
+sampler.FIRST_RETRY_SECONDS, sampler.SLOW_FIGURES_SECONDS = 0.2, 1.1
+thread = sampler.GpuReader(lambda event: told.append((time.time(), event)), {interval})
+thread.start()
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    gpus = [event.gpus for _, event in told if event.type == "gpu"]
+    warned = [event.kind for _, event in told if event.type == "warning"]
+    if {enough}:
+        break
+    time.sleep(0.02)
+thread.stop({patience})
+print(json.dumps({{
+    "alive": thread.is_alive(), "count": len(told),
+    "told": [asdict(event) | {{"type": event.type, "t": t}} for t, event in told],
+}}))
+"""
+
+
+def readings(nvml: FakeNvml, words: str, *, old: bool = False) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = nvml.run(READ, words, old=old)["gpus"]
+    return found
+
+
+def watched(
+    nvml: FakeNvml, words: str, *, enough: str, interval: float = 0.1, patience: float = 60.0
+) -> dict[str, Any]:
+    """What a reader of the GPUs tells until it is `enough`: an expression of the readings of `gpus` so far, and of the
+    kinds of what it has `warned` of.
+    """
+    program = WATCH.format(enough=enough, interval=interval, patience=patience)
+    found: dict[str, Any] = nvml.run(program, words, timeout=120)
+    return found
+
+
+def of_type(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [event for event in found["told"] if event["type"] == kind]
+
+
+def calls(log: Path) -> list[list[str]]:
+    """Function, GPU and note of each call."""
+    return [[*line.split()[1:], ""][:3] for line in log.read_text().splitlines()]
 
 
 GIB = 1024**3

@@ -29,8 +29,6 @@ from tests.support.bare_machine import built as built
 from tests.support.bare_machine import tree as tree
 from tests.support.fakenvml import FakeNvml
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
 H100 = {
     "index": 0, "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "memory_used_bytes": 0,
     "memory_total_bytes": 80 * 1024**3, "power_limit_w": 700.0, "power_default_w": 700.0, "persistence": True,

@@ -208,9 +208,6 @@ def test_a_gpu_has_all_that_nvml_says_of_it(monkeypatch: pytest.MonkeyPatch) -> 
 # ---- Which GPUs a training sees and tells, in CUDA's order; with the stand-in for NVML behind the
 
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
-
 @pytest.mark.parametrize(
     ("reading", "free"),
     [

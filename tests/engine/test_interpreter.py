@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,8 +24,28 @@ from tests.doors.engine import (
     python_of,
 )
 from tests.doors.engine import checks_Finding as Finding
-from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until
+
+VERSIONS = {"tensorflow": "2.20.0", "keras": "3.12.0", "numpy": "2.3.0"}
+
+
+def stand_in(path: Path, version: str = "3.12.1", packages: dict[str, str] = VERSIONS) -> Path:
+    """A program that answers as a Python with these packages would."""
+    told = {
+        "version": [int(part) for part in version.split(".")],
+        "packages": packages,
+        "places": dict.fromkeys(packages, str(path.parent)),
+        "path": [str(path.parent)],
+    }
+    # the last word is that of a program that prints something when it ends
+    return script(path, f"echo '{installed_query.MARK}{json.dumps(told)}'; echo bye")
+
+
+def script(path: Path, line: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
 
 
 def says(path: Path, answer: str) -> Path:

@@ -35,9 +35,6 @@ from tests.doors.engine import places_runs_folder as runs_folder
 from tests.leases.test_commands import answer
 from tests.support.fakenvml import FakeNvml
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
-
 ANOTHER_USER = 65534
 # Starts again and again, and says so if two hold a GPU at once: a file of each GPU is made as only one can make it.
 STARTS = """

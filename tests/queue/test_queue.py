@@ -22,7 +22,6 @@ from tests.support.front_door import ended, gputui, happened, last_losses, train
 from tests.support.idle import idle
 from tests.support.queued import no_runner, states, waiting
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
 LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")

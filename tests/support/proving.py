@@ -215,16 +215,3 @@ def searching(
     path.mkdir(exist_ok=True)
     bench = PlantedBench(path / "trials", figures)
     return Searcher(asked, folder.empty_record(path, asked), bench, HERE, known), bench
-
-
-def searching_in_time(
-    path: Path, asked: Request, figures: Figures, seconds_of: Callable[[int], float], known: Iterable[Trial] = ()
-) -> tuple[Searcher, PlantedBench]:
-    """The same, where each trial takes the time that `seconds_of` says of how many there were before."""
-    searcher, bench = searching(path, asked, figures, known)
-
-    def pass_by(seconds: float) -> None:
-        searcher.record.started_mark -= seconds
-
-    bench.seconds_of, bench.passes = seconds_of, pass_by
-    return searcher, bench

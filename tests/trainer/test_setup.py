@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,12 +18,24 @@ import pytest
 from tests.doors.engine import environment_variables, presets
 from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla, xla_cache
-from tests.support.environments import as_launched as as_launched
 from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
 from tests.support.machines import put
 from tests.support.training import options
+
+
+@pytest.fixture(autouse=True)
+def as_launched() -> Iterator[None]:
+    """Nothing of the environment of the tests, and none of what is set here stays."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
+            del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # in Keras
 
@@ -296,7 +309,6 @@ def test_a_second_run_takes_what_the_first_has_compiled_and_both_keep_to_the_con
     assert files[0] == files[1]
 
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys

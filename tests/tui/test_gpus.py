@@ -30,8 +30,6 @@ from tests.support.machines import tensorflow, whole
 from tests.support.terminal import needs_tmux, terminal
 from tests.support.tiny import Tiny, lines_of, wait_for
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
 ROOT = Path(__file__).parents[2]
 NOBODY = 4_194_304  # greater than any process id of Linux
 SIZES = [(80, 24), (120, 40)]

@@ -28,11 +28,38 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import checks_Finding as Finding
 from tests.doors.engine import runs as runs_module
-from tests.doors.tui import Entry, GputuiApp, RunsScreen, Start, queue, runs_actions, starting
+from tests.doors.tui import Entry, GputuiApp, QueueActions, RunsScreen, Start, Waiting, queue, runs_actions, starting
 from tests.support import queued, recorded
-from tests.support.answering import Answering, Shown, act
+from tests.support.answering import Answering, act
 from tests.support.deleting import deleted
 from tests.support.tiny import wait_for
+
+
+class Shown(QueueActions):
+    """A screen of some runs, which is not run. `seen` are those that it has shown again."""
+
+    def __init__(self, *meant: Run) -> None:
+        super().__init__()
+        self.meant = list(meant)
+        self.seen: list[Run] = []
+        self.resumed: list[Run] = []
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        return self.meant
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        return None
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        (self.resumed if resumed else self.seen).append(run)
+
+    def refresh_bindings(self) -> None:
+        """There is no footer."""
+
+    def call_later(self, *_: Any) -> bool:
+        return True
 
 
 @pytest.fixture

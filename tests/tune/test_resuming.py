@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,9 @@ from tests.doors.engine import (
     ProofError,
     Record,
     Run,
+    Searcher,
     TimePlan,
+    Trial,
     folder,
     improved_preset,
     presets,
@@ -35,9 +37,23 @@ from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
-from tests.support.proving import Planted, searching, searching_in_time
+from tests.support.proving import Figures, Planted, PlantedBench, searching
 from tests.support.proving import forked_trials as forked_trials
 from tests.support.typed import typed
+
+
+def searching_in_time(
+    path: Path, asked: Request, figures: Figures, seconds_of: Callable[[int], float], known: Iterable[Trial] = ()
+) -> tuple[Searcher, PlantedBench]:
+    """The same, where each trial takes the time that `seconds_of` says of how many there were before."""
+    searcher, bench = searching(path, asked, figures, known)
+
+    def pass_by(seconds: float) -> None:
+        searcher.record.started_mark -= seconds
+
+    bench.seconds_of, bench.passes = seconds_of, pass_by
+    return searcher, bench
+
 
 SEARCH = ("tune", "--preset", "small.yaml", "--only", "xla", "--minutes", "6", "--seconds", "0.5")
 # Its steps wait, so that a trial takes less of the CPU, and with XLA clearly longer. The trials that are disturbed wait

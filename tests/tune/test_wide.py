@@ -472,7 +472,6 @@ def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Pa
     assert study.finished_trials(members.common(asked(), HERE, 2.0)) == 9
 
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 PROGRAM = """\
 import json, sys
 from pathlib import Path
