@@ -213,7 +213,7 @@ RESUMED = ("gan", "average", "diffusion")  # a seed generator, averaged weights,
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_program_that_builds_itself_in_its_first_step_trains_over_replicas_and_resumes(name: str, own: Write) -> None:
-    source, settings = DRAWN[name], (*MIRRORED, *OF_A_DATASET.get(name, ()))
+    source, settings = DRAWN[name], (*MIRRORED, *(["steps_per_epoch=16"] if name in OF_A_DATASET else []))
     training = own(source, *settings).train()
     losses = training.losses()
     assert len(losses) == 3

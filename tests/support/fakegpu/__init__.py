@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doors.engine import installed
 from tests.support.fakenvml import FakeNvml
 from tests.support.needs import require
 
@@ -65,7 +66,7 @@ def fakegpu(nvml: FakeNvml) -> FakeGpu:
 
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("the stand-in for GPUs is for TensorFlow on Linux with x86-64 only")
-    if not (build.installed.tensorflow_version() or "").startswith(VERSION):
+    if not (installed.tensorflow_version() or "").startswith(VERSION):
         pytest.skip(f"the stand-in for GPUs is for TensorFlow {VERSION}x: it uses C++ classes that differ in others")
     require("c++")
     return FakeGpu(build.library(), nvml)
