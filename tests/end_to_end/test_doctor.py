@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import runs
-from tests.support import boxes
 from tests.support.cases import all_hold
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import gputui, happened
-from tests.support.machines import machine, put, tensorflow, whole
+from tests.support.machines import NO_FABRIC_MANAGER, machine, put, tensorflow, whole
 
 GIB = 1024**3
 Found = list[dict[str, str]]
@@ -309,7 +308,7 @@ def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_mana
     nvml: FakeNvml, tmp_path: Path, home: Path
 ) -> None:
     """TensorFlow itself is refused by the stand-in for libcuda.so.1, as it is by the real one."""
-    done = gputui("--preset", "quickstart", env=boxes.NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
+    done = gputui("--preset", "quickstart", env=NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
     assert done.returncode == 1
     assert "the driver shows 8 GPU(s), but TensorFlow can use none of them: CUDA does not start" in done.stdout
     assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stderr

@@ -16,7 +16,7 @@ import yaml
 
 from tests.doors.engine import RESUMED, Run, checkpoint_files, collector, presets, resuming, runs, script
 from tests.doors.engine import titles_title as title
-from tests.support import gpu_input
+from tests.end_to_end import gpu_input
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until
 from tests.support.own import PROGRAMS

@@ -36,8 +36,8 @@ from tests.doors.engine import (
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
-from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
+from tests.support.recorded import deleted
 from tests.support.standing_in import engines_of, kept, training
 
 ELSEWHERE = Place("node-b", "another-start", "pid:[1]")

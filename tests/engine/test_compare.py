@@ -18,7 +18,7 @@ from tests.doors.tui import Refused, comparison
 from tests.doors.tui import compare as compare_command
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
-from tests.support.deleting import deleted
+from tests.support.recorded import deleted
 
 
 def compare(runs: list[Run]) -> Comparison:

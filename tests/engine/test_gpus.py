@@ -27,8 +27,8 @@ from tests.doors.engine import (
     visible_devices,
 )
 from tests.doors.engine import visible_devices_Device as Device
-from tests.support.bare_machine import built as built
-from tests.support.bare_machine import tree as tree
+from tests.support.machines import built as built
+from tests.support.machines import tree as tree
 
 Patch = Callable[..., None]
 

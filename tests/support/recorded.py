@@ -13,12 +13,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import Cluster, EventWriter, Process, Run, events, launch, presets, write_atomically
+from tests.doors.engine import (
+    Cluster,
+    EventWriter,
+    Process,
+    Run,
+    RunError,
+    Trash,
+    events,
+    launch,
+    presets,
+    write_atomically,
+)
 from tests.doors.engine import identity_Place as Place
 
 BEGAN = 1_790_000_000.0
 GIB = 1024**3
-LOST = "the GPU is lost (it has fallen off the bus); the machine needs a restart"
+STEPS_A_SECOND = 10
 NO_DRIVER = "no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)"
 FAULTS = {
     "oom": {
@@ -102,12 +113,10 @@ class Recording:
     name: str = "recorded"
     description: str = "ResNet-50 on synthetic images"
     readings_a_second: float = 1.0
-    lost_gpu: int | None = None
     settings: tuple[str, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     log: str = LOG
     samples_per_second: float = 9_800.0
-    steps_a_second: int = 10
     epoch_seconds: int = 30
     engine_pid: int | None = None
     diagnosis: dict[str, Any] | None = None
@@ -143,6 +152,15 @@ def stopped(*settings: str, cluster: Cluster | None = None) -> Run:
     return run
 
 
+def deleted(run: Run) -> None:
+    """Delete it for good, as a screen does when it is left. Raises RunError where it is refused."""
+    trash = Trash()
+    _, refused = trash.put([run])
+    trash.empty()
+    if refused:
+        raise RunError(refused[0])
+
+
 _made: dict[str, dict[str, bytes]] = {}  # the files of recordings that this process has written
 
 
@@ -170,8 +188,8 @@ class Writer:
         self.random = random.Random(recording.name)
         self.trainer = EventWriter(run.file("events.jsonl"), run.id)
         self.engine = EventWriter(run.file("telemetry.jsonl"), run.id)
-        self.steps = (recording.seconds - 12) * recording.steps_a_second
-        self.epoch_steps = recording.epoch_seconds * recording.steps_a_second
+        self.steps = (recording.seconds - 12) * STEPS_A_SECOND
+        self.epoch_steps = recording.epoch_seconds * STEPS_A_SECOND
         self.epochs = max(1, -(-(recording.seconds - 12) // recording.epoch_seconds))
         self.step = 0
         self.metrics: dict[str, float | None] = {}
@@ -224,7 +242,7 @@ class Writer:
             self.engine.emit(events.Diagnosis(**self.of.diagnosis), BEGAN + second)
         if second == 20 and self.of.input_stages:
             self.trainer.emit(events.InputStages(**self.of.input_stages), BEGAN + second)
-        self.step = min(self.steps, (second - 11) * self.of.steps_a_second)
+        self.step = min(self.steps, (second - 11) * STEPS_A_SECOND)
         done = self.step / self.steps
         loss = 2.3 * math.exp(-4 * done) + 0.02 * self.random.random()
         self.metrics = {"loss": loss, "accuracy": 1 - loss / 2.6}
@@ -242,7 +260,7 @@ class Writer:
             epoch=(self.step - 1) // self.epoch_steps + 1, epochs=self.epochs, step=self.step, steps=self.steps,
             samples_per_second=1000 * 1024 / p50, step_ms_p50=p50, step_ms_p95=p50 * (1.1 + 0.1 * self.random.random()),
             input_wait=0.08 * self._about(0.3), loss=loss, metrics={"accuracy": 1 - loss / 2.6},
-            eta_seconds=(self.steps - self.step) / self.of.steps_a_second, mfu=self.of.mfu,
+            eta_seconds=(self.steps - self.step) / STEPS_A_SECOND, mfu=self.of.mfu,
             window_loss=loss * (1 + 0.1 * math.sin(self.step)),
         )  # fmt: skip
 
@@ -250,8 +268,6 @@ class Writer:
         return 1 + spread * (2 * self.random.random() - 1)
 
     def _gpu(self, index: int, second: int) -> dict[str, Any]:
-        if index == self.of.lost_gpu and second > self.of.seconds // 2:
-            return {"index": index, "missing": LOST}
         busy = 0.0 if second < 12 else min(1.0, 0.93 * self._about(0.06))
         return {
             "index": index, "uuid": f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000", "name": "NVIDIA H100 80GB HBM3",

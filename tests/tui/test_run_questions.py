@@ -31,7 +31,7 @@ from tests.doors.engine import runs as runs_module
 from tests.doors.tui import Entry, GputuiApp, QueueActions, RunsScreen, Start, Waiting, queue, runs_actions, starting
 from tests.support import queued, recorded
 from tests.support.answering import Answering, act
-from tests.support.deleting import deleted
+from tests.support.recorded import deleted
 from tests.support.tiny import wait_for
 
 

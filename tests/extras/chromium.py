@@ -1,4 +1,4 @@
-"""A page in a real Chromium without a window, driven through its DevTools protocol: keys, mouse, size, pictures."""
+"""A page in a real Chromium without a window, driven through its DevTools protocol: keys, mouse, size."""
 
 from __future__ import annotations
 
@@ -93,10 +93,6 @@ class Page:
     async def resize(self, width: int, height: int) -> None:
         await self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                        mobile=False)  # fmt: skip
-
-    async def picture(self) -> bytes:
-        """The page as PNG."""
-        return base64.b64decode((await self.ask("Page.captureScreenshot"))["data"])
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ def told(fakegpu: FakeGpu, folder: Path, *parts: str, settings: str = "") -> dic
     """What the process has printed of these of its parts, on GPUs with these settings."""
     settings = f"hold={folder / HOLD};{settings}"
     environment = os.environ | fakegpu.environment(folder / "gpus", 2, MEMORY_MB, settings)
-    command = [sys.executable, "-m", "tests.support.gpu_input", str(folder), *parts]
+    command = [sys.executable, "-m", "tests.end_to_end.gpu_input", str(folder), *parts]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
