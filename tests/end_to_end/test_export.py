@@ -16,14 +16,27 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, form, plan, presets, to_script
+from tests.doors.engine import OPTIONS, TITLE, Form, Options, Preset, export_folder, form, plan, presets, to_script
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
-from tests.support.exporting import closing_list, form_of, named, trained_by_both
+from tests.support.exporting import form_of, trained_by_both
 from tests.support.forking import Forks
 from tests.support.front_door import happened
 from tests.support.training import options
+
+
+def named(code: str) -> set[str]:
+    """The options that the comments of its lines name, the closing list not among them."""
+    above = code.partition(TITLE)[0]
+    comments = re.findall(r"# ((?:\w+\.\w+(?:, |(?=[:\n])))+)", above)
+    return {key for comment in comments for key in comment.rstrip(", ").split(", ")}
+
+
+def closing_list(code: str) -> dict[str, str]:
+    """What a script says is not in it: option -> reason."""
+    return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
+
 
 # What makes a shipped preset small enough for two CPU cores; those that are not named are so already.
 TINY_IMAGES = ("shape=[8, 8, 3]", "batch_size=4")

@@ -17,7 +17,7 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import Finished, events, gputui, happened
 from tests.support.own import PROGRAMS
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
 # ---- a training that goes on ---------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.front_door import gputui
 from tests.support.proving import HERE, Planted, Proving, proving
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
 SIXTEEN = "steps_per_execution=16"
 

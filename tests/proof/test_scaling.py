@@ -44,7 +44,7 @@ from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
 PRESET = """\
 workload: {entry: "train.py:build"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import TITLE, EpochEnd, Form, Preset, Run, form, read_events, to_script
+from tests.doors.engine import EpochEnd, Form, Preset, Run, form, read_events, to_script
 from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """
@@ -21,18 +21,6 @@ print("HISTORY", __import__("json").dumps(figures))
 print("LOSSES", __import__("json").dumps(model.history.history["loss"]))
 """
 NOT_HERE = "raise ImportError('gputui is not installed here')\n"
-
-
-def named(code: str) -> set[str]:
-    """The options that the comments of its lines name, the closing list not among them."""
-    above = code.partition(TITLE)[0]
-    comments = re.findall(r"# ((?:\w+\.\w+(?:, |(?=[:\n])))+)", above)
-    return {key for comment in comments for key in comment.rstrip(", ").split(", ")}
-
-
-def closing_list(code: str) -> dict[str, str]:
-    """What a script says is not in it: option -> reason."""
-    return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
 
 
 def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -201,6 +202,7 @@ def _likely(key: str) -> st.SearchStrategy[str]:
     return st.sampled_from([*info.choices, info.default, 1, 2, 7, 0.5, "off", "all", True, False, None]).map(json.dumps)
 
 
+@cache
 def _texts() -> list[bytes]:
     known = [broken.content[:50_000] for broken in all_broken()]
     shipped = [presets.resolve(name).to_yaml().encode() for name in presets.named_presets()]

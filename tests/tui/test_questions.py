@@ -22,9 +22,8 @@ from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actio
 from tests.support import recorded
 from tests.support.answering import Answering
 from tests.support.recorded import DIAGNOSIS, HEALTHY
-from tests.support.recorded_proof import ENDED, write_proof, write_search
+from tests.support.recorded_proof import ENDED, as_read, write_proof, write_search
 from tests.support.tiny import Tiny, wait_for
-from tests.support.typed import as_read
 
 DONE = object()
 

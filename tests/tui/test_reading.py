@@ -35,8 +35,7 @@ from tests.doors.tui import printing_proof as proof
 from tests.doors.tui import series_Line as Line
 from tests.doors.tui import tune as drawing
 from tests.support import recorded
-from tests.support.recorded_proof import ENDED, searching
-from tests.support.typed import as_read, typed
+from tests.support.recorded_proof import ENDED, as_read, searching, typed
 
 
 def write(run: Run, *lines: dict[str, Any], name: str = "events.jsonl") -> None:

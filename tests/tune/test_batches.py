@@ -37,8 +37,8 @@ from tests.doors.engine import (
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
+from tests.support.recorded_proof import typed
 from tests.support.training import options
-from tests.support.typed import typed
 
 MB = 2**20
 LIMIT = 4000 * MB

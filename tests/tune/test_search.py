@@ -31,7 +31,7 @@ from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import tune_decision as decision
 from tests.support.proving import HERE, Planted, searching
-from tests.support.typed import as_read, typed
+from tests.support.recorded_proof import as_read, typed
 
 MIB = 2**20
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"

@@ -11,7 +11,7 @@ def data(rows=120, columns=4):
 
 
 class Stepped(keras.Model):
-    """Its steps descend, and tell the mean of a loss."""
+    """Its steps tell the mean of a loss."""
 
     def __init__(self):
         super().__init__()
@@ -21,11 +21,9 @@ class Stepped(keras.Model):
     def metrics(self):
         return [self.mean]
 
-    def descend(self, loss_of, weights, optimizer=None):
-        with tf.GradientTape() as tape:
-            loss = loss_of()
+    def applied(self, tape, loss, weights, optimizer=None):
         (optimizer or self.optimizer).apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        return loss
+        return self.told(loss)
 
     def told(self, loss):
         self.mean.update_state(loss)
@@ -124,19 +122,13 @@ class GAN(Stepped):
         both = tf.concat([self.generator(keras.random.normal((size, 3), seed=self.draws)), real], axis=0)
         labels = tf.concat([tf.ones((size, 1)), tf.zeros((size, 1))], axis=0)
         labels += 0.05 * keras.random.uniform(tf.shape(labels))  # Keras' global generator
-        self.discriminator(both)
-        loss = self.descend(
-            lambda: self.entropy(labels, self.discriminator(both)),
-            self.discriminator.trainable_weights,
-            self.d_optimizer,
-        )
-        drawn = keras.random.normal((size, 3), seed=self.draws)
-        self.descend(
-            lambda: self.entropy(tf.zeros((size, 1)), self.discriminator(self.generator(drawn))),
-            self.generator.trainable_weights,
-            self.g_optimizer,
-        )
-        return self.told(loss)
+        with tf.GradientTape() as tape:
+            loss = self.entropy(labels, self.discriminator(both))
+        self.applied(tape, loss, self.discriminator.trainable_weights, self.d_optimizer)
+        with tf.GradientTape() as tape:
+            made = self.generator(keras.random.normal((size, 3), seed=self.draws))
+            loss = self.entropy(tf.zeros((size, 1)), self.discriminator(made))
+        return self.applied(tape, loss, self.generator.trainable_weights, self.g_optimizer)
 
 
 def gan(context):
@@ -157,16 +149,18 @@ class Diffusion(Stepped):
         x = self.normalizer(x, training=training)
         noise, times = keras.random.normal(tf.shape(x)), keras.random.uniform((tf.shape(x)[0], 1))
         noisy = tf.concat([x * tf.cos(times) + noise * tf.sin(times), times], axis=1)
-        return lambda: tf.reduce_mean(tf.square(noise - network(noisy, training=training)))
+        return tf.reduce_mean(tf.square(noise - network(noisy, training=training)))
 
     def train_step(self, x):
-        loss = self.descend(self.loss_of(self.network, x, True), self.network.trainable_weights)
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(self.network, x, True)
+        told = self.applied(tape, loss, self.network.trainable_weights)
         for weight, average in zip(self.network.weights, self.ema_network.weights, strict=True):
             average.assign(0.9 * average + 0.1 * weight)
-        return self.told(loss)
+        return told
 
     def test_step(self, x):
-        return self.told(self.loss_of(self.ema_network, x, False)())
+        return self.told(self.loss_of(self.ema_network, x, False))
 
 
 def diffusion(context):
@@ -194,9 +188,7 @@ class Distiller(Stepped):
             told = self.student(x, training=True)
             loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, told, from_logits=True))
             loss += tf.reduce_mean(keras.losses.kl_divergence(taught, tf.nn.softmax(told)))
-        weights = self.student.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        return self.told(loss)
+        return self.applied(tape, loss, self.student.trainable_variables)
 
 
 def distillation(context):
@@ -224,9 +216,7 @@ class Embedder(Stepped):
         with tf.GradientTape() as tape:
             embedded = self(x, training=True)
             loss = tf.reduce_mean(tf.square(tf.matmul(embedded, embedded, transpose_b=True) - alike))
-        weights = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        return self.told(loss)
+        return self.applied(tape, loss, self.trainable_variables)
 
 
 def metric(context):
@@ -256,15 +246,14 @@ class Agent(Stepped):
         state, action, reward, after, ended = data
         best = tf.argmax(self.values(after), axis=1)
         expected = reward + 0.9 * (1 - ended) * tf.gather(self.target(after), best, batch_dims=1)
-        loss = self.descend(
-            lambda: tf.reduce_mean(tf.square(expected - tf.gather(self.values(state), action, batch_dims=1))),
-            self.values.trainable_variables,
-        )
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(expected - tf.gather(self.values(state), action, batch_dims=1)))
+        told = self.applied(tape, loss, self.values.trainable_variables)
         self.steps.assign_add(1)
         is_due = tf.cast(self.steps % 7 == 0, tf.float32)
         for old, new in zip(self.target.weights, self.values.weights, strict=True):
             old.assign(is_due * new + (1 - is_due) * old)
-        return self.told(loss)
+        return told
 
 
 def five_parts(context):
