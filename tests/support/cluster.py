@@ -104,14 +104,9 @@ def workers_of(count: int, *settings: str) -> tuple[list[Run], list[Program]]:
 def connected(programs: list[Program]) -> list[Program]:
     """The same trainers, connected at other ports."""
     workers = [f"127.0.0.1:{port}" for port in free_ports(len(programs))]
-    return [
-        dataclasses.replace(one, environment=one.environment | {"TF_CONFIG": _told(workers, index)})
-        for index, one in enumerate(programs)
-    ]
-
-
-def _told(workers: list[str], index: int) -> str:
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+    tasks = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": at}} for at in range(len(workers))]
+    told = [{"TF_CONFIG": json.dumps(task)} for task in tasks]
+    return [dataclasses.replace(of, environment=of.environment | more) for of, more in zip(programs, told, strict=True)]
 
 
 def epochs(run: Run) -> dict[int, dict[str, float]]:
