@@ -43,7 +43,8 @@ def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") 
     path = prepared_script(code or to_script(preset, form=form_of(preset, forks, folder)), folder)
     theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
-    return run, losses_of_run(run), _losses((folder / "exported.out").read_text())
+    (losses,) = re.findall(r"^LOSSES (.*)$", (folder / "exported.out").read_text(), re.M)
+    return run, losses_of_run(run), json.loads(losses)
 
 
 def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[str]:
@@ -53,12 +54,6 @@ def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[
     (blocked / "gputui.py").write_text(NOT_HERE)
     (folder / name).write_text(code + TELL)
     return [str(folder), str(blocked)]
-
-
-def _losses(output: str) -> list[float]:
-    (losses,) = re.findall(r"^LOSSES (.*)$", output, re.M)
-    found: list[float] = json.loads(losses)
-    return found
 
 
 def losses_of_run(run: Run) -> list[float]:

@@ -52,14 +52,8 @@ I0000 00:00:1790000009.226845    5303 cuda_dnn.cc:529] Loaded cuDNN version 9030
 
 def shown(signal: str, value: float, unit: str, text: str, **more: Any) -> dict[str, Any]:
     """A row of the evidence for a diagnosis."""
-    return {
-        "signal": signal,
-        "value": value,
-        "unit": unit,
-        "threshold": None,
-        "text": text,
-        "source": "measured",
-    } | more
+    fields = {"signal": signal, "value": value, "unit": unit, "text": text}
+    return fields | {"threshold": None, "source": "measured"} | more
 
 
 def remedy(changes: dict[str, Any], step: str, expected_gain: float | None, reason: str, **more: Any) -> dict[str, Any]:
