@@ -1,7 +1,5 @@
-"""The interface of the application for its screens, and their common services.
-
-Screens depend on this interface and not on app.py, which knows all of them.
-"""
+"""The interface of the application for its screens, and their common services. Screens depend on this interface and not
+on app.py, which knows all of them."""
 
 from __future__ import annotations
 
@@ -107,14 +105,12 @@ class BaseApp(UpstreamApp):
 
     @cached_property
     def trash(self) -> Trash:
-        """The runs that were deleted in this application."""
         from ...engine.runs.trash import Trash  # not needed for the first paint
 
         return Trash()
 
     @cached_property
     def proof_trash(self) -> Trash:
-        """The proofs that were deleted in this application."""
         from ...engine.proof.folder import reserved  # not needed for the first paint
         from ...engine.runs.trash import Trash  # the same
 
@@ -127,8 +123,7 @@ class BaseApp(UpstreamApp):
     @property
     def available_themes(self) -> dict[str, Theme]:
         """Return the themes of Textual and of gputui by name. gputui's themes are included because Textual looks for a
-        theme before they can be registered.
-        """
+        theme before they can be registered."""
         others = super().available_themes
         if len(self._themes) != len(others) + len(OWN_THEMES):
             self._themes = others | OWN_THEMES
@@ -141,7 +136,6 @@ class BaseApp(UpstreamApp):
         self.screen_change_signal.subscribe(self, self._comes_to_the_front)
 
     def _comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Remove the messages of the former screen. What the key says that has led here stays."""
         self.typeahead.comes_to_the_front(screen)
         self.withdraw(self._acted_at)
 
@@ -151,8 +145,7 @@ class BaseApp(UpstreamApp):
 
     async def on_event(self, event: events.Event) -> None:
         """Hold keys and clicks back until a screen that is being opened is ready, and pass all other events to
-        Textual.
-        """
+        Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -202,13 +195,11 @@ class BaseApp(UpstreamApp):
 
     @property
     def form_state(self) -> FormState:
-        """The content of the form, with its values and errors."""
         raise NotImplementedError
 
     def open_screen(self, screen: Screen[Any], *, instead: bool = False) -> None:
-        """Open the screen over the present one or, with `instead`, in its place. If such a screen was opened before and
-        has stayed built, that one is opened, as it was left.
-        """
+        """Open the screen over the present one or, with `instead`, in its place. One that has stayed built opens as it
+        was left."""
         self.kept.open(screen, instead)
 
     def open_run(self, run: Run) -> None:
@@ -228,9 +219,8 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file, after a question to the user if unsaved changes would be lost.
-        Returns the worker that does this.
-        """
+        """Fill the form with the preset of a file, after a question if unsaved changes would be lost. Returns the
+        worker."""
         raise NotImplementedError
 
     def show_in_form(self, state: FormState) -> None:
@@ -238,39 +228,27 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put `values`, by option key, into the form with the run's preset. The preset is neither saved nor started.
-        Returns the worker that does this.
-
-        `what` is a text for the user about the values.
-        """
+        """Put `values`, by option key, into the form with the run's preset; `what` says to the user what they are."""
         raise NotImplementedError
 
     def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put `values`, by option key, into the form with the preset of the file `path`. The preset is neither saved
-        nor started. Returns the worker that does this.
-
-        If the form already holds this file, it gets only `values`. Otherwise it gets all values of `options` that
-        differ from the file. `what` is a text for the user about the values.
-        """
+        """Put `values` into the form with the preset of the file or, if it holds another file, all of `options` that
+        differ."""
         raise NotImplementedError
 
     def warm_up(self) -> Any:
         """Start an engine that imports TensorFlow in advance, unless a run needs the machine. Returns the worker that
-        does this.
-        """
+        does this."""
         raise NotImplementedError
 
     def copy(self, text: str, what: str) -> None:
-        """Copy text to the clipboard of the terminal. Then show a message with `what`, a name of the text, and with a
-        second place from which the text can be taken.
-        """
+        """Copy text to the clipboard of the terminal, and show `what` it is and a second place from which it can be
+        taken."""
         self.copy_to_clipboard(text)
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
     def _keep_copied(self, text: str, what: str) -> None:
-        """Keep the copied text in tmux or in a file, and show a message that names this place. To be called in a
-        thread.
-        """
+        # In a thread.
         message = clean(f"{what}; {keep(text)}")
         self.call_from_thread(self.notify, message, title="Copied", markup=False)
 
@@ -278,11 +256,8 @@ class BaseApp(UpstreamApp):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = True,
     ) -> None:  # fmt: skip
-        """Show a message in the last line for `timeout` seconds, by default as long as its severity requires.
-
-        A `title` is put in front of it. With `markup`, it may have Textual's markup. A new message of severity
-        information replaces the previous message of that severity, and `withdraw` removes it.
-        """
+        """Show a message in the last line for `timeout` seconds; with `markup` it may have Textual's. A new message of
+        severity information replaces the previous one, and `withdraw` removes it."""
         if severity == "information":
             self.withdraw()
         text = f"{title}: {message}" if title else message
@@ -301,11 +276,8 @@ def file() -> Path:
 
 
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Store the text in tmux' buffer or, without tmux, in a file. Return a sentence that names the place. Waits for the
-    disk.
-
-    tmux passes OSC 52 on to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer.
-    """
+    """Store the text in tmux' buffer or else in a file, and name the place; waits for the disk. tmux passes OSC 52 on
+    to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer."""
     if environment.get("TMUX") and _to_tmux(text):
         return "tmux has it as well: its prefix, then ] pastes it"
     kept = file()

@@ -1,7 +1,5 @@
-"""The characters for drawing: braille and blocks, or plain ASCII for consoles without them.
-
-No information is carried by a colour alone, but always also by a character.
-"""
+"""The characters for drawing: braille and blocks, or plain ASCII for consoles without them. No information is carried
+by a colour alone, but always also by a character."""
 
 from __future__ import annotations
 
@@ -16,14 +14,10 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that pictures are made of; a field that is not described here is a sign with the meaning of its
-    name.
-
-    `braille` is True if curves are drawn with braille. `used`, `own`, `free` and `peak` make a gauge. `legend` has one
-    mark for each curve, `points` one for each compared run. `grid_*` and `fill`, the area below a curve, are faint.
-    `here` are the two marks around the name of the present screen in the header. `corners` are the two upper
-    corners of an edge, then the lower ones.
-    """
+    """The characters that pictures are made of; a field that is not described is a sign with the meaning of its name.
+    `used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve, `points` one for each compared
+    run; `grid_*` and `fill` are faint; `here` is around the name of the present screen. `corners` are the two upper
+    corners of an edge, then the lower ones."""
 
     braille: bool
     rule: str
@@ -155,16 +149,13 @@ WITHOUT_COLOURS = replace(RICH, legend=PLAIN.legend)
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """Return the glyphs of an application (its attribute `glyphs`). For another object, return those that suit the
-    environment.
-    """
+    """Return the glyphs of an application (its attribute `glyphs`)."""
     glyphs = getattr(app, "glyphs", None)
     glyphs = glyphs if isinstance(glyphs, Glyphs) else suited()
     return WITHOUT_COLOURS if glyphs is RICH and getattr(app, "theme", "") == "monochrome" else glyphs
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:
-    """Return True if the terminal lacks most characters and control sequences, by its name in TERM."""
     return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
 
 

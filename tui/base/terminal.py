@@ -7,17 +7,12 @@ import sys
 
 
 def in_cell() -> bool:
-    """Return True if the command runs in the cell of a notebook (`!gputui`).
-
-    A cell passes for a terminal, but takes no keys and shows each drawing of a screen or a bar below the one before.
-    The kernel of IPython, which all notebooks use for Python, sets these two variables for the programs of its cells
-    (ipykernel/zmqshell.py); hardly any terminal is an xterm-color.
-    """
+    """True in the cell of a notebook: the kernel of IPython sets these two variables (ipykernel/zmqshell.py); a cell
+    passes for a terminal, but takes no keys and shows each drawing of a screen below the one before."""
     return os.environ.get("TERM") == "xterm-color" and os.environ.get("GIT_PAGER") == "cat"
 
 
 def takes_keys() -> bool:
-    """Return True if a question can be asked: standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not in_cell()
 
 

@@ -1,14 +1,9 @@
-"""Decides what follows an unexpected exception in a screen, a widget or a thread.
-
-Textual ends the application with any such exception. But the user may be watching a run, so only the failed part ends:
-the traceback goes to tui.log, one line on the screen names the fault, and everything else continues.
-
-An exception of a screen that is being removed, or of an application that is being left, is only logged, as a thread, a
-timer or a message came too late. If it only misses a widget, that is no fault.
-
-A screen that cannot be built, or that fails again and again, is closed. If it is the screen at the bottom, the
-application ends, with one line on the terminal and exit code 1.
-"""
+"""Decides what follows an unexpected exception in a screen, a widget or a thread. Textual ends the application with any
+such exception. But the user may be watching a run, so only the failed part ends: the traceback goes to tui.log, one
+line on the screen names the fault, and everything else continues. An exception of a screen that is being removed, or of
+an application that is being left, is only logged, as a thread, a timer or a message came too late. If it only misses a
+widget, that is no fault. A screen that cannot be built, or that fails again and again, is closed. If it is the screen
+at the bottom, the application ends, with one line on the terminal and exit code 1."""
 
 from __future__ import annotations
 
@@ -49,11 +44,8 @@ class Faults:
         self.lines: list[str] = []  # shown so far
 
     def handled(self, error: Exception, node: MessagePump | None = None) -> bool:
-        """Log an exception and show it in one line. Return True if the application continues without the failed part,
-        False if it must end.
-
-        `node` is the screen or widget that has failed; None if it is to be found out.
-        """
+        """Log an exception and show it in one line. False if the application has to end. `node` (None: to be found) has
+        failed."""
         if error is self._ended_by:
             return False
         cause = error.error if isinstance(error, WorkerFailed) else error
@@ -70,9 +62,8 @@ class Faults:
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
-        """Return True if the application still has a usable screen after a fault of `node`. Closes a screen that has
-        failed too often or cannot be built.
-        """
+        """True if a screen is still usable after a fault of `node`. Closes one that fails too often or cannot be
+        built."""
         screen = _screen_of(node)
         being_built = node in (screen, self._app) and not is_built(node)
         if not self._is_too_much(screen or node, being_built):
@@ -93,15 +84,11 @@ class Faults:
         return path
 
     def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        """Record a fault of the node. Return True if it is the node's TOO_MANYth within WITHIN_SECONDS, or if `at_once`
-        is True.
-        """
         times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
         times.append(now := time.monotonic())
         return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
 
     def _say(self, error: BaseException) -> None:
-        """Show one line about the exception on the screen. For each place in the code this is done only once."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")

@@ -1,9 +1,6 @@
-"""The command `gputui` itself: its help, its options, its error messages and its exit codes.
-
-Click parses the command line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
-
-Deferred imports: a command loads only the modules that it uses.
-"""
+"""The command `gputui` itself: its help, its options, its error messages and its exit codes. Click parses the command
+line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
+Deferred imports: a command loads only the modules that it uses."""
 
 from __future__ import annotations
 
@@ -140,7 +137,7 @@ def cli(
 
 
 def _refuse_misplaced(context: click.Context) -> None:
-    """Raise Refused if options of a training are given without --preset, with a command, or with a preset's form."""
+    """Raise Refused if options of a training stand without --preset, with a command, or with a preset's form."""
     given, command = context.params, context.invoked_subcommand
     used = {name for name, value in given.items() if value is not None and value is not False}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
@@ -157,10 +154,7 @@ def _refuse_misplaced(context: click.Context) -> None:
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    """Raise Refused if two of the options of a training without the screen do not go together.
-
-    `given` are the values of all options.
-    """
+    """Raise Refused if two of the given options of a training without the screen do not go together."""
     used = {name for name, value in given.items() if value is not None and value is not False}
     if given["dry_run"] and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
         raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
@@ -221,7 +215,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments`, by default those of the process, and return its exit code."""
     return guarded(lambda: _code(arguments))
 
 

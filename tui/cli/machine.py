@@ -1,7 +1,5 @@
 """The commands about gputui and this machine, declared for the command line: doctor, gpus, lease, serve and completion.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Opens the form for `gputui FILE.yaml` and `gputui NAME`: a word that is no command names a preset.
-
-Deferred imports: completion and `--help` need nothing of the form.
-"""
+Deferred imports: completion and `--help` need nothing of the form."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ TRAINING = ("train", "run", "start", "fit")  # words with which other programs b
 
 class PresetOrCommand(click.Group):
     """A group of commands. Every word that is no command runs `opens`, a command that gets the word as its argument.
-
-    `sections` are the headings under which the help lists the commands.
-    """
+    `sections` are the headings under which the help lists the commands."""
 
     opens: click.Command | None = None
     sections: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -43,11 +39,8 @@ class PresetOrCommand(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return name, command and remaining words for a command line, as click's method does. A word that names both a
-        command and a preset is the command.
-
-        If the first word names only a preset, the command is the one that opens the form. Raises Refused for an unknown
-        word.
-        """
+        command and a preset is the command. If the first word names only a preset, the command is the one that opens
+        the form. Raises Refused for an unknown word."""
         if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
             return super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and not names_preset(args[0]):
@@ -55,7 +48,6 @@ class PresetOrCommand(click.Group):
         return "", self.opens, args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The completions: commands, and presets by name or file."""
         commands = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             return commands
@@ -68,10 +60,8 @@ def names_preset(word: str) -> bool:
 
 
 def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -> str:
-    """The error message for a word that is neither a command nor a preset. It suggests similar names.
-
-    `following` are the words after it. Words for a training are answered with the command line that begins one.
-    """
+    """The error message for a word that is neither a command nor a preset, with similar names. `following` are the
+    words after it; words for a training are answered with the command line that begins one."""
     from ...engine.options.catalogue import nearest
     from ...engine.presets.paths import of_python
 
@@ -92,10 +82,7 @@ def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
     """Return the form's state for a preset, by its name or path. `settings` are texts KEY=VALUE and become unsaved
-    changes.
-
-    Raises PresetError if the preset or a setting is invalid.
-    """
+    changes. Raises PresetError if the preset or a setting is invalid."""
     from ...engine import presets
     from ..form.form_state import FormState
 

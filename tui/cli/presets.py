@@ -1,7 +1,5 @@
 """The commands about presets and own code: list, show, check and export presets, explain options, begin a training.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The commands about runs, declared for the command line: list, watch, stop, resume, compare and export them.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 

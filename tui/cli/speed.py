@@ -1,8 +1,6 @@
 """The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `sweep`,
 `scaling` and `proof`; and `prepare`, which makes their input faster.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 
@@ -412,7 +410,6 @@ def proof(
 def _height_and_width(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[int, int] | None:
-    """Return the height and width in a text such as 224x224; None if it is not given. Raises BadParameter."""
     if value is None:
         return None
     match = re.fullmatch(r"([1-9]\d{0,3})[xX]([1-9]\d{0,3})", value)

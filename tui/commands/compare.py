@@ -41,10 +41,8 @@ def unpin_baseline() -> None:
 
 
 def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
-    """Print the comparison of the named runs with the baseline run. `form` is table, markdown, csv or json.
-
-    `against` names the baseline; None for the pinned run or, if none is pinned, the first of the runs.
-    """
+    """Print the comparison of the named runs with the baseline run. `form` is table, markdown, csv or json. `against`
+    names the baseline; None for the pinned run or, if none is pinned, the first of the runs."""
     comparison = compare(_line_up(names, against))
     if form == "table":
         show_table(as_table(comparison))

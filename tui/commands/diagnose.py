@@ -1,7 +1,5 @@
-"""The command `gputui diagnose`: what limits the speed of a training, with evidence and remedies, and their proof.
-
-The diagnosis of a run is based on its events, that of a preset on trials with and without its input.
-"""
+"""The command `gputui diagnose`: what limits the speed of a training, with evidence and remedies, and their proof. The
+diagnosis of a run is based on its events, that of a preset on trials with and without its input."""
 
 from __future__ import annotations
 
@@ -27,10 +25,8 @@ OF_APPLY = ("minutes", "output")
 
 
 def diagnose(run: str | None, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Diagnose a run or a preset, and return the exit code. `options` are the command line's options by name.
-
-    Exactly one of `run` and `preset` is given, else Refused is raised. It is also raised for options without an effect.
-    """
+    """Diagnose a run or a preset, and return the exit code. `options` are the command line's options by name. Exactly
+    one of `run` and `preset` is given, else Refused is raised. It is also raised for options without an effect."""
     if (run is None) == (preset is None):
         raise Refused("name a run, such as gputui diagnose latest, or give --preset")
     if run is not None and settings:
@@ -46,19 +42,13 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], optio
 
 
 def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
-    """Raise Refused if one of the options `names` is set although it has no effect here (`useful` is False).
-
-    `with_what` says in the message what the options belong to.
-    """
     for name in names:
         if options[name] and not useful:
             raise Refused(f"--{name} needs {with_what}")
 
 
 def _show_run(run: Run, as_json: bool) -> int:
-    """Print the diagnosis of a run, made from its recorded events, as text or as JSON (`as_json`). Always returns
-    DONE.
-    """
+    """Print the diagnosis of a run, made from its recorded events, as text or as JSON (`as_json`)."""
     events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.name}: {damage}")
@@ -87,18 +77,13 @@ def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
 
 
 def how_to_try(run: Run) -> str:
-    """Return a sentence that says how the remedies of a run can be tried: by a command or, for a run on several
-    machines, by hand.
-    """
+    """Say how a run's remedies can be tried: by a command or, on several machines, by hand."""
     if run_cluster.of_run(run) is not None:
         return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
     return f"gputui diagnose {run.name} --apply measures them, and keeps what helps"
 
 
 def _profile(run: Run) -> dict[str, Any]:
-    """Return the run's profile as read by XProf as `profile`, or the reason why it cannot be read as `profile_missing`.
-    Both are empty without a profile.
-    """
     if not run.file("profile").is_dir():
         return {"profile": None, "profile_missing": ""}
     try:
@@ -112,10 +97,6 @@ def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
 
 
 def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
-    """Return the request to measure a preset with and without its input, and with --apply also its remedies.
-
-    --repeats is the number of repeats of each remedy with --apply, else that of the measurement of the input.
-    """
     limits = _limits(options) | {"profile": options["profile"]}
     if options["apply"]:
         repeats = options["repeats"] or LEAST_REPEATS

@@ -22,20 +22,13 @@ STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"
 
 
 def examine(deep: bool, python: str | None = None) -> list[Finding]:
-    """Return all findings about this machine and this terminal, the worst first.
-
-    `deep` also imports TensorFlow. `python` is the path of the Python to examine; None for the Python that trains by
-    default.
-    """
+    """Return all findings, the worst first. `deep` also imports TensorFlow, of `python` or the Python that trains."""
     return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
 
 
 def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
-    """Print the findings. Return the exit code, which is FAILED if a finding prevents training.
-
-    `deep` also imports TensorFlow. `python` is the path of the Python to examine, or of its environment. Raises Refused
-    if it is blank.
-    """
+    """Print the findings. Return the exit code, which is FAILED if a finding prevents training. `deep` also imports
+    TensorFlow. `python` is the path of the Python to examine, or of its environment. Raises Refused if it is blank."""
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
     findings = examine(deep, interpreter.file_of(python) if python else None)

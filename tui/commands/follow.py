@@ -18,12 +18,9 @@ POLL_SECONDS = 0.2
 
 
 def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
-    """Start a follower of the named run for each target, and wait until they have ended. Return the exit code.
-
-    With `detach`, do not wait. Without targets, print the followers of the run. Ctrl-C ends the followers, which go on
-    from their places later. Raises Refused if the library of a target is missing, or if the disk of the run
-    takes nothing more.
-    """
+    """Start a follower of the run for each target and, without `detach`, wait until they have ended. Without targets,
+    print the run's followers. Ctrl-C ends the followers, which go on from their places later. Raises Refused if the
+    library of a target is missing, or if the disk of the run takes nothing more."""
     run, targets = run_folders.find(name), tuple(dict.fromkeys(targets))
     if not targets:
         if detach:
@@ -63,7 +60,7 @@ def _line(state: FollowerState) -> str:
 
 
 def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
-    """Print each change of the followers' states until all have ended. Return DONE if all have written everything."""
+    """Print each change of the followers' states until all have ended. DONE if all have written everything."""
     code, words = DONE, dict.fromkeys(followers, "")
     while followers:
         time.sleep(POLL_SECONDS)

@@ -1,6 +1,5 @@
 """The commands `gputui gpus`, which shows the GPUs and their users, and `gputui lease`, which runs a program on leased
-GPUs.
-"""
+GPUs."""
 
 from __future__ import annotations
 
@@ -31,10 +30,8 @@ HEAD = ("GPU", "model", "memory", "busy", "state")
 
 
 def show_gpus(as_json: bool) -> None:
-    """Print one line per GPU: its model, memory and load, and who uses it or has leased it.
-
-    Raises Refused if the GPUs cannot be read.
-    """
+    """Print one line per GPU: its model, memory and load, and who uses it or has leased it. Raises Refused if the GPUs
+    cannot be read."""
     try:
         gpus = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
@@ -64,9 +61,8 @@ def show_gpus(as_json: bool) -> None:
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
-    """Return the id of the first waiting run or measurement that the queue could start on each GPU, by the GPU's UUID.
-    A GPU for which none waits, and one that the queue's settings leave to others, is left out.
-    """
+    """By a GPU's UUID, the first waiting run or measurement that the queue could start there. Others' GPUs are left
+    out."""
     if not any_entry():
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
@@ -97,9 +93,7 @@ def _row(gpu: GpuUse) -> tuple[str, ...]:
 
 
 def _state(gpu: GpuUse) -> str:
-    """Return a text that says that the GPU is free, or why not: the lease, a fault, or at most PER_USER of its
-    processes.
-    """
+    """Say that the GPU is free, or why not: the lease, a fault, or at most PER_USER of its processes."""
     why = gpu.why_not_free()
     if not why:
         if gpu.has_display:
@@ -142,11 +136,9 @@ def _user_as_json(user: GpuUser) -> dict[str, Any]:
 
 
 def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
-    """Return the exit code of `command`, which is run on leased GPUs.
-
-    `gpus` is a request such as 1, 2@24GB or 1@A100. If too few GPUs are free, `wait` tries again every 5 s. Without
-    `wait`, and for a wrong request or an unknown program, Refused is raised.
-    """
+    """Return the exit code of `command`, which is run on leased GPUs. `gpus` is a request such as 1, 2@24GB or 1@A100.
+    If too few GPUs are free, `wait` tries again every 5 s. Without `wait`, and for a wrong request or an unknown
+    program, Refused is raised."""
     choice = gpu_choice.parse(f"free:{gpus}")
     if choice is None:
         raise Refused(f"{gpus!r} is no number of GPUs; write 1, 2@24GB or 1@A100")
@@ -181,11 +173,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
 
 
 def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
-    """Run the command with the GPUs `uuids`, pass signals on to it, and return its exit code.
-
-    The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started. The program
-    inherits the locks of the `leases`, so that it keeps its GPUs if this process is killed.
-    """
+    """The program inherits the locks of the `leases`, so that it keeps its GPUs if this process is killed."""
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []  # the signals that came before there was a program
 

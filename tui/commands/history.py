@@ -1,6 +1,5 @@
 """The command `gputui history`: writes a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard; or the
-schema of its events.
-"""
+schema of its events."""
 
 from __future__ import annotations
 
@@ -25,10 +24,8 @@ SCHEMA = SHIPPED / "run-schema.json"  # made by docs/tables.py
 
 def show_history(name: str, form: str, output: str | None) -> None:
     """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard; or schema, for any run.
-
     `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None or `-`,
-    csv and jsonl are printed; without it the folder has the id of the run as its name.
-    """
+    csv and jsonl are printed; without it the folder has the id of the run as its name."""
     if form == "schema":
         _write(SCHEMA.read_text(encoding="utf-8"), output)
         return

@@ -29,12 +29,9 @@ _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
 
 def show_log(name: str, follow: bool, last: int | None) -> int:
-    """Print the log of a run with a line for each epoch. Return DONE.
-
-    `last` is the number of lines to print from the end, with those of epochs (None: all). With `follow`, print new
-    lines, too, until the run ends, and return the exit code of the training. Return INTERRUPTED after Ctrl-C, which
-    does not stop the run. Raises Refused if there is no log (only without `follow`).
-    """
+    """Print the `last` lines of a run's log (None: all) with a line for each epoch. With `follow`, print new lines
+    until the run ends, and return the training's exit code, INTERRUPTED after Ctrl-C, which does not stop the run.
+    Raises Refused if there is no log (only without `follow`)."""
     run = run_folders.find(name)
     try:
         for text in _texts(run, follow, last):
@@ -46,9 +43,7 @@ def show_log(name: str, follow: bool, last: int | None) -> int:
 
 
 def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
-    """Yield the present lines of the log and, with `follow`, the new lines until the run ends. Each text ends with a
-    line break.
-    """
+    """Yield the present lines and, with `follow`, the new ones until the run ends. Each text ends with a line break."""
     stream = _opened(run, follow)
     if stream is None:
         return
@@ -73,11 +68,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Yield the last `last` lines of the present log, in which ended epochs have a line, too.
-
-    `stream` is the opened log, which is then at its end. With `follow`, an incomplete last line is left to be read
-    later.
-    """
+    """Yield the last lines, ended epochs among them. `stream` is then at its end; with `follow` an incomplete line is
+    left."""
     stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
     cut = stream.tell() > 0
     block = stream.read()
@@ -89,11 +81,8 @@ def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iter
 
 
 class _InOrder:
-    """The lines of the log and of the epochs, in the order of time.
-
-    A line without a time follows the line before it in the log. A line that arrives while the log is followed has the
-    time of its arrival.
-    """
+    """The lines of the log and of the epochs, in the order of time. A line without a time follows the line before it in
+    the log. A line that arrives while the log is followed has the time of its arrival."""
 
     def __init__(self, run: Run) -> None:
         self._events = EpochTail(run)
@@ -104,12 +93,9 @@ class _InOrder:
         self._resumes_told = 0
 
     def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines in `blocks`, which are read from the log one after the other, and in between a line
-        for each new epoch, by time.
-
-        An incomplete last line is kept for the next call. `arrived` is the Unix time of lines that have no time; with 0
-        such a line follows the line before it. `cut` is True if the beginning of the log is missing.
-        """
+        """Yield the complete lines in `blocks` and, by time, a line for each new epoch. `arrived` is the Unix time of
+        lines that have no time; with 0 such a line follows the one before it. `cut` is True if the beginning of the log
+        is missing."""
         now = self._events.read()
         epochs = deque(epoch for epoch in now.epochs if epoch.t > self._epoch_t)
         self._resumes = now.resumes
@@ -141,9 +127,8 @@ class _InOrder:
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """Return the opened log. With `follow`, wait for the log of a run that is starting or waits in the queue, and
-    return None if the run ends without one. Without `follow`, a missing log raises Refused.
-    """
+    """Return the opened log; None if the run ends without one. With `follow`, wait for the log of a run that will
+    start."""
     while True:
         try:
             return open_regular(run.file("engine.log"))

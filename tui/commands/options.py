@@ -23,8 +23,7 @@ NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 def show_options(words: str, as_json: bool) -> None:
     """Print the options that match the words, or all options without words. A single match is explained. Raises Refused
-    if none matches.
-    """
+    if none matches."""
     matches = fitting(words)
     if not matches:
         raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")
@@ -43,11 +42,8 @@ def show_options(words: str, as_json: bool) -> None:
 
 def fitting(words: str) -> list[OptionInfo]:
     """Return the options that the words name: the option with this key or name, else all options of the group of this
-    name.
-
-    If there are none, return the options for which the words are another name, else the results of a search, the best
-    first. Without words return all options.
-    """
+    name. If there are none, return the options for which the words are another name, else the results of a search, the
+    best first. Without words return all options."""
     if not words.strip():
         return list(OPTIONS)
     exact = [info for info in OPTIONS if words.strip() in (info.key, info.name)]

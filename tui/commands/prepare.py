@@ -30,10 +30,8 @@ NAMED = 5  # broken samples that are printed
 def prepare(
     preset: str, settings: Sequence[str], output: str, options: Mapping[str, Any], estimate: bool, as_json: bool
 ) -> int:
-    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code.
-
-    `options` are those of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused.
-    """
+    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code. `options` are those
+    of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(output).absolute()
     try:

@@ -43,9 +43,8 @@ gputui guide says what build may return"""
 
 
 def list_presets(as_json: bool = False) -> None:
-    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as
-    a table, or as one JSON object per line.
-    """
+    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as a
+    table, or as one JSON object per line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
@@ -76,11 +75,8 @@ def show_schema() -> None:
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
-    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if that is None
-    or `-`.
-
-    `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists.
-    """
+    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if that is None or
+    `-`. `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists."""
     from ...engine.export import form as form_part  # only this command needs it
     from ...engine.export import script as script_part  # only this command needs it
 
@@ -117,9 +113,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
 
 def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
-    """Write the preset with its script and code as a folder, with which it can be trained on another machine. Raises
-    Refused.
-    """
+    """Write the preset with its script and code as a folder for another machine. Raises Refused."""
     from ...engine.export import export_folder  # only this command needs it
 
     try:
@@ -135,7 +129,6 @@ def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
 
 
 def _python(preset: Preset) -> str:
-    """Return the path of the Python that trains or, if the shell finds this Python as `python`, the word `python`."""
     python = interpreter.chosen(preset.options.run.python)
     in_path = shutil.which("python")
     return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
@@ -164,10 +157,7 @@ def check_presets(files: Sequence[str]) -> int:
 
 def begin(folder: str, example: str | None = None) -> None:
     """Write a preset and a program to start from into the folder, and print how to use them. Raises Refused if a file
-    exists.
-
-    `example` is the name of an example, None for the usual one.
-    """
+    exists. `example` is the name of an example, None for the usual one."""
     try:
         written = starter_files.write(Path(folder), example)
     except FileExistsError as fault:

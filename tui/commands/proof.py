@@ -1,8 +1,5 @@
-"""The commands `gputui ab` and `gputui proof`: start a proof and follow it, list proofs, show one.
-
-They only follow the proof's folder. Ctrl-C requests the proof to stop and shows its results so far. A second Ctrl-C
-ends it at once. Losing the terminal (SIGHUP) ends the command and not the proof.
-"""
+"""The commands `gputui ab` and `gputui proof`, which only follow the proof's folder. Ctrl-C requests the proof to stop
+and shows its results so far; a second ends it at once. Losing the terminal (SIGHUP) ends the command only."""
 
 from __future__ import annotations
 
@@ -74,10 +71,7 @@ def measure_change(
     queue: bool,
     after: str | None,
 ) -> int:
-    """Measure the preset with and without the settings (KEY=VALUE), for the command `gputui ab`. Return the exit code.
-
-    `measure_seconds` is the measured time of each trial. The other parameters are those of `run_proof`.
-    """
+    """Measure the preset with and without the settings (KEY=VALUE), for the command `gputui ab`."""
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
     return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, queue=queue, after=after)
 
@@ -94,14 +88,9 @@ def run_proof(
     after: str | None = None,
     trains_on: Machine | None = None,
 ) -> int:
-    """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON (`as_json`), or only
-    as a report in Markdown (`report`). Return the exit code.
-
-    `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
-    devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
-    start after the run or measurement `after` has ended, with `anyway` also while others train on the CPU. `trains_on`
-    is the machine of the trials, None for this one.
-    """
+    """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON, or only as a `report`
+    in Markdown. `output` is the file for the improved preset. `queue` puts it in the queue instead, after the run or
+    measurement `after`. `trains_on` is the machine of the trials, None for this one."""
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
@@ -121,10 +110,6 @@ def run_proof(
 
 
 def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
-    """Raise Refused for options that do not go together with --queue, and for --after without --queue.
-
-    `follows` is True if an option was given that needs a command that follows the proof.
-    """
     if queue and follows:
         raise Refused(
             "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
@@ -135,7 +120,6 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until no other training uses the devices that the proof needs. Return False if Ctrl-C ended the wait."""
     proof_start.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -153,11 +137,9 @@ def go_on(
     queue: bool = False,
     after: str | None = None,
 ) -> int:
-    """Resume a proof that has ended before its time, follow it and print its result. Return the exit code.
-
-    `start` starts and returns its process. `resumed` returns the request with which the queue resumes it. The other
-    parameters are those of `run_proof`.
-    """
+    """Resume a proof that has ended before its time, follow it and print its result. Return the exit code. `start`
+    starts and returns its process. `resumed` returns the request with which the queue resumes it. The other parameters
+    are those of `run_proof`."""
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
@@ -238,7 +220,6 @@ def _saved(output: str, data: Record) -> str:
 
 
 def _show_rates(data: Record) -> None:
-    """Print the chart of a range test. Nothing is printed for other proofs."""
     if data.rate is None:
         return
     from ..drawing import rate  # only for a range test
@@ -310,10 +291,7 @@ def _view() -> ProofLines:
 
 
 def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
-    """Request the proof to stop. Return False if this fails because the proof has not recorded its process id yet.
-
-    `numbers` are the numbers of the signals to send.
-    """
+    # Fails if the proof has not recorded its process id yet.
     try:
         folder.request_stop(proof, numbers)
     except ProofError:
@@ -322,7 +300,7 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
 
 
 def _say(text: str, quiet: bool) -> None:
-    """Print a text for people: on stdout, or on stderr if `quiet`, as stdout then has only JSON or a report."""
+    # With `quiet`, stdout has only JSON or a report.
     if quiet:
         complain(text)
     else:
@@ -370,11 +348,9 @@ def _head(proof: Proof) -> dict[str, object]:
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
-    """Delete the named proofs with their trials permanently. Return WRONG if a proof was not deleted, else DONE.
-
-    Unless `yes` is set, asks first on the terminal. Raises Refused without names, for the name `latest`, and if there
-    is no terminal for the question.
-    """
+    """Delete the named proofs with their trials permanently. Return WRONG if a proof was not deleted, else DONE. Unless
+    `yes` is set, asks first on the terminal. Raises Refused without names, for the name `latest`, and if there is no
+    terminal for the question."""
     if not names:
         raise Refused("name the proofs to delete; gputui proof lists them")
     if "latest" in names:
@@ -387,11 +363,9 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
-    """Print the named proof. `form` is table, markdown or json.
-
-    With `output`, save its improved preset to this file instead. With `stop`, ask the proof to stop instead. Raises
-    ProofError if there is no such proof or no improved preset.
-    """
+    """Print the named proof. `form` is table, markdown or json. With `output`, save its improved preset to this file
+    instead. With `stop`, ask the proof to stop instead. Raises ProofError if there is no such proof or no improved
+    preset."""
     proof = folder.find(name)
     if stop and proof.queue_file.exists():
         from ...engine.queue import entry_changes, slurm_queue  # only for a queued proof

@@ -22,11 +22,9 @@ NAMED = 12  # of the runs to be deleted
 
 
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
-    """Print the runs that match the filters as a table, or as one JSON object per line.
-
-    A run must have all `tags` and one of the `states`; an empty filter matches every run. `last` is the number of the
-    newest runs to print, None for all. The table has one line for each sweep, unless there is a filter.
-    """
+    """Print the runs that match the filters as a table, or as one JSON object per line. A run must have all `tags` and
+    one of the `states`; an empty filter matches every run. `last` is the number of the newest runs to print, None for
+    all. The table has one line for each sweep, unless there is a filter."""
     survey = run_folders.survey()
     fold = not (as_json or tags or states)
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last, fold)
@@ -47,11 +45,7 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
 def _newest(
     runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None, fold: bool
 ) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries of all runs that were read, and the newest `last` that match the filters (None: all of them),
-    with the sizes of their folders.
-
-    `runs` has the newest first. Only as many runs are read as are needed. With `fold`, a sweep is one entry.
-    """
+    """Return the newest entries that match, with the sizes of their folders. Only as many are read as are needed."""
     entries: list[Entry] = []
     chosen: list[Entry] = []
     rows: set[str] = set()  # the ids of runs, and of sweeps
@@ -70,7 +64,7 @@ def _newest(
 
 
 def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
-    """Return the entries as rows: one for a run on several machines and, with `fold`, one for a sweep."""
+    """Return a row for each run, one for a training on several machines and, with `fold`, one for a sweep."""
     rows = folded(chosen)
     sweeps = {entry.sweep for entry in rows if entry.sweep} if fold else set()
     if not sweeps:
@@ -82,17 +76,11 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
 
 
 def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
-    """Return True if the run has all of the tags and is in one of the states. An empty filter matches every run."""
     state = STATE_LABELS.get(entry.state, entry.state)
     return all(tag in entry.notes.tags for tag in tags) and (not states or state in states)
 
 
 def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
-    """Return True if the run belongs to a worker whose chief's run is on this machine, but not yet among the chosen
-    runs.
-
-    Such a run is later shown as a part of its chief's run.
-    """
     chief = run_cluster.local_chief(entry.run)
     return chief is not None and all(other.run != chief for other in chosen)
 
@@ -116,9 +104,6 @@ def _as_json(entry: Entry) -> dict[str, object]:
 
 
 def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
-    """Write to stderr `closed`, a text about folders that cannot be read (empty: none), and one line about damaged
-    files.
-    """
     if closed:
         complain(closed)
     damaged = [f"{entry.run.name}: {entry.damage}" for entry in entries if entry.damage]
@@ -128,8 +113,7 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 def stop_runs(names: Sequence[str]) -> int:
     """Ask runs to stop, one after the other. Return WRONG if one of them was refused, whose reason is printed, else
-    DONE.
-    """
+    DONE."""
     code = DONE
     for name in dict.fromkeys(names):
         try:
@@ -141,11 +125,8 @@ def stop_runs(names: Sequence[str]) -> int:
 
 
 def _stop(name: str) -> None:
-    """Ask a run to stop, and print its state at most 2 s later, even if the run has not ended yet.
-
-    A run that waits in the queue is taken out of it. If the queue is starting the run, this waits for the start first,
-    for at most 20 s.
-    """
+    """Ask a run to stop, and print its state at most 2 s later. One that the queue is starting is waited for up to 20
+    s."""
     run = run_folders.find(name)
     if run.queue_file.exists():
         from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
@@ -172,13 +153,9 @@ def _stop(name: str) -> None:
 
 
 def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete runs permanently. Return DONE, or WRONG if a run was not deleted.
-
-    Deletes the runs in `names`, and with `latest` the newest run. For a run of several machines, the runs of its other
-    workers are deleted, too. Runs that have not ended are not deleted. If `yes` is False, asks first on the terminal.
-    Raises Abort if the answer is no, RunError if a name fits no run or several, and Refused if there is no terminal, no
-    run is named, or a name is `latest`.
-    """
+    """Delete the named runs, and with `latest` the newest, permanently, with the runs of their other workers. Runs that
+    have not ended stay. Asks first unless `yes`. Raises Abort if the answer is no, RunError if a name fits no run or
+    several, and Refused without a terminal or a run, or for the name `latest`."""
     to_delete = _with_workers(_to_remove(names, latest))
     states = {run: run.state for run in to_delete}
     going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
@@ -195,10 +172,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
 
 def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
     """Delete the items permanently, and print the freed bytes and a reason for each item that was not deleted. Return
-    True if there is such an item.
-
-    `what` is the noun for the items. `reserve` is passed to `trash.delete_all`.
-    """
+    True if there is such an item. `what` is the noun for the items. `reserve` is passed to `trash.delete_all`."""
     sizes = {item.id: used_bytes(item.path) for item in items}
     gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
     for reason in refused:
@@ -209,11 +183,7 @@ def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None
 
 
 def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    """Return the named runs, each once, and with `latest` the newest run.
-
-    Raises Refused for the name `latest`, which names another run after every start, so that the option --latest is
-    needed.
-    """
+    # The name `latest` means another run after every start, so that the option --latest is needed.
     if "latest" in names:
         raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
     if not names and not latest:
@@ -234,17 +204,13 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
 
 
 def _ask(to_delete: Sequence[Run]) -> None:
-    """Ask before runs are deleted. Raises Abort if the answer is no, and Refused without a terminal."""
     lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
     ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
     """Print the items that are to be deleted, one of the `lines` for each, and ask. Raises Abort if the answer is no,
-    and Refused without a terminal.
-
-    `what` is the noun for the items, and `contents` says what is deleted with them.
-    """
+    and Refused without a terminal. `what` is the noun for the items, and `contents` says what is deleted with them."""
     if not takes_keys():
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
     for line in lines[:NAMED]:
@@ -269,10 +235,8 @@ def note(name: str, words: Sequence[str]) -> None:
 
 
 def tag(name: str, tags: Sequence[str], remove: bool) -> None:
-    """Add tags to a run, or remove them with `remove`, and print its tags after the change.
-
-    Without tags, only print them. Raises Refused for `remove` without tags, and for tags that the run does not have.
-    """
+    """Add tags to a run, or remove them with `remove`, and print its tags after the change. Without tags, only print
+    them. Raises Refused for `remove` without tags, and for tags that the run does not have."""
     run = run_folders.find(name)
     if remove and not tags:
         raise Refused("name the tags to remove")

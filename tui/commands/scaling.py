@@ -17,11 +17,9 @@ RESUMING = {"resume", "json", "markdown", "wait", "anyway", "queue", "after"}
 
 
 def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start a measurement of scaling, or resume one with --resume. Return the exit code.
-
-    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
-    Refused without a preset, and for options that a resumed measurement cannot change.
-    """
+    """Start a measurement of scaling, or resume one with --resume. Return the exit code. `options` are the command's
+    options by name, and `given` are the names of those that are on the command line. Raises Refused without a preset,
+    and for options that a resumed measurement cannot change."""
     again = options.pop("resume")
     form = options.pop("form")
     following = {name: options.pop(name) for name in ("anyway", "wait", "queue", "after")}
@@ -46,8 +44,7 @@ def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any]
 
 def counts(text: str | None, name: str = "replicas") -> list[int]:
     """Return the numbers in a text such as `1,2,4`, the value of the option `name`: of replicas or copies. The list is
-    empty without a text. Raises Refused for other texts, and for numbers outside 1 to 1024 (copies: 16).
-    """
+    empty without a text. Raises Refused for other texts, and for numbers outside 1 to 1024 (copies: 16)."""
     try:
         numbers = [int(word) for word in text.split(",")] if text else []
     except ValueError:
@@ -65,9 +62,6 @@ def _resume(name: str, *, anyway: bool, **more: Any) -> int:
 
 
 def _latest() -> folder.Proof:
-    """Return the newest measurement of scaling that has ended before its time, else the newest of all. Raises
-    ProofError if there is no measurement of scaling.
-    """
     return proof_start.latest_to_resume(
         lambda request: request.kind == "scaling",
         ENDED,

@@ -19,11 +19,9 @@ RESUMING = {"resume", "minutes", "json", "markdown", "output", "queue", "after"}
 
 
 def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start a sweep, or resume one with --resume. Return the exit code.
-
-    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
-    Refused without a preset, and for options that a resumed sweep cannot change.
-    """
+    """Start a sweep, or resume one with --resume. Return the exit code. `options` are the command's options by name,
+    and `given` are the names of those that are on the command line. Raises Refused without a preset, and for options
+    that a resumed sweep cannot change."""
     again, form = options.pop("resume"), options.pop("form")
     following = {
         "as_json": form == "json", "report": form == "markdown", "anyway": options["anyway"],
@@ -46,11 +44,6 @@ def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], 
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """Return the newest sweep that has ended before its time, else the newest of all. With `any_ended`, return the
-    newest that has ended, which may be complete.
-
-    Raises ProofError if there is none.
-    """
     return proof_start.latest_to_resume(
         lambda request: request.kind == "sweep",
         ("running", "waiting") if any_ended else ENDED,

@@ -1,8 +1,6 @@
-"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json.
-
-The command only follows the run folder. Ctrl-C requests the run to stop and shows its summary. A second Ctrl-C ends it
-at once. Losing the terminal (SIGHUP) ends the command and not the run.
-"""
+"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json. Ctrl-C
+requests the run to stop and shows its summary; a second ends it at once. Losing the terminal (SIGHUP) ends the
+command."""
 
 from __future__ import annotations
 
@@ -83,13 +81,10 @@ def run_preset(
     wait: bool = False,
     anyway: bool = False,
 ) -> int:
-    """Check a preset, train it and follow the run until it ends. Return the exit code.
-
-    `settings` are KEY=VALUE. `detach` returns when the run has started, and `dry_run` only checks. With `resume_if_any`
-    the newest ended run of this preset is resumed instead; if that run has completed, nothing is started; if its code
-    has changed, it is resumed only with a `code`: `new` or `copy`. With `wait` the run starts when its devices are
-    free. With `anyway` no message says that others use them.
-    """
+    """Check a preset, train it and follow the run until it ends. `detach` returns when it has started, and `dry_run`
+    only checks. With `resume_if_any` the newest ended run of this preset is resumed instead; if its code has changed,
+    only with a `code`: `new` or `copy`. With `wait` it starts when its devices are free, with `anyway` although others
+    use them."""
     preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
     if dry_run:
@@ -122,10 +117,7 @@ def checked(
     name: str, settings: Sequence[str], machine: Machine | None = None
 ) -> tuple[Preset, Machine, list[Finding]]:
     """Return the preset, the machine on which it trains, and the findings about it. Raises Refused if a finding is an
-    error.
-
-    `machine` is the machine to check against; None for this machine.
-    """
+    error. `machine` is the machine to check against; None for this machine."""
     preset = preset_files.resolve(name, settings)
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     here = machine or here
@@ -138,18 +130,14 @@ def checked(
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
-    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`. If there is none, return
-    `otherwise` or else the preset's name.
-    """
+    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`; else `otherwise` or the
+    name."""
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
     where, line = set_at[0] if set_at else (otherwise or preset.name, None)
     return f"{where}:{line}" if line is not None else where
 
 
 def _placed(preset: Preset, finding: Finding) -> str:
-    """Return the finding as text, after the place that set its option. An option that the place names is not
-    repeated.
-    """
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
@@ -162,11 +150,8 @@ def _warn_of_others(options: Options, here: Machine) -> None:
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """Return the result of `start`, which raises NotFree if devices are in use. With `wait`, call it when they are
-    free, and again if they were taken meanwhile.
-
-    Without `wait`, raises Refused if they are in use. Raises KeyboardInterrupt after a Ctrl-C.
-    """
+    """Return the result of `start`; with `wait` when devices are free. Raises Refused, KeyboardInterrupt after a
+    Ctrl-C."""
     while True:
         if wait:
             start_devices.wait(options, complain, lambda: presses.count > 0)
@@ -184,11 +169,8 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
 def resume_run(
     name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
 ) -> int:
-    """Resume a run from its last checkpoint and follow it. Return the exit code.
-
-    `name` is None for the newest run that can be resumed. If the user's code has changed, `code` must be `new` or
-    `copy`. With `detach`, return when the run has started. With `wait`, the run starts when its devices are free.
-    """
+    """Resume a run (None: the newest that can be) and follow it. If its code has changed, `code` must be `new` or
+    `copy`."""
     run = resuming.latest() if name is None else run_folders.find(name)
     return _resume(run, as_json, detach, code, wait)
 
@@ -246,10 +228,7 @@ def _follow(
 
 
 def _wait_for_followers(run: Run) -> None:
-    """Wait a moment until the followers of the run (run.follow) have written its end, as a job ends with this command.
-
-    A line names each follower that goes on in the background.
-    """
+    # A job ends with this command.
     if not run.file(FOLLOW_FOLDER).exists():
         return
     from ...engine.follow import start as follow  # few runs have followers
@@ -266,12 +245,7 @@ def code_of(run: Run, outcome: str | None) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Show the run's events until it has ended: as JSON lines (`as_json`), as a progress bar on a terminal, else as
-    lines.
-
-    `follower` reads the events, and `presses` counts the requests to stop, which are shown, too. Raises OutputFault if
-    standard output cannot be written.
-    """
+    """Show the run's events until it has ended: as JSON lines, as a progress bar on a terminal, else as lines."""
     view = _view(run, as_json, findings)
     shown_stops = 0
     try:
@@ -299,7 +273,7 @@ def _detached(run: Run, findings: Sequence[Finding]) -> int:
 
 
 def _unheard(run: Run, fault: OutputFault) -> int:
-    """Write on stderr that standard output cannot be written, and return NOT_WRITTEN. The run itself continues."""
+    # The run itself continues.
     running = f"{run.name} is still running; show it with: gputui watch {run.name}"
     has_ended = f"{run.name} has ended; everything is in {run.path}"
     state = running if run.state in run_folders.ACTIVE_STATES else has_ended
@@ -309,9 +283,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Send the engine of the run the signals `numbers`, which ask it to stop. If the run is starting, wait until the
-    engine has recorded its process id.
-    """
+    """Send the engine the signals, which ask it to stop; of a starting run, when its process id is recorded."""
     while True:
         try:
             run_folders.request_stop(run, numbers)
@@ -323,12 +295,10 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
 
 
 class Presses:
-    """Counts the requests to stop the run that reach this process as signals, which then do not end it.
-
-    The requests are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals
-    (SIGTERM, run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They
-    count only if no request came before.
-    """
+    """Counts the requests to stop the run that reach this process as signals, which then do not end it. The requests
+    are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals (SIGTERM,
+    run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They count only
+    if no request came before."""
 
     def __init__(self, stop_signal: str = "none") -> None:
         self.asked: list[Sequence[int]] = []  # for each that counts the signals to send
@@ -349,9 +319,7 @@ class Presses:
         return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """Call `act` in a thread with the signal numbers of each request, from now on. Earlier requests are
-        included.
-        """
+        """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
     def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
@@ -375,7 +343,7 @@ class Presses:
 
 
 def _at_a_terminal() -> bool:
-    """Return True if this process is in the foreground of a terminal and so receives the pressed keys."""
+    """True if this process is in the foreground of a terminal and so receives the pressed keys."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

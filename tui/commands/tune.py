@@ -32,11 +32,9 @@ OF_TEST = {
 
 
 def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
-    """Start a search, or resume one with --resume. Return the exit code.
-
-    `options` are the command's options by name, and `given` are the names of those that are on the command line. Raises
-    Refused without a preset, and for options that a resumed search cannot change.
-    """
+    """Start a search, or resume one with --resume. Return the exit code. `options` are the command's options by name,
+    and `given` are the names of those that are on the command line. Raises Refused without a preset, and for options
+    that a resumed search cannot change."""
     following = {name: options.pop(name) for name in ("as_json", "anyway", "wait", "output", "queue", "after")}
     is_test, ramp = options.pop("rate_test", False), {name: options.pop(name, None) for name in ("rates", "ramp_steps")}
     if is_test:
@@ -66,10 +64,7 @@ def _test_rates(
     ramp: Mapping[str, Any],
     following: dict[str, Any],
 ) -> int:
-    """Start a learning-rate range test. Return the exit code. Raises Refused for options of a search.
-
-    `ramp` has the values of --rates and --ramp-steps, None for the defaults.
-    """
+    """Start a learning-rate range test. Raises Refused for options of a search."""
     if others := [name for name in given if name not in OF_TEST]:
         raise Refused(f"--{others[0].replace('_', '-')} does not go with --learning-rate-test")
     if preset is None:
@@ -93,12 +88,7 @@ def rates(text: str) -> dict[str, Any]:
 def limits(
     *, only: Sequence[str], leave: Sequence[str], memory_gb: float | None, precisions: Sequence[str], **more: Any
 ) -> Limits:
-    """Return the limits of the search that the options of the command line request.
-
-    `only` are the stages to search, by default all. `leave` are the keys of options that keep their values. `memory_gb`
-    is the most memory in GB, None for no limit. `precisions` are those to try, by default those that the search
-    chooses. `more` are further fields of Limits.
-    """
+    """Return the requested limits of the search: `only` these stages, and `leave` these options; `memory_gb` in GB."""
     return Limits(
         only=list(only) or list(STAGES),
         leave=list(leave),
@@ -117,11 +107,6 @@ def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> i
 
 
 def _latest(any_ended: bool) -> folder.Proof:
-    """Return the newest search that has ended before its time, else the newest of all. With `any_ended`, return the
-    newest that has ended, which may be complete.
-
-    Raises ProofError if there is none.
-    """
     return proof_start.latest_to_resume(
         lambda request: request.kind == "tune" and not (request.search and request.search.dry_run),
         ("running", "waiting") if any_ended else ENDED,

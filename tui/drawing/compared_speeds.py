@@ -17,15 +17,13 @@ NO_SPREAD = "no repeats: spread not known"
 
 
 def speeds(comparison: Comparison) -> FigureRow | None:
-    """Return the figures of the speed. None if no run has a difference from the baseline."""
     row = next((row for row in comparison.figures if row.key == "samples_per_second"), None)
     return row if row is not None and any(change is not None for change in row.changes[1:]) else None
 
 
 def interval(row: FigureRow, position: int) -> Interval | None:
-    """Return the difference of the run at `position` (from 0) from the baseline, with the largest spread of repeats as
-    its error. None for a run without a figure.
-    """
+    """Return the difference of a run from the baseline, with the largest spread of repeats as its error; None without
+    one."""
     return around(row.changes[position], row.noise)
 
 
@@ -36,8 +34,7 @@ def word(row: FigureRow, position: int) -> str:
 
 def rows(comparison: Comparison, names: Sequence[str], width: int, glyphs: Glyphs) -> list[Row]:
     """Return a row with the scale, then one for each of the runs in `names` but the baseline, the first. Empty if no
-    speed can be compared.
-    """
+    speed can be compared."""
     row = speeds(comparison)
     if row is None:
         return []

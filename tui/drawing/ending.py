@@ -8,7 +8,6 @@ from .rows import Piece
 
 
 def ending(state: str | None, glyphs: Glyphs) -> Piece:
-    """Return the mark of the end of a run or a proof, and the style of the words after it."""
     if state in ("ok", "done"):
         return glyphs.ok, "good"
     return (glyphs.stopped, "value") if state in ASKED_FOR else (glyphs.failed, "bad")

@@ -1,7 +1,5 @@
-"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes.
-
-If a figure is not available, the reason is shown in a word.
-"""
+"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes. If a
+figure is not available, the reason is shown in a word."""
 
 from __future__ import annotations
 
@@ -30,10 +28,7 @@ _OF_THE_HEAD = (
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return all figures of a GPU, which its gauges do not show, in at most `height` rows.
-
-    A figure that is missing has the reason in its place. Processes for which there is no room are counted.
-    """
+    """Return all figures of a GPU, with the reason in place of one that is missing, and processes as there is room."""
     rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
     rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
@@ -50,7 +45,6 @@ def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[R
 
 
 def whole_height(width: int) -> int:
-    """Return the number of rows of `whole` for a GPU with two processes and without missing figures."""
     return (4 if width >= PAIRED else 8) + 2
 
 
@@ -77,9 +71,7 @@ def _side_by_side(left: _NotedRow, right: _NotedRow, column: int, width: int) ->
 
 
 def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
-    """Return the row, cut to `width` cells, with its mark whether it is noteworthy. A row that is too long first loses
-    the blanks that align its figures.
-    """
+    # A row that is too long first loses the blanks that align its figures.
     row, tells = noted_row
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
@@ -87,11 +79,7 @@ def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """Return the row without the last pieces that exceed `width` cells. No piece is cut, as a part of a figure reads as
-    another figure.
-
-    A name without its value is removed, too.
-    """
+    # No piece is cut, as a part of a figure reads as another figure. A name without its value is removed, too.
     if length(row) <= width:
         return row
     while row and (length(row) > width or row[-1][1] == "label"):
@@ -104,10 +92,6 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _NotedRow:
-    """Return the row with the shares of time in which parts of the chip are active.
-
-    The memory controller comes last if the activity of DRAM is known.
-    """
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
     reasons = {_reason(gpu, key) for key in of_chip if gpu.value(key) is None}
     if gpu.memory_busy is not None and len(reasons) == 1 and all(gpu.value(key) is None for key in of_chip):
@@ -121,11 +105,7 @@ def _clocks(gpu: Gpu) -> _NotedRow:
 
 
 def _slowed(gpu: Gpu) -> _NotedRow:
-    """Return the row with the share of the time since the first reading in which each cause has lowered the clock, then
-    the total times by the driver's counters.
-
-    The row is noteworthy if a cause has at least 1 % of the time.
-    """
+    # The share of the time since the first reading, noteworthy from 1 % on, then the total of the driver's counters.
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
     row: Row = [_label("slowed")]
@@ -140,19 +120,14 @@ _TELLING = 0.01
 
 
 def _slowed_in_all(gpu: Gpu) -> Row:
-    """Return pieces with the total time of each cause by the driver's counters. Empty if all counters are 0, as with
-    some drivers.
-    """
+    # All counters are 0 with some drivers.
     by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: Gpu) -> _NotedRow:
-    """Return the row with the energy since the first reading, and the energy since the driver was loaded.
-
-    The second figure is that of the whole GPU, also for a MIG instance.
-    """
+    # The second figure, since the driver was loaded, is that of the whole GPU, also for a MIG instance.
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
     row: Row = [_label("energy")]
@@ -213,24 +188,17 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_NotedRow]:
-    """Return the rows of uncorrected memory errors and of MIG mode. Empty without both."""
     alarms: list[_NotedRow] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
-    """Return a row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
-    noteworthy.
-    """
     text = clean(gpu.lease)
     style = "warn" if text.startswith("stuck") else "value"
     return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
 def _strangers(gpu: Gpu) -> list[_NotedRow]:
-    """Return a row with the processes of other programs than the run. Empty if there are none, or if it is not known
-    that the run uses the GPU.
-    """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -248,9 +216,7 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
-    """Return the row of a process: its number, user and program, its memory, and its use of the chip. The `first` row
-    has the label.
-    """
+    """Return the row of a process: its number, user and program, its memory, and its use of the chip."""
     does = (f"{glyphs.point} this run  " if process.own else "") + doing(process)
     room = max(6, width - LABEL - 8 - 12 - max(DOING_WIDTH, len(does)))
     who = f"{clean(process.user or '-')} {clean(process.program or '-')}" if not process.hidden else process.hidden
@@ -268,8 +234,7 @@ DOING_WIDTH = 14
 
 def doing(process: GpuProcess) -> str:
     """Return the share of time in which the process uses the chip, or for how long it has been idle, as text. Empty if
-    the driver reports neither.
-    """
+    the driver reports neither."""
     if process.use is None or process.idle_seconds is None:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
@@ -280,9 +245,6 @@ def doing(process: GpuProcess) -> str:
 
 
 def _missing(gpu: Gpu) -> str:
-    """Return the names of the gauges' and the head's figures that are missing, each with the reason. Empty if none is
-    missing.
-    """
     return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
@@ -290,9 +252,6 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
-    """Return the row `label` with the figures `keys`. If none of them is available, the row has the reason in a word
-    and is not noteworthy.
-    """
     if all(gpu.value(key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]

@@ -1,7 +1,5 @@
-"""The host as rows: one line below the GPUs, or a panel with the history of its CPUs if there is no GPU.
-
-If it is shown without a run, it has no figures of a trainer.
-"""
+"""The host as rows: one line below the GPUs, or a panel with the history of its CPUs if there is no GPU. If it is shown
+without a run, it has no figures of a trainer."""
 
 from __future__ import annotations
 
@@ -33,11 +31,7 @@ LEVELS = ("light", "moderate", "heavy")
 
 
 def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """Return the level of a load, "light", "moderate" or "heavy", which is also the name of its style; "value" if the
-    load is not known.
-
-    `thresholds` are the least values of "moderate" and "heavy", in the unit of the load.
-    """
+    """Return "light", "moderate" or "heavy", also the name of its style; "value" if the load is not known."""
     if value is None:
         return "value"
     return LEVELS[sum(value >= threshold for threshold in thresholds)]
@@ -65,9 +59,7 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
-    """Return one row with the reason why there is no GPU, shortened to the width if possible. It does not look like an
-    error.
-    """
+    """Return one row with the reason why there is no GPU, which does not look like an error."""
     reason = _no_gpu(now)
     shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
     return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
@@ -79,10 +71,7 @@ def _no_gpu(now: Snapshot) -> str:
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """Return the host's figures in one row. Figures for which there is no room are left out.
-
-    `alone` is True on a screen without a run.
-    """
+    """Return the host's figures in one row, as there is room. `alone`: on a screen without a run."""
     name = "host  " if now.outcome is None else "mean  " if now.host.get(MEAN) else "last  "  # as narrow
     cpu: Row = [(name, "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
@@ -119,11 +108,8 @@ def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """Return the panel of the host, which has the place of the GPUs if there is none: the reason, CPU use over time,
-    and the memory with TensorFlow's share.
-
-    `alone` is True on a screen without a run, which already shows why there is no GPU.
-    """
+    """Return the host in place of the GPUs: why there is none (not if `alone`), CPU use, memory and TensorFlow's
+    share."""
     name = "host  " if now.outcome is None else "mean while training  " if now.host.get(MEAN) else "last reading  "
     left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
@@ -139,9 +125,6 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _further(now: Snapshot) -> list[Row]:
-    """Return pieces for each figure of the host that is declared to be shown here (`host`), such as the share of time
-    in which the CPUs wait for the disk. A figure without a value is left out.
-    """
     shown = ((figure, number(now.host.get(figure.key))) for figure in HOST.values() if "host" in figure.shown)
     return [
         [(f"  {figure.label} ", "label"), (percent(value) if figure.unit == "share" else figure.text(value), "value")]

@@ -1,10 +1,5 @@
-"""Draws measured values with their uncertainty as bars over one scale: from the lowest to the highest value, with a
-point at the value and a line at zero.
-
-A table makes one scale for all its rows. Its ends are round numbers, so that they seldom move while values are still
-being measured. It draws differences, efficiencies and other values alike: `label` says how a value is written, and
-`zero` is the value without a difference.
-"""
+"""Draws values with their uncertainty as bars over one scale, which a table makes for all its rows. Its ends are round
+numbers, so that they seldom move while values are still being measured."""
 
 from __future__ import annotations
 
@@ -41,9 +36,7 @@ class Interval:
 
 
 def around(value: float | None, error: float | None) -> Interval | None:
-    """Return the interval from `error` below to `error` above the value. None without a value, or if it is not
-    finite.
-    """
+    """Return the interval from `error` below to `error` above the value; None if that is not finite."""
     if value is None or not math.isfinite(width := 2 * abs(error or 0.0)) or not math.isfinite(value):
         return None
     return Interval(value, value - width / 2, value + width / 2)
@@ -66,16 +59,14 @@ class Scale:
 
     @cached_property
     def _ticks(self) -> list[float]:
-        """The values to label, the most important first: zero, the highest and the lowest, then the others."""
+        # The most important first.
         first = math.ceil((self.low - self.zero) / self.step - 1e-6)
         last = math.floor((self.high - self.zero) / self.step + 1e-6)
         multiples = dict.fromkeys([0, last, first, *range(first, last + 1)])
         return [self.zero + multiple * self.step for multiple in multiples]
 
     def labelled(self, width: int) -> Mapping[int, tuple[int, str]]:
-        """Return the start and the text of each label that fits into `width` columns, by the column of its value. Of
-        equal texts, as of values that hardly differ, only the first is there.
-        """
+        """Return start and text of each label that fits, by the column of its value; of equal texts only the first."""
         labels: dict[int, tuple[int, str]] = {}
         taken: set[int] = set()
         for value in self._ticks:
@@ -111,16 +102,13 @@ def scale_of(
 
 
 def head(scale: Scale | None, width: int) -> str:
-    """Return the head of a column of bars in `width` characters, two of them blanks before the scale. Empty without a
-    scale.
-    """
+    """Return the head of a column of bars in `width` characters, two of them blanks before the scale."""
     return f"  {scale.head(width - 2)}" if scale is not None and width > LEAST_WIDTH else ""
 
 
 def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyphs, style: str = "") -> Row:
     """Return the bar of an interval in exactly `width` cells: `├──•──┤`, with the line at zero, and faint marks below
-    the labels of the scale. Only these without an interval, and blanks without a scale or room.
-    """
+    the labels of the scale. Only these without an interval, and blanks without a scale or room."""
     if scale is None or width < LEAST_WIDTH:
         return [(" " * width, "")]
     cells = [(" ", "")] * width

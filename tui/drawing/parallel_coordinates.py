@@ -1,6 +1,5 @@
 """The settings of a sweep as parallel coordinates: an axis for each swept option and for the metric, a line for each
-setting.
-"""
+setting."""
 
 from __future__ import annotations
 
@@ -46,11 +45,8 @@ def fits(sweep: Sweep, width: int, height: int) -> bool:
 
 
 def parallel(sweep: Sweep, picked: Sequence[SweepTrial], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the picture in `height` rows: the names of the axes, then the lines.
-
-    The setting `picked` and the best ones are bright. The metric is better further up; the line of a setting without a
-    complete training ends before it. A setting that has not begun has no line.
-    """
+    """Return the axes' names, then the lines; the metric is better further up. The picked and the best settings are
+    bright; the line of one without a complete training ends before the metric."""
     settings, groups = sweep.settings, sweep_groups.in_order(sweep.trials, sweep.settings.higher)
     groups = [group for group in groups if any(trial.state not in NOT_BEGUN for trial in group)]
     axes = [*(_option(axis, groups) for axis in settings.axes), _metric(groups, settings.higher)]
@@ -95,7 +91,7 @@ def _head(names: Sequence[str], columns: Sequence[int], width: int, glyphs: Glyp
 
 
 def _option(axis: Axis, groups: Sequence[Sequence[SweepTrial]]) -> _Places:
-    """Return the axis of an option: numbers by their size, other values in the order in which they are swept."""
+    """An option's numbers by their size, other values in the order in which they are swept."""
     tried = [group[0].changes.get(axis.key) for group in groups]
     values = list({value(of): of for of in (*axis.values, *tried)}.values())
     numbers = [float(of) for of in values if isinstance(of, int | float) and not isinstance(of, bool)]

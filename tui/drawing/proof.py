@@ -1,8 +1,5 @@
-"""The head of a proof as rows: its state, the speed before and after, its progress or its result.
-
-The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
-cleaned.
-"""
+"""The head of a proof as rows: its state, the speed before and after, its progress or its result. The data comes from
+proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is cleaned."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the rows of the head: the proof and its state, the speeds before and after, and its progress or result.
-
-    `clock` is the present Unix time in seconds. With `low`, the head has as few rows as possible.
-    """
+    """Return the proof and its state, the speeds before and after, its progress or result; few rows if `low`."""
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
@@ -72,9 +66,7 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the rows of the speeds before and after, in large digits if there is room. With `low`, there is one
-    row.
-    """
+    """The speeds before and after, in large digits if there is room. With `low`, there is one row."""
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if data.rate is not None:
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
@@ -99,9 +91,7 @@ def _gain(data: Record) -> Row:
 
 
 def _other_figures(data: Record, width: int) -> Row:
-    """Return one row with the medians before and after of the figures other than the speed, as many as there is room
-    for.
-    """
+    """The medians before and after of the other figures, as many as there is room for."""
     before, after = data.before or {}, data.after or {}
     row: Row = []
     for figure in _OTHERS:
@@ -116,9 +106,7 @@ def _other_figures(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows: for a running proof the used part of its time and its present activity, for an ended proof its
-    result and why it ended.
-    """
+    """For a running proof the used time and the present activity, for an ended one its result and why it ended."""
     if data.state == "running":
         does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
         return [_bar(data, clock, width, glyphs), *([(line, "value")] for line in does)]
@@ -136,9 +124,7 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows with the advice of a loop, or with the other findings of a diagnosis that tries no changes, and the
-    remedies that could be tried. Empty for other proofs.
-    """
+    """The advice of a loop, or the other findings of a diagnosis and the remedies that could be tried."""
     if data.advice:
         reasons = [clean(f"advice: {each['reason']}") for each in data.advice]
         rows = [[(line, "value")] for text in reasons for line in wrapped(text, width, glyphs, SENTENCE)]
@@ -159,14 +145,11 @@ def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def conclusion(data: Record) -> str:
-    """Return the result of the proof in a sentence."""
     return proof_sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """Return the seconds since the start of a running proof, or the whole duration of an ended proof. `clock` is the
-    present Unix time.
-    """
+    """Return the seconds since the start of a running proof, or the whole duration of an ended proof."""
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 
 

@@ -1,8 +1,5 @@
-"""The comparisons of a proof as table cells and rows: what each change gained with its spread, and its trials.
-
-The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
-cleaned.
-"""
+"""The comparisons of a proof as table cells and rows: what each change gained with its spread, and its trials. The data
+comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is cleaned."""
 
 from __future__ import annotations
 
@@ -45,17 +42,14 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 @dataclass(kw_only=True)
 class Compared(Comparison):
     """A comparison as a row of the table. A `title` is shown in place of the changes, and `notes` in place of the
-    reason, if they are set.
-    """
+    reason, if they are set."""
 
     title: str = ""
     notes: Sequence[str] | None = None
 
 
 def compared(data: Record) -> list[Compared]:
-    """Return all comparisons as rows of the table: that of the cost of the input, then the profiled trial, then the
-    others in the order of measuring.
-    """
+    """Return all comparisons: the cost of the input, the profiled trial, then the others in the order of measuring."""
     going_on = data.state == "running"
     rows = []
     if ablation := data.ablation:
@@ -116,16 +110,13 @@ def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
 
 
 def interval(comparison: Comparison) -> Interval | None:
-    """Return the gain with what its pairs leave possible: the gain may be chance if zero is within it. None without a
-    gain.
-    """
+    """Return the gain with what its pairs leave possible: the gain may be chance if zero is within it."""
     return possible(comparison.gain, comparison.spread, len(gains(comparison)) or LEAST_REPEATS)
 
 
 def possible(gain: float | None, spread: float | None, pairs: int | None = None) -> Interval | None:
     """Return the interval of a gain and its spread, both as shares, as `significance.around` makes it. None without a
-    gain, or if it is no finite number.
-    """
+    gain, or if it is no finite number."""
     if gain is None or not math.isfinite(gain):
         return None
     low, high = significance.around(gain, spread, pairs)
@@ -136,9 +127,7 @@ def possible(gain: float | None, spread: float | None, pairs: int | None = None)
 
 
 def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows about a comparison: why the change was kept or not, its effect on learning, and its
-    newest trials.
-    """
+    """Return why a change was kept or not, its effect on learning, and its newest trials."""
     trials, remarks = comparison.trials, list(_remarks(comparison))
     most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
@@ -165,9 +154,7 @@ def _remarks(comparison: Comparison) -> Iterator[Piece]:
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield one text for each kind of disturbance, with the number of disturbed trials. Reasons that differ only in
-    their figures are of one kind, for which the first stands.
-    """
+    """Yield each kind of disturbance with the number of trials. Reasons that differ only in figures are one kind."""
     kinds: dict[str, list[str]] = {}
     for reason in filter(None, (clean(trial.disturbed) for trial in trials)):
         kinds.setdefault(re.sub(r"\d+", "", reason), []).append(reason)
@@ -223,9 +210,7 @@ def how_it_ended(trial: Trial) -> str:
 
 
 def _median(trial: Trial, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
-    """Return a row with the figures of a trial of the pair that has the median gain, which the head of the proof shows,
-    too.
-    """
+    # The pair that has the median gain, which the head of the proof shows, too.
     row: Row = [(f"{f'med. {_SIDES[trial.side]}':<{_SIDE}}", "label")]
     for figure in columns:
         value = _value(figure.key, trial, _gain_of(trial, trials))
@@ -234,11 +219,7 @@ def _median(trial: Trial, trials: Sequence[Trial], columns: list[Figure], width:
 
 
 def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
-    """Return the gain of a changed trial (side b) over the unchanged trial (side a) of its pair, as a share: 0.05 is 5
-    % faster.
-
-    None for a trial of side a, for a failed trial, and if a speed is missing.
-    """
+    # A share: 0.05 is 5 % faster.
     if trial.side != "b" or not trial.good:
         return None
     speeds = [

@@ -25,7 +25,6 @@ STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
 
 
 def interval(group: Sequence[SweepTrial]) -> Interval | None:
-    """Return the mean metric of the trials of a setting, with its standard deviation over seeds. None without one."""
     return around(*sweep_groups.mean_and_spread(group))
 
 
@@ -37,9 +36,7 @@ def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
 
 
 def names(sweep: Sweep, groups: Sequence[Sequence[SweepTrial]], width: int) -> tuple[str, list[str]]:
-    """Return a heading, and the name of each setting: its options with their values or, if one of these names has more
-    than `width` characters, only the values, below the names of the options.
-    """
+    """Return a heading and each setting's name: its options with values or, if too long, only the values."""
     whole = [clean(changes(group[0].changes)) for group in groups]
     if all(len(name) <= width for name in whole) or any(not group[0].changes for group in groups):
         return "setting", whole
@@ -64,9 +61,7 @@ def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, 
 
 
 def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows of a sweep next to a list: its `result`, the best settings with mean and spread, and
-    the metric over each swept option.
-    """
+    """Return a sweep next to a list: its result, the best settings with mean and spread, the metric over options."""
     texts = filter(None, (result, sweep_sentences.luck(sweep)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
@@ -93,10 +88,7 @@ def _trial(sweep: Sweep, trial: SweepTrial, width: int, glyphs: Glyphs) -> Row:
 
 
 def over_options(sweep: Sweep, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return for each value of each swept option a row with a bar: the mean metric of the search's trials with it.
-
-    The bars are between the lowest and the highest of these means. Empty if no trial is complete.
-    """
+    """Return for each value of each swept option a bar: the mean metric of the search's trials with it."""
     done = [trial for trial in sweep.trials if trial.part == SEARCH and trial.state == DONE and trial.value is not None]
     means: list[tuple[str, str, float]] = []
     for axis in sweep.settings.axes:
@@ -120,12 +112,8 @@ def over_options(sweep: Sweep, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def curves(sweep: Sweep, lines: Mapping[str, Line], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the curves of the search's trials over each other in at most `height` rows. Empty without a curve, or if
-    there is no room.
-
-    A setting has one colour. A trial that goes on or is complete has a mark at each epoch and is in the legend, the
-    best first; one that has ended early is faint.
-    """
+    """Return the search's curves over each other, a colour for each setting. A trial that goes on or is complete has
+    marks and is in the legend, the best first; one that ended early is faint."""
     if height < LEAST_CURVES:
         return []
     drawn = [
@@ -150,6 +138,5 @@ def _curve(trial: SweepTrial, line: Line, colour: int) -> Curve:
 
 
 def _place(of: object) -> tuple[int, float, str]:
-    """Return the place of a value in an order: numbers by their size, then other values by their text."""
     is_number = isinstance(of, int | float) and not isinstance(of, bool)
     return (0, float(of), "") if is_number else (1, 0.0, str(of))  # type: ignore[arg-type]

@@ -1,8 +1,4 @@
-"""A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout.
-
-The data comes from proof.json (engine/trials/search_record.py). Missing values are shown as a dash, and foreign text is
-cleaned.
-"""
+"""A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout."""
 
 from __future__ import annotations
 
@@ -46,11 +42,7 @@ _STEP = figures.of_run("step_ms.p50")
 
 
 def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the rows of the head: the search and its state, the speeds before and now, then its time and activity, or
-    the result of an ended search.
-
-    `elapsed` is the time in seconds that the search has taken so far. With `low`, the head has as few rows as possible.
-    """
+    """Return the search and its state, the speeds before and now, then time and activity or the result."""
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
     rows += _speeds(data, width, glyphs, low)
@@ -67,11 +59,7 @@ def _about(data: Record) -> str:
 
 
 def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    """Return the speeds of the preset and of the best settings in samples per second: those of pairs of trials if there
-    are any, else those of single trials.
-
-    The second is None if the settings were not kept, and each is None if it was not measured.
-    """
+    # Those of pairs if there are any, else of single trials. The second is None if the settings were not kept.
     before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
     if data.gain_total is not None and before is not None and after is not None:
         return before, after
@@ -96,8 +84,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 def _gain(data: Record) -> Row:
     """Return pieces with the gain that was measured in pairs or, without pairs, the gain that single trials show so
-    far. Empty if there is neither.
-    """
+    far."""
     if data.gain_total is not None:
         return [(proof_sentences.speedup(data), "good")]
     so_far = gain_so_far(data)
@@ -115,9 +102,6 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    """Return a bar of the used part of the search's time limit, with the time left in words. `elapsed` is in
-    seconds.
-    """
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
@@ -129,10 +113,7 @@ def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row
 
 
 def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the result of the search in at most three rows, then the last sentences about the losses.
-
-    On a terminal with few rows (`low`) each of these sentences is cut to one row; else they are wrapped.
-    """
+    """In at most three rows, then the last sentences about the losses, each cut to one row with `low`."""
     because = clean(data.ended_because)
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
@@ -162,7 +143,7 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the result of the pairs of trials or, while they are measured, their state."""
+    """Return the result of the pairs of trials or, while they are measured, their state."""
     decided = data.comparisons
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
@@ -178,10 +159,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return exactly `height` rows: a title, the gain of all options together, then one row for each option.
-
-    The row of an option has its gain with its spread, a bar if there is room, and the value that was kept.
-    """
+    """Return exactly `height` rows: a title, the gain of all options together, then each option's with its spread."""
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     scale = interval_bar.scale_of(map(interval, all_options))
@@ -204,9 +182,6 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    """Yield a row with the gain of all kept options together, compared with the start. No row if this gain is not
-    known.
-    """
     gain, noise, proved = in_all(data)
     if gain is not None:
         figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
@@ -217,7 +192,6 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
-    """Return exactly `height` rows: blank rows are added, or the last rows are left out."""
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
@@ -243,9 +217,7 @@ def _style(option: Brought) -> str:
 
 
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the gains of the kept options, then of the other options that were tried, as many as fit.
-    Spreads are left out.
-    """
+    """Return the gains of kept, then of other tried options, without spreads, as many as fit."""
     row: Row = [("brought ", "label")]
     tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
     for candidate in sorted(tried, key=lambda candidate: candidate.state != "kept"):
@@ -269,9 +241,7 @@ def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
-    """Return one row about the running trial `name`: its figures or, before it has some, its phase. `now` is None if no
-    trial is running.
-    """
+    """Return the running trial's figures or phase; `now` is None if there is none."""
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]
     row: Row = [("trial   ", "label"), (clean(name), "value")]
@@ -298,8 +268,7 @@ HIGH = 45  # rows from which on there is room for two rows of charts in any case
 @dataclass(frozen=True)
 class SearchLayout:
     """The height of each part of a search's screen in rows; 0 hides a part. `chart_columns` is the number of charts
-    side by side. With `edges`, the charts have edges.
-    """
+    side by side. With `edges`, the charts have edges."""
 
     head: int
     table: int
@@ -311,12 +280,7 @@ class SearchLayout:
 
 
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
-    """Return the layout for `width` columns and `height` rows, without header and footer. `head` is the number of rows
-    of the head, and `candidates` the number of candidates.
-
-    If there are few rows, the charts are left out first, then the lines in their place, then the details of the
-    selected candidate. The head and the candidates stay.
-    """
+    """Return the layout: without room the charts go first, then the lines in their place, then the details."""
     head = min(head, max(1, height - 4))
     left = height - head
     detail = 2 if left >= LEAST_TABLE + 2 else 0

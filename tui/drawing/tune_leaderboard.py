@@ -46,8 +46,7 @@ _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "err
 
 class Cell(NamedTuple):
     """The text of a table cell with its style, or a `row` in place of both. If `right` is True, the text is at the
-    right edge of its column.
-    """
+    right edge of its column."""
 
     text: str
     style: str = ""
@@ -56,9 +55,7 @@ class Cell(NamedTuple):
 
 
 def widths(whole: int) -> dict[str, int]:
-    """Return the columns with their widths in cells, for a table of `whole` cells. A wide table also shows the gains as
-    bars, and the reason. A narrow one shows fewer figures.
-    """
+    """Return the columns of a table of `whole` cells: a wide one also shows bars and the reason."""
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
     for left_out in ("spread", "memory", "gain"):
         if rest < LEAST_SETTINGS:
@@ -77,9 +74,7 @@ def _with_bar(columns: Mapping[str, int]) -> dict[str, int]:
 
 
 def interval(candidate: Ranked) -> Interval | None:
-    """Return the gain over the best settings before, with its standard error; for a side that was measured in pairs,
-    the gain over the preset, with what its pairs leave possible. None without a gain.
-    """
+    """Return the gain over the best settings before, with its error; measured in pairs, over the preset."""
     if candidate.stage != PAIRS:
         return possible(candidate.gain, candidate.spread)
     return possible(candidate.since_start, candidate.spread, len(candidate.good))
@@ -89,8 +84,7 @@ def cells(
     candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs, scale: Scale | None = None
 ) -> list[Cell]:
     """Return the cells of a candidate, one for each of the `columns` (widths in cells by name). `scale` is that of all
-    bars.
-    """
+    bars."""
     by_name = _cells(candidate, data, columns, glyphs)
     if "bar" in columns:
         style = outcome(candidate, data, glyphs)[1]
@@ -116,9 +110,6 @@ def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: 
 
 
 def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
-    """Return the settings of a candidate in at most `width` characters. If they do not fit, return the tried settings
-    and the number of those kept before.
-    """
     whole, tried = settings(candidate), candidate.tried
     kept = sum(key not in tried for key in candidate.settings)
     if len(whole) <= width or not (tried and kept):
@@ -149,10 +140,8 @@ def speed(candidate: Candidate) -> str:
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
-    """Return the decision on a candidate, with its style. For a failed candidate, return how its last trial ended.
-
-    For a candidate that is faster but was not chosen at the end, return the reason in two words.
-    """
+    """Return the decision on a candidate: for a failed one how its last trial ended, for a faster one why not
+    chosen."""
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
     decided = candidate.decision
@@ -173,8 +162,7 @@ def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
 
 def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return at most `height` rows about a candidate: its settings, why it was tried, the decision, and its newest
-    trials.
-    """
+    trials."""
     rows = [row for text, style in _details(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
     room = height - len(rows)
     trials = candidate.trials
@@ -209,7 +197,7 @@ def _why(candidate: Candidate) -> str:
 
 
 def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
-    """Return the row of a trial: the name of its run, its figures, and how it ended."""
+    """The row of a trial: the name of its run, its figures, and how it ended."""
     row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
     for figure in (_SPEED, figures.of_run("step_ms.p50")):
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key

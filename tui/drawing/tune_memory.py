@@ -1,6 +1,5 @@
 """The chart of the memory of a search's trials over their batch size: the prediction, the measured values and the
-limit.
-"""
+limit."""
 
 from __future__ import annotations
 
@@ -22,11 +21,8 @@ _FAR = 8.0  # a prediction above this multiple of the largest tried batch is not
 
 
 def plot(data: Record) -> Plot:
-    """Return the chart of memory over batch size: the prediction, the measured points, the limit, and the batch sizes
-    that ran out of memory.
-
-    A limit far above all tried batch sizes is left out, as all points would then lie at one place.
-    """
+    """Return memory over batch size: prediction, measured points, limit (unless far above all), and those that ran
+    out."""
     memory = memory_of(data)
     points = [point for point in memory.points if point.batch_size]
     batches = [float(point.batch_size) for point in points]
@@ -56,7 +52,6 @@ def plot(data: Record) -> Plot:
 
 
 def _unit(limit: float | None, points: Sequence[MemoryPoint]) -> tuple[str, float]:
-    """Return the unit of the memory axis, and the number of bytes in this unit."""
     values = [point.peak_bytes for point in points] + [limit]
     return ("GiB", GIB) if max((value for value in values if value is not None), default=0.0) >= GIB else ("MiB", _MIB)
 
@@ -66,14 +61,11 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _of_last(memory: Memory, measured: Sequence[tuple[float, float]]) -> float | None:
-    """Return the predicted memory in bytes for the batch size that was measured last. None if none was measured."""
     return predicted(memory, measured[-1][0]) if measured else None
 
 
 def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
-    """Return the memory in bytes at which a trial that ran out of memory is drawn: the predicted memory, else the
-    limit, else 0. `batch` is its batch size.
-    """
+    # The predicted memory, else the limit.
     heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
     return next((value for value in heights if value is not None), 0.0)
 
@@ -88,9 +80,6 @@ def _level(value: float, end: float, scale: float) -> Line:
 
 
 def _apart(points: Sequence[tuple[float, float]], scale: float) -> Line:
-    """Return a line of single points that are not connected, in the order of measuring. Values are divided by
-    `scale`.
-    """
     return _line([(x, y / scale) for x, y in points], frozenset(range(len(points))))
 
 

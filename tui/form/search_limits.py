@@ -23,10 +23,8 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """The texts and choices of the dialog's fields for the limits of a search. An empty text sets no limit.
-
-    `suitable` are the precisions that are fast on the devices of the training.
-    """
+    """The texts and choices of the dialog's fields for the limits of a search. An empty text sets no limit. `suitable`
+    are the precisions that are fast on the devices of the training."""
 
     minutes: str = "10"
     only: set[str] = field(default_factory=lambda: set(STAGES))
@@ -40,9 +38,8 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Set `suitable` to float32 and `fast`, the mixed precisions that are fast on the devices of the training.
-        Unless the user has chosen other precisions, choose exactly these.
-        """
+        """Set `suitable` to float32 and the `fast` precisions, and choose exactly these unless the user has chosen
+        others."""
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
@@ -69,10 +66,7 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Return the precisions to try; None if the search itself chooses among those that are fast on the devices.
-
-        Raises WrongLimit if none is chosen although the search tries precisions.
-        """
+        # None if the search itself chooses among those that are fast on the devices.
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
         if self.precisions == self.suitable:
@@ -81,9 +75,7 @@ class LimitTexts:
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
     def _avoided(self) -> list[str]:
-        """Return the precisions that are fast on the devices but that the user has left out. Empty if the user has
-        chosen only one, or one that is not fast.
-        """
+        # Empty if the user has chosen only one, or one that is not fast.
         some = len(self.precisions) > 1 and self.precisions < self.suitable
         return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
 

@@ -21,11 +21,8 @@ METRIC = "val_loss"
 
 @dataclass
 class SweepTexts:
-    """The texts of the dialog's fields for a sweep of the preset `of`.
-
-    `over` are texts as --over takes them, and `others` the entries of the block `sweep:` by their names. An empty text
-    means the default.
-    """
+    """The texts of the dialog's fields for a sweep of the preset `of`. `over` are texts as --over takes them, and
+    `others` the entries of the block `sweep:` by their names. An empty text means the default."""
 
     of: Preset
     over: list[str]
@@ -33,9 +30,8 @@ class SweepTexts:
 
     @classmethod
     def first(cls, opened: Preset) -> SweepTexts:
-        """Return the texts that the dialog of a preset opens with: its block `sweep:` and the defaults, or a sweep of
-        its learning rate. Raises ProofError for a wrong block.
-        """
+        """Return the texts of a preset's dialog: its block `sweep:`, or a sweep of its learning rate. Raises
+        ProofError."""
         given = preset_block.of_block(opened.sweep, f"{opened.name}: sweep.")
         defaults = {each.name: each.default for each in fields(SweepSettings) if each.default is not MISSING}
         values: dict[str, Any] = {"metric": METRIC} | defaults | {"parallel": None} | given

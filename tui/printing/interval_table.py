@@ -23,11 +23,8 @@ def show_with_bars(
     zero: float = 0.0,
     label: Callable[[float], str] = change_label,
 ) -> None:
-    """Print the table with a column of bars after the column number `after` (from 0): the interval of each row, over
-    one scale with a line at `zero`. `label` writes the values of the scale.
-
-    On a narrow terminal the bars follow the table, with the first column. Without an interval there are none.
-    """
+    """Print the table with bars after the column `after`, or below it on a narrow terminal, over one scale with a line
+    at `zero`."""
     scale = scale_of(intervals, zero, label)
     if scale is None:
         show_table(table)

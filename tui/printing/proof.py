@@ -50,7 +50,6 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 
 def show_trials(data: Record) -> None:
-    """Print every trial, also trials that failed."""
     table = (
         trial_tables.trials(trials(data), head="") if data.sweep is None else sweep_sentences.trials_table(data.sweep)
     )
@@ -60,11 +59,8 @@ def show_trials(data: Record) -> None:
 
 
 def show_result(data: Record, was_followed: bool = False) -> None:
-    """Print the result of a proof: first its tables, then sentences, last the conclusion; that of a search was printed
-    before by `show_answer`.
-
-    With `was_followed`, its events were already printed line by line, and what they have said is left out.
-    """
+    """Print a proof's tables, then sentences, last the conclusion (a search's came first). With `was_followed`, what
+    its lines have said is left out."""
     if data.kind == "diagnosis" and data.diagnosis:
         show(data.diagnosis)
         print()
@@ -98,9 +94,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
 
 
 def show_answer(data: Record) -> None:
-    """Print the conclusion of a proof and the sentences that limit it. They come before it, as it is the last line, but
-    after that of a search, which is the first.
-    """
+    """Print the conclusion, after the sentences that limit it or, of a search, first."""
     if proof_sentences.only_predicts(data):
         say(proof_sentences.conclusion(data))
         return
@@ -115,7 +109,7 @@ def show_answer(data: Record) -> None:
 
 
 def _show_scaling(data: Record) -> None:
-    """Print one row for each number of replicas, and what limits the scaling."""
+    """One row for each number of replicas, and what limits the scaling."""
     table = trial_tables.scaling(data)
     if table.rows:
         bars = [interval_bar.around(point.efficiency, point.spread) for point in scaling_sentences.points(data)]
@@ -127,7 +121,7 @@ def _show_scaling(data: Record) -> None:
 
 
 def _show_rate(test: RateTest) -> None:
-    """Print the suggestion of a range test, and the losses of the compared trainings. Its chart is drawn before."""
+    # Its chart is drawn before.
     if text := rate_sentences.suggestion(test):
         say(f"{text} ({rate_sentences.SOURCE})")
     if rows := rate_sentences.trial_rows(test):
@@ -136,7 +130,7 @@ def _show_rate(test: RateTest) -> None:
 
 
 def _show_sweep(sweep: Sweep) -> None:
-    """Print the settings of the search and of the proof with their values, and what the selection has cost."""
+    """The settings of the search and of the proof with their values, and what the selection has cost."""
     for part, head in ((SEARCH, "in the search"), (PROOF, "on fresh seeds")):
         table = sweep_sentences.groups_table(sweep, part)
         if table.rows:
@@ -159,9 +153,7 @@ def _profile(data: Record) -> list[str]:
 
 
 def _before_and_after(data: Record) -> Table:
-    """Return the table of the medians before and after. The second column is missing if a loop or a search has kept no
-    change. An A/B comparison always has both.
-    """
+    # The second column is missing if a loop or a search has kept no change.
     table = trial_tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
     if data.kind in ("loop", "tune") and not data.after:
         return Table(["median", "as it is"], [row[:2] for row in table.rows], right=[1])
@@ -205,8 +197,7 @@ class ProofLines:
 
 class LiveProof(ProofLines):
     """Prints the new lines of a proof on a terminal, and shows its present activity and the time left in the last line,
-    which is written again each time.
-    """
+    which is written again each time."""
 
     def __init__(self, out: Console) -> None:
         super().__init__(out)
@@ -229,9 +220,7 @@ class LiveProof(ProofLines):
 
 
 def _news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the proof so far. The key is that of the event, so that the caller
-    prints each only once.
-    """
+    """Yield a key, by which the caller prints each event only once, and its line."""
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
         yield from tune.disturbances([trial])
@@ -271,8 +260,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
 
 def trial_line(title: str, trial: Trial) -> str:
     """Return the line of an ended trial: its run, its title, and its figures or, if it has failed, its outcome and its
-    error.
-    """
+    error."""
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
@@ -285,9 +273,7 @@ def trial_line(title: str, trial: Trial) -> str:
 
 
 def _phrase(figure: Figure, value: float) -> str:
-    """Return the figure with its value as text, in a constant width, so that the lines of trials align. A figure
-    without a name is aligned to the right.
-    """
+    # In a constant width, so that the lines of trials align.
     return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 

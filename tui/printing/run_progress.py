@@ -103,7 +103,6 @@ class LineView:
             self.line(f"step {event.step}/{event.steps}  {self.speeds(event)}")
 
     def speeds(self, event: events.Progress) -> str:
-        """Return the figures of a progress event, and of the busiest GPU that trains, in one line."""
         so_far = {LOSS: " so far"}  # the mean of the epoch
         parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
@@ -144,7 +143,6 @@ class LineView:
 
 
 def _doing(event: events.Phase) -> str:
-    """Return the phase in words if it gets a line, or that the run waits for other workers. Empty for other phases."""
     if events.waits_for_others(event.phase, event.detail):
         return doing(event.phase, event.detail)
     return DOING[event.phase] if event.phase in _SAID else ""
@@ -200,8 +198,7 @@ class BarView(LineView):
 
 def summary_table(summary: Mapping[str, Any], devices: Sequence[str]) -> Table:
     """Return a table of the results of a run, `summary` of its last event, with names and values. `devices` are the
-    names of the devices that have trained.
-    """
+    names of the devices that have trained."""
     table = Table(box=None, show_header=False, pad_edge=False)
     rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
     metrics = summary.get("metrics") or {}

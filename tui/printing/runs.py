@@ -74,7 +74,6 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, entry: Entry, width: int) -> str:
-    """Return the text of a cell. If `width` is not 0, a title or a note is cut to `width` characters."""
     if name == "run":
         return clean(entry.title.within(width) if width else entry.title.whole)
     text = clean(COLUMNS[name].show(entry)).replace("\n", " ")
@@ -90,9 +89,7 @@ def _is_informative(name: str, entries: Sequence[Entry]) -> bool:
 
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
-    """Return the columns that fit into `room` cells, with their widths. Room that is left is given to the title, then
-    to the note. Each run is named: by its short name or, if one of them has none, by its id.
-    """
+    """Room that is left is given to the title, then to the note. Each run is named by its short name or else its id."""
     naming = ["name"] if all(entry.number or entry.group for entry in entries) else ["name", "id"]
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}

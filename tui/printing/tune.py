@@ -22,9 +22,7 @@ _SPEED = figures.of_run("samples_per_second")
 
 
 def show_tables(data: Record, was_followed: bool) -> None:
-    """Print the candidates, the best first, unless each was already printed when it had ended, and the gain of each
-    option. Nothing is printed without candidates.
-    """
+    """Print the candidates, the best first, unless followed, and the gain of each option."""
     candidates = ranked(data)
     if not candidates:
         return
@@ -45,10 +43,7 @@ def show_tables(data: Record, was_followed: bool) -> None:
 
 
 def show_words(data: Record, was_followed: bool) -> None:
-    """Print lines about memory, the greatest possible speed and the model's loss.
-
-    With `was_followed`, the search was already printed line by line, and its comparisons of the loss are left out.
-    """
+    """Print memory, the greatest possible speed and, unless followed, comparisons of the loss."""
     if sentence := memory_sentences.in_words(data):
         say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
     if list(limits_of(data).only) == ["batch_size"] and (sentence := memory_sentences.fitted(data)):
@@ -70,9 +65,7 @@ def show_next(data: Record, saved: bool) -> None:
 
 
 def news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the search so far. The key is that of the event, so that the caller
-    prints each only once.
-    """
+    """Yield a key, by which the caller prints each event only once, and a line."""
     for number, candidate in enumerate(search_of(data).candidates):
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
@@ -103,16 +96,13 @@ def candidate_line(candidate: Candidate) -> str:
 
 
 def _head(what: str, title: str) -> str:
-    """Return the first two columns of a line. Their widths leave room for speed, gain and `kept` on a terminal of 80
-    columns.
-    """
+    # The widths leave room for speed, gain and `kept` on a terminal of 80 columns.
     return f"{what:<19} {title:<24}"
 
 
 def disturbances(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each disturbed trial. The key is always the same, so that only one line is printed:
-    the number of disturbed trials follows at the end.
-    """
+    """Yield a line for each disturbed trial, always with the same key: only one is printed, their number follows at the
+    end."""
     for trial in trials:
         if trial.disturbed:
             yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
@@ -137,7 +127,7 @@ def _loss_title(check: LossCheck, trial: Trial) -> str:
 
 
 def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each measured pair and each failed trial of the comparison `number`."""
+    """Yield a key and a line for each measured pair and each failed trial."""
     good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
     for trial in comparison.trials:
         if not trial.good:

@@ -12,12 +12,8 @@ from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
 
 
 def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
-    """Return the GPUs with their leases as they are now, and with the idle times of their processes. To be called in a
-    thread, as it reads small files.
-
-    The idle time is that of the notes of earlier readings (engine/leases/free_gpus.py) if it is longer than the screen
-    has seen.
-    """
+    """Return the GPUs with their leases, and with the longer of the idle times seen here and noted earlier. In a
+    thread."""
     uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))
     return tuple(_with_uses(gpu, [next(uses) for _ in _uses(gpu)]) for gpu in gpus)
 
@@ -67,9 +63,7 @@ def _user(process: GpuProcess) -> GpuUser:
 
 
 def _text(use: GpuUse) -> str:
-    """Return who has leased the GPU, for what and since when; without a lease, that it is free, in use, or `stuck` (its
-    memory is used although the run has ended).
-    """
+    # `stuck`: its memory is used although the run has ended.
     holder = use.holder
     if holder is not None and not holder.stuck:
         return str(holder)
@@ -78,7 +72,6 @@ def _text(use: GpuUse) -> str:
 
 
 def overview(gpus: Sequence[Gpu]) -> str:
-    """Return the leases of all GPUs in one line. GPUs with the same lease are named together."""
     alike: dict[str, list[int]] = {}
     for gpu in gpus:
         if gpu.lease and not gpu.missing:

@@ -1,9 +1,6 @@
-"""The present state of the GPUs and the host without a run, and who uses the GPUs.
-
-Asking the driver may take long or hang and has a thread of its own (engine/telemetry/sampler.py).
-
-Deferred imports: NVML and psutil are loaded in the thread that reads.
-"""
+"""The present state of the GPUs and the host without a run, and who uses the GPUs. Asking the driver may take long or
+hang and has a thread of its own (engine/telemetry/sampler.py).
+Deferred imports: NVML and psutil are loaded in the thread that reads."""
 
 from __future__ import annotations
 
@@ -28,11 +25,9 @@ UNKNOWN = "not visible"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the tree: a process, or a user above the user's processes.
-
-    For a user, `process` is None and `count` is the number of the user's processes on GPUs. `gpus` are the numbers of
-    the GPUs that the process or the user uses, and `memory_bytes` is the memory on all of them.
-    """
+    """A line of the tree: a process, or a user above the user's processes. For a user, `process` is None and `count` is
+    the number of the user's processes on GPUs. `gpus` are the numbers of the GPUs that the process or the user uses,
+    and `memory_bytes` is the memory on all of them."""
 
     key: str
     text: str
@@ -47,8 +42,7 @@ class Line:
 @dataclass(frozen=True)
 class Users:
     """The lines of the tree of users and processes. `unknown` names the GPUs whose processes the driver does not list,
-    with the reason; empty if there are none.
-    """
+    with the reason; empty if there are none."""
 
     lines: tuple[Line, ...] = ()
     unknown: str = ""
@@ -63,8 +57,7 @@ class _Holder:
 
 def read(gpus: Sequence[Gpu]) -> Users:
     """Return the users and the processes in the readings as a tree, with the present parents and children of the
-    processes.
-    """
+    processes."""
     held = _holders(gpus)
     lines: list[Line] = []
     visible = [pid for pid, holder in held.items() if not holder.process.hidden]
@@ -98,11 +91,7 @@ def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
-    """Return the entries of a process on several GPUs as one, with its greatest use of a GPU and its shortest idle
-    time.
-
-    Both are None if one of the GPUs does not report one of them.
-    """
+    # Use and idle time are None if one of the GPUs does not report them.
     if any(process.use is None or process.idle_seconds is None for process in processes):
         return replace(processes[0], use=None, idle_seconds=None)
     latest = min(processes, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))
@@ -149,9 +138,7 @@ TAKE_SECONDS = 0.1
 
 class MachineReader:
     """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none.
-
-    `stuck_seconds` is for how many seconds the driver has not answered.
-    """
+    `stuck_seconds` is for how many seconds the driver has not answered."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -160,8 +147,7 @@ class MachineReader:
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
-        answer.
-        """
+        answer."""
         from ...engine.leases.free_gpus import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader

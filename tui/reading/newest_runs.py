@@ -1,6 +1,5 @@
 """The newest runs that have begun. Viewers look for running runs only among them, however many runs wait in the
-queue.
-"""
+queue."""
 
 from __future__ import annotations
 
@@ -20,8 +19,6 @@ def waits(run: Run) -> bool:
 
 
 def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
-    """Return the 50 newest runs that do not wait in the queue (`waits` is False for them), the newest first.
-
-    `of` are all runs, the newest first; None to list them here.
-    """
+    """Return the 50 newest runs that do not wait in the queue, the newest first, of all runs `of` or those on the
+    disk."""
     return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))

@@ -1,7 +1,5 @@
-"""The queue as its viewers see it: which runs wait, in which order and why, and about when each starts.
-
-Functions read small files, and are to be called in a thread.
-"""
+"""The queue as its viewers see it: which runs wait, in which order and why, and about when each starts. Functions read
+small files, and are to be called in a thread."""
 
 from __future__ import annotations
 
@@ -50,8 +48,7 @@ def places_of(listed: Sequence[Entry]) -> dict[str, int]:
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
     """Return in words why an entry waits; empty if it has begun, unless it was asked to give way. `reasons` are those
-    that the runner has written, by id.
-    """
+    that the runner has written, by id."""
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":
@@ -63,14 +60,11 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
 
 
 def title_of(entry: Entry) -> str:
-    """Return the title of a queued run, or the kind and the preset of a measurement, such as `ab of quickstart`."""
     return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.with_name(entry.folder)
 
 
 def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.name) -> str:
-    """Return the place of a new entry, and what it waits for, in one line. For an entry that Slurm starts, return its
-    job. `name` returns the text that names another entry, by default its short name.
-    """
+    """Return the place of a new entry, or its job of Slurm, and what it waits for. `name` names another entry."""
     if entry.is_of_slurm:
         after = f"; it waits for {entries.name_of(entry.after)} to end" if entry.after else ""
         return f"submitted to Slurm as job {entry.slurm_job}, needs {free_devices.needs_text(entry, 0)}{after}"
@@ -92,8 +86,6 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
 
 
 def gpus() -> int:
-    """Return the number of GPUs of this machine: as the queue's runner has counted them or, without a runner, as they
-    are read now.
-    """
+    """Return the number of GPUs: as the queue's runner has counted them or, without a runner, as they are read now."""
     counted = whole(entries.news().get("gpus"))
     return len(this_machine.read().gpus) if counted is None else counted

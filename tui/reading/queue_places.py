@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Waiting:
-    """The place of the run with the name `run` in the queue, from 1 on, why it waits, and about when it starts.
-
-    `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when`
-    are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at
-    which the run was queued, and `after` the name of the run that has to end first, else empty.
-    """
+    """The place of the run with the name `run` in the queue, from 1 on, why it waits, and about when it starts. `place`
+    is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when` are empty
+    if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at which the
+    run was queued, and `after` the name of the run that has to end first, else empty."""
 
     run: str
     place: int | None
@@ -41,11 +39,7 @@ class Queue:
     begun: int = 0
 
     def words(self, training: int) -> tuple[str, ...]:
-        """Return how many runs train and wait, and when the next starts, as several texts for a header, from the
-        longest to the shortest. Empty if no run waits.
-
-        `training` is the number of running runs.
-        """
+        """Return how many runs train and wait, and the next start, as texts from the longest; empty if none waits."""
         if not self.waiting:
             return ()
         waits = f"{len(self.waiting)} wait"

@@ -27,11 +27,8 @@ FORECAST_SECONDS = 5.0
 
 
 def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return for each waiting entry, by its id, the seconds until it is expected to start; None if that is not known.
-
-    `listed` are the entries of the queue, in their order, and `news` is what the runner has written last. Nothing is
-    known of the runs that Slurm starts, if the runner has not looked at the devices yet, or if the queue is paused.
-    """
+    """Return the seconds until each waiting entry starts, None if unknown: of runs that Slurm starts, without devices
+    in the runner's `news`, or in a paused queue."""
     unknown = dict.fromkeys(entry.run for entry in listed if entry.state in entries.WAITS)
     devices = free_devices.from_news(news.get("devices"))
     if entries.is_paused() or not devices:
@@ -41,8 +38,7 @@ def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, flo
 
 class StartTimes:
     """The start times of `starts_in` for screens, which ask for them often: the forecast is made again only after 5 s,
-    or if the queue changes.
-    """
+    or if the queue changes."""
 
     def __init__(self) -> None:
         self._listed: Sequence[Entry] = ()
@@ -59,9 +55,7 @@ class StartTimes:
 
 
 def when_text(seconds: float | None) -> str:
-    """Return in words when a run starts, such as `soon` or `in about 4:10`; empty for None. `seconds` is the time until
-    then.
-    """
+    """Return in words when a run starts, such as `soon` or `in about 4:10`; empty for None."""
     return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
 
 
@@ -88,11 +82,7 @@ class _Times:
         return {entry.run: starts[entry.run] for entry in waiting}
 
     def _begun(self, now: float) -> dict[str, Begun]:
-        """Return the runs and programs that use devices now, by id: begun entries, other runs of this user, and
-        programs of others, whose id is the name of the device.
-
-        Runs that an entry waits for are added, also if they use no device of the queue. `now` is the present Unix time.
-        """
+        """Runs and programs that use devices now, by id, and runs that an entry waits for. `now` is a Unix time."""
         leased: dict[str, set[str]] = {}
         for device in self._devices:
             if device.holder:
@@ -134,9 +124,7 @@ class _Times:
         )
 
     def _seconds(self, entry: Entry) -> float | None:
-        """Return for how many seconds an entry is expected to train from its next start on: by its own last estimate,
-        else as earlier runs did. None if that is not known.
-        """
+        # By its own last estimate, else as earlier runs did.
         if isinstance(entry.job, ProofJob):
             return _seconds_of_proof(entry.job)
         own = number(last_progress(entry.folder).get("eta_seconds")) if entry.state != "running" else None
@@ -155,7 +143,6 @@ def _settings(_path: Path, _written_at: float) -> Settings:
 
 
 def _left_of(job: Job) -> float | None:
-    """Return the expected seconds until a run or measurement that has begun ends. None if they are not known."""
     if isinstance(job, ProofJob):
         return job.seconds_left()
     return number(last_progress(Run(job.path)).get("eta_seconds"))
@@ -166,7 +153,7 @@ def _job_at(path: Path) -> Job:
 
 
 def _seconds_of_proof(job: ProofJob) -> float | None:
-    """Return the time limit of a measurement in seconds, which a search always uses up; None if it has no limit."""
+    # The time limit, which a search always uses up.
     request = read_object(job.path / ProofJob.first_file).value
     minutes = number(mapping(request.get("search")).get("minutes"))
     return number(request.get("limit_seconds")) if minutes is None else 60 * minutes

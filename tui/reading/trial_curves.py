@@ -31,7 +31,7 @@ class TrialCurves:
             self.lines = self.lines | fresh
 
     def _line(self, trial: SweepTrial) -> Line | None:
-        """Return the line of a trial, None if nothing new is to be read."""
+        """The line of a trial, None if nothing new is to be read."""
         run, now = Run(runs_folder() / trial.run), time.monotonic()
         before, size_before = self._read_at.get(trial.run, (-math.inf, 0))
         if trial.state in IN_FLIGHT and now - before < AGAIN_SECONDS:

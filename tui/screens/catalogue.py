@@ -1,8 +1,5 @@
-"""The table of all screens: name, key, description, class, and the object with which the screen is opened.
-
-The application makes its keys and commands from the table, and opens screens by it. Classes are named, not imported, so
-that the start of the form does not import the other screens.
-"""
+"""The table of all screens, from which the application makes its keys and commands. Classes are named, not imported, so
+that the start of the form does not import the other screens."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from ..base.themes import THEMES
 @dataclass(frozen=True)
 class ScreenEntry:
     """A screen of the table. `opened_with` names the object that the screen needs, and is empty if the screen opens
-    from everywhere.
-    """
+    from everywhere."""
 
     name: str
     title: str
@@ -193,10 +189,7 @@ def places() -> list[ScreenEntry]:
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """Return the name of the tab in the header to which `screen` belongs; empty if there is none.
-
-    A chart belongs to the tab of the screen that opened it.
-    """
+    """Return the tab in the header to which a screen belongs; a chart to that of the screen that opened it."""
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
     names = {kind.__name__ for kind in type(screen).__mro__}
@@ -205,11 +198,7 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """Return the name of the screen that `key` (Textual's name, such as f2) opens from everywhere. Empty for other
-    keys, and for keys of one character.
-
-    The settings may have changed the keys of screens.
-    """
+    """Return the screen that a key (Textual's name) opens from everywhere; empty for keys of one character."""
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
 
@@ -219,7 +208,6 @@ def key_bindings() -> list[Binding]:
 
 
 def left_out(name: str) -> Binding:
-    """Return the binding of the key that opens the screen `name`, which the footer does not show."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
 
 
@@ -231,12 +219,8 @@ NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield the commands of a screen for the palette: the actions of its keys, with the key in the name, then its
-    `commands`, which have no key.
-
-    Left out are keys that are disabled, that `offers` of the screen refuses, or that move, edit a field, open a screen
-    from everywhere, leave the screen or open the palette.
-    """
+    """Yield a screen's commands for the palette: its keys' actions, then its `commands`. Left out are keys that are
+    disabled, refused by `offers`, move, edit a field, open a screen from everywhere, leave, or open the palette."""
     seen = set()
     for active in screen.active_bindings.values():
         binding = active.binding
@@ -262,17 +246,13 @@ def offers_all(_action: str) -> bool:
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Return True if a key of `screen` opens the screen `place`, so that the palette already lists it. False if `place`
-    opens from everywhere.
-    """
+    """True if a key of `screen` opens `place`, so that the palette already lists it; not if it opens everywhere."""
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme, which sets the theme and stores it in the settings. Textual's own themes appear
-    only if the user searches for them.
-    """
+    """Yield a command for each theme; Textual's own appear only if the user searches for them."""
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):
         help_text = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"

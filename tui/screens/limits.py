@@ -1,7 +1,5 @@
 """What the dialogs share that ask for the limits of a search or a sweep and start it: their look, moving, starting.
-
-Deferred imports: what a start needs is imported by the dialog that starts it.
-"""
+Deferred imports: what a start needs is imported by the dialog that starts it."""
 
 from __future__ import annotations
 
@@ -38,11 +36,8 @@ CHECKING = "checking ..."
 
 class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
     """Asks for limits and starts a measurement. The result is the measurement and its process, or None if none was
-    started.
-
-    Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead. `subject`
-    names it in messages.
-    """
+    started. Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead.
+    `subject` names it in messages."""
 
     DEFAULT_CSS = """
     LimitDialog {
@@ -73,14 +68,11 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         return cast("BaseApp", self.app)
 
     def requested(self) -> Callable[[], Request]:
-        """Take the fields, and return the function that makes the request in a thread.
-
-        Raises WrongLimit if a field is invalid. The function raises PresetError, RunError, OSError or ValueError.
-        """
+        """Take the fields, and return the request to make in a thread. Raises WrongLimit; later the request's
+        errors."""
         raise NotImplementedError
 
     def key_help(self) -> KeyHints:
-        """Return the last line of the dialog: what its keys do."""
         return KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
 
     @on(Step)
@@ -91,7 +83,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Submitted)
     def action_start(self) -> None:
-        """Start it with the limits in the fields. If a limit is invalid, show the reason and focus its field."""
+        """Start with the limits in the fields, or show the first invalid one."""
         if self._starts:
             return
         try:
@@ -128,7 +120,6 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
             self.dismiss(made)
 
     def complain(self, reason: str) -> None:
-        """Show why it cannot start."""
         label = self.query_one("#complaint", Label)
         label.display = True
         label.update(clean(reason))
@@ -136,5 +127,4 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
 
 
 def field(name: str, text: str, placeholder: str = NOT_GIVEN, classes: str = "") -> LimitInput:
-    """Return a field of a dialog with the id `name`."""
     return LimitInput(text, id=name, compact=True, placeholder=placeholder, classes=classes)

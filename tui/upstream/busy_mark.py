@@ -1,8 +1,6 @@
-"""Writes "busy" at the right end of the first line if a key has had no effect yet after 0.3 s.
-
-The application's thread may be the one that is busy. So a thread of its own writes the mark, directly to the terminal.
-It only waits while no key is unanswered. Waits for a driver of Textual that shows that keys are waiting.
-"""
+"""Writes "busy" at the right end of the first line if a key has had no effect yet after 0.3 s. As the application's
+thread may be the one that is busy, a thread of its own writes directly to the terminal. Waits for a driver of Textual
+that shows that keys are waiting."""
 
 from __future__ import annotations
 
@@ -16,10 +14,8 @@ TEXT = " busy "
 
 
 class BusyMark:
-    """The mark of one terminal. `write` writes a control sequence to it, and `width` returns its columns.
-
-    Nothing is written before `start` and after `stop`, when the terminal belongs to the shell or to an editor.
-    """
+    """The mark of one terminal. `write` writes a control sequence to it, and `width` returns its columns. Nothing is
+    written before `start` and after `stop`, when the terminal belongs to the shell or to an editor."""
 
     def __init__(self, write: Callable[[str], None], width: Callable[[], int]) -> None:
         self._write, self._width = write, width
@@ -50,9 +46,7 @@ class BusyMark:
             self._changed.notify()
 
     def answered(self) -> bool:
-        """Record that all keys up to now have had their effect, and that this has been painted. Return True if the mark
-        is shown: the first line is then to be painted again.
-        """
+        """Record that all keys so far had their painted effect. True if the mark is shown: paint the first line."""
         with self._changed:
             shown, self._shown, self._due = self._shown, False, None
             if self._may_write and time.monotonic() - self._latest < ANSWER_SECONDS:

@@ -1,8 +1,6 @@
-"""Keeps closed screens built, so that they are painted at once when they are opened again.
-
-A kept screen is installed, in Textual's word: it stays mounted when it is closed. Waits for a method that brings an
-open screen to the front of the stack, and for a number of screens from which on Textual removes the oldest.
-"""
+"""Keeps closed screens built (Textual: installed), so that they are painted at once when they are opened again. Waits
+for a method that brings an open screen to the front, and for a number of screens from which on Textual removes the
+oldest."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ class KeptScreens:
         self._screens: dict[str, Any] = {}  # each also a Keepable, by name, the one opened last at the end
 
     def open(self, screen: Screen[Any], instead: bool) -> None:
-        """Open the screen or, if a screen of its class and name is kept, that one as it was left: over the present
-        screen or, with `instead`, in its place.
-        """
+        """Open the screen or a kept one of its class and name, over the present one or `instead` of it."""
         name = f"{type(screen).__name__} {screen.kept_as}" if isinstance(screen, Keepable) and screen.kept_as else ""
         if (kept := self._screens.pop(name, None)) is not None:
             self._screens[name] = kept
@@ -50,9 +46,7 @@ class KeptScreens:
             self._remove_oldest(type(screen))
 
     def _take_out(self, screen: Screen[Any]) -> None:
-        """Take an open screen out of the stack, in which it is below others, so that it can be opened over them. Kept
-        screens that show its readings are taken out as well.
-        """
+        # It is below others in the stack. Kept screens that show its readings are taken out as well.
         stack = self._app._screen_stack
         for taken in [kept for kept in self._screens.values() if screen in (kept, getattr(kept, "source", None))]:
             if taken in stack:

@@ -1,10 +1,8 @@
-"""Splits the terminal's input into keys, so that a key sequence that arrives in pieces is never taken for letters.
-
-A slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for
-the rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
+"""Splits the terminal's input into keys, so that a key sequence that arrives in pieces is never taken for letters. A
+slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for the
+rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
 sequences on to Textual's. It waits for pieces, and drops sequences that are never completed or that belong to no key. A
-paste is text up to its end. Waits for a parser of Textual that keeps incomplete sequences.
-"""
+paste is text up to its end. Waits for a parser of Textual that keeps incomplete sequences."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ class TerminalInput(XTermParser):
             yield from messages
 
     def tick(self) -> Iterator[Message]:
-        """Yield the events of incomplete sequences that have waited too long for their rest, and drop them. Called
-        about ten times a second.
-        """
+        """Yield the events of incomplete sequences that waited too long. Called about ten times a second."""
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:
@@ -82,9 +78,8 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """Return the events for the beginning of the text, and the rest of the text. An incomplete sequence is kept
-        until more input arrives.
-        """
+        """Return the events for the beginning of the text, and the rest. An incomplete sequence is kept for more
+        input."""
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -103,9 +98,7 @@ class TerminalInput(XTermParser):
         return ([] if REPLY.match(sequence) else self._events_of(sequence)), rest
 
     def _events_of(self, sequence: str) -> list[Message]:
-        """Return the events of a complete sequence. Textual's parser is reset if it waits for more characters after an
-        unknown sequence.
-        """
+        # Textual's parser is reset if it waits for more characters after an unknown sequence.
         messages = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
             self._gen = self.parse(self._tokens.append)
@@ -115,9 +108,7 @@ class TerminalInput(XTermParser):
         return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """Return the event of a paste and the text after it. Until the end of the paste has arrived, return no event
-        and keep the text.
-        """
+        # Until the end of the paste has arrived, no event, and the text is kept.
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted

@@ -23,8 +23,7 @@ from .row_widgets import Panel
 
 class ChartGrid(Vertical):
     """Shows a page of charts with one axis and one cursor, those of `view`, or the phases of the start before the first
-    step. `earlier` are the times of earlier starts of the preset, NONE until they have been read.
-    """
+    step. `earlier` are the times of earlier starts of the preset, NONE until they have been read."""
 
     DEFAULT_CSS = """
     ChartGrid {
@@ -58,11 +57,8 @@ class ChartGrid(Vertical):
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
         """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
-        number.
-
-        `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next turn.
-        If it is None, all are drawn. The figures are always drawn.
-        """
+        number. `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next
+        turn. If it is None, all are drawn. The figures are always drawn."""
         self._now = now
         before_first = phases.is_due(now)
         self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
@@ -88,9 +84,7 @@ class ChartGrid(Vertical):
                 chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
 
     def _write_corners(self, page: int, pages: int) -> None:
-        """Write the arrows of the pages into the corner of the last chart. If the row below the charts is hidden, the
-        corners of the others name the marks in the charts, each chart one of them.
-        """
+        # If the row below the charts is hidden, the other corners name the marks in the charts.
         glyphs, corners = glyphs_of(self.app), [""] * len(self.shown)
         if self.shown and not self.query_one("#phases").display:
             marks = chart_foot.marks_of(self._now, self.shown[0], glyphs)

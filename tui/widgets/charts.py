@@ -1,8 +1,5 @@
-"""Line charts: one of several on a screen, and one that fills the screen.
-
-A chart is drawn again only if one of its lines has a new point; the cursor and a dragged range are then put over what
-was drawn. The caller may request that only the figures are drawn.
-"""
+"""Line charts: one of several on a screen, and one that fills the screen. A chart is drawn again only if one of its
+lines has a new point; the cursor and a dragged range are then put over what was drawn."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ def page_corner(page: int, pages: int, glyphs: Glyphs) -> str:
 
 class PlotArea(Painted):
     """The base of charts: draws `plot`, and over it the cursor and the range of `view`, which the mouse changes.
-
-    Without a `view`, the mouse moves nothing.
-    """
+    Without a `view`, the mouse moves nothing."""
 
     ALLOW_SELECT = False  # dragging selects a range, not text
 
@@ -58,10 +53,8 @@ class PlotArea(Painted):
         self._dragged = False
 
     def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Show a plot. If its lines are the same objects as before, nothing is drawn, as they then have no new points.
-
-        Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
-        """
+        """Show a plot, drawn only if its lines are new objects. Without `curves` only the first row; the next call
+        draws."""
         if plot == self.plot and not (curves and self._behind):
             return
         if (plot.title, plot.window) != (self.plot.title, self.plot.window):
@@ -94,7 +87,6 @@ class PlotArea(Painted):
 
     @property
     def inner(self) -> int:
-        """The number of columns between the vertical axis and the right end."""
         return max(1, self.size.width - 2 * self.is_edged - GUTTER)
 
     def _place_under(self, event: events.MouseEvent) -> float:
@@ -188,9 +180,8 @@ class Chart(PlotArea):
         return (edge_title if self.is_edged else title)(plot, width, self.glyphs)
 
     def clicked(self, event: events.Click) -> None:
-        """Turn the page on an arrow of the corner, place the cursor on the curves if a range is selected (as a double
-        click begins with a click), else open the chart alone.
-        """
+        """Turn the page on an arrow, place the cursor if a range is selected (a double click begins so), else open the
+        chart."""
         corner = self.plot.corner if self.glyphs.page_on in self.plot.corner else ""
         from_right = self.size.width - self.is_edged - 1 - event.x  # the corner ends one cell before the end
         if corner and event.y == self.size.height - 1 - self.is_edged and 0 < from_right <= len(corner):

@@ -1,7 +1,5 @@
-"""The headings of the form: of a group of options, and of a part of a group that can be folded.
-
-Both show how many of their options differ from the default.
-"""
+"""The headings of the form: of a group of options, and of a part of a group that can be folded. Both show how many of
+their options differ from the default."""
 
 from __future__ import annotations
 
@@ -29,7 +27,6 @@ class GroupHeading(Widget):
         self._counted = ""
 
     def show(self) -> None:
-        """Draw the heading again if the number of changed options is another than before."""
         if _counted(self.keys, self.state) != self._counted:
             self.refresh()
 
@@ -47,8 +44,7 @@ class GroupHeading(Widget):
 
 class PartHeading(Widget, can_focus=True):
     """The heading of a part of a group that few users need. The options of the part are shown only while it is
-    unfolded.
-    """
+    unfolded."""
 
     BINDINGS = [
         bind("open", "fold", "Fold or unfold", meaning="fold or unfold"),
@@ -73,19 +69,14 @@ class PartHeading(Widget, can_focus=True):
         self._drawn: tuple[str, bool] = "", self.folded
 
     def unfold_if_newly_used(self) -> bool:
-        """Unfold the part if one of its options was changed and none was before. Return True in this case.
-
-        If the user folds the part later, it stays folded.
-        """
+        """Unfold the part when its first option was changed. If the user folds it later, it stays folded."""
         newly = self.used and not self.was_used
         self.was_used = self.used
         self.folded = self.folded and not newly
         return newly
 
     def show(self) -> None:
-        """Draw the heading again if the number of changed options is another than before, or if the part was folded or
-        unfolded.
-        """
+        """Draw the heading again if the number of changed options differs, or if the part was folded or unfolded."""
         if (_counted(self.keys, self.state), self.folded) != self._drawn:
             self.refresh()
 
@@ -95,7 +86,6 @@ class PartHeading(Widget, can_focus=True):
 
     @property
     def used(self) -> bool:
-        """True if at least one option of the part differs from its default or from the file."""
         return any(not self.state.is_default(key) or self.state.is_unsaved(key) for key in self.keys)
 
     def render(self) -> Content:
@@ -114,7 +104,7 @@ class PartHeading(Widget, can_focus=True):
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold (True) or unfold (False) the part. With None, fold it if it is unfolded, else unfold it."""
+        """Fold or unfold the part; with None, turn it."""
         if folded != self.folded:
             self.folded = not self.folded
             self.refresh()

@@ -35,8 +35,7 @@ class KeyHints(Label):
 
 def hints_text(hints: Iterable[KeyHint]) -> Content:
     """Return the hints in one line, each with the click that stands for its key. A key without an effect has that of
-    the next one.
-    """
+    the next one."""
     line = Content()
     for hint in hints:
         line += clickable(f"{keys.shown(hint.key)} {hint.effect}".rstrip(), hint.key)

@@ -1,7 +1,5 @@
-"""All options as rows in their groups: moving between rows, folding, and searching by words.
-
-A single row is in option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py.
-"""
+"""All options as rows in their groups: moving between rows, folding, and searching by words. A single row is in
+option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py."""
 
 from __future__ import annotations
 
@@ -36,15 +34,13 @@ Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
 class OptionsView(Widget):
     """Shows all options below their headings, in two columns if there is room, and during a search only the hits, the
-    best first.
-    """
+    best first."""
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
         """The focus, or the option whose help is shown, has changed. The new row or heading is the field `last` of the
-        view.
-        """
+        view."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -86,13 +82,9 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands of columns (`InColumns`): the hits of a search in one column, else the
-        groups in two columns, or in three if two are higher than the screen.
-
-        If the width is too small, only short groups stand side by side. If the size has changed, the focused option is
-        scrolled into view: remarks that appear may have hidden it, and Textual (8.2) sends no Resize if they are laid
-        out during a scroll.
-        """
+        """Hits of a search are in one column, groups in two or, if two are too high, three columns; in a narrow form
+        only short groups stand side by side. A new size scrolls the focused option into view: remarks may have hidden
+        it, and Textual (8.2) sends no Resize if they are laid out during a scroll."""
         if size != self._laid_out:
             self._laid_out = size
             self.call_after_refresh(self._show_last)
@@ -109,7 +101,6 @@ class OptionsView(Widget):
 
     @property
     def last_row(self) -> OptionRow:
-        """The row that has the focus or had it last."""
         return self.rows[self.last_key]
 
     @property
@@ -142,8 +133,7 @@ class OptionsView(Widget):
 
     def show_counts(self) -> None:
         """Draw the headings with their numbers of changed options again. Each part is unfolded in which the first
-        option was changed.
-        """
+        option was changed."""
         for part in self.parts:
             if part.unfold_if_newly_used():
                 self._arrange()
@@ -152,9 +142,8 @@ class OptionsView(Widget):
             heading.show()
 
     def grey(self, reason: str) -> None:
-        """Grey out the options that need a GPU. `reason` says why there is none. An empty reason makes them usable
-        again.
-        """
+        """Grey out the options that need a GPU, with the reason why there is none; an empty one makes them usable
+        again."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
@@ -186,7 +175,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
-        """Show the rows and headings that are neither folded nor hidden by a search. Hide all others."""
+        """Show the rows and headings that are neither folded nor hidden by a search."""
         folded = {key for part in self.parts if part.folded for key in part.keys}
         for key, row in self.rows.items():
             row.display = key in self._hits if self._hits is not None else key not in folded
@@ -221,11 +210,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._bring_to_view, self.last)
 
     def _bring_to_view(self, stop: Stop) -> None:
-        """Scroll to an option and to the headings right above it.
-
-        Both scrolls are done at once: Textual computes a deferred scroll from the position at the time of the request,
-        so that two deferred scrolls would end at a wrong position.
-        """
+        # At once: Textual computes a deferred scroll from the position at the request, so that two would end wrong.
         if self._hits is None:
             above = self._in_order[: self._in_order.index(stop)]
             while above and isinstance(above[-1], GroupHeading | PartHeading):
@@ -235,7 +220,6 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the row or heading that had the focus last or, if that is hidden, the first visible one."""
         if self.last.display:
             self.last.focus()
         else:
@@ -282,7 +266,7 @@ def _visible(columns: list[list[Widget]], children: list[Widget]) -> list[list[W
 
 
 def _nothing(words: str) -> Content:
-    """Return the text for a search without hits, with a similar name of an option if there is one."""
+    """The text for a search without hits, with a similar name of an option if there is one."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -302,19 +286,13 @@ class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands, which lie one below the other. Each band is a list of columns from left
-        to right.
-
-        `size` is that of the widget in cells.
-        """
+        """Return the visible children in bands below each other, each a list of columns. `size` is in cells."""
         ...
 
 
 class ColumnLayout(Layout):
-    """A layout in columns of equal width. A band begins below the longest column of the band above it.
-
-    The order of the children does not matter.
-    """
+    """A layout in columns of equal width. A band begins below the longest column of the band above it. The order of the
+    children does not matter."""
 
     name = "columns"
 

@@ -11,10 +11,8 @@ from ...engine.units import amount, counted
 
 
 def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sentences about the best epochs of a run. `summary` is that of its last event, or its result.json.
-
-    None if the options asked for no best epoch, or no epoch has ended.
-    """
+    """Yield the sentences about the best epochs of a run. `summary` is that of its last event, or its result.json. None
+    if the options asked for no best epoch, or no epoch has ended."""
     best = {entry["option"]: entry for entry in summary.get("best") or ()}
     early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
     same = early and kept and (early["figure"], early["epoch"]) == (kept["figure"], kept["epoch"])
@@ -31,8 +29,7 @@ def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def stopped_early(summary: Mapping[str, Any]) -> str:
     """Return why train.early_stop has ended the training: `stopped early after epoch 12: val_loss has not improved for
-    5 epochs`. Empty if the training has ended in another way.
-    """
+    5 epochs`. Empty if the training has ended in another way."""
     early = next((entry for entry in summary.get("best") or () if entry["option"] == EARLY_STOP), None)
     epochs = whole(summary.get("epochs"))
     if summary.get("ended_by") != "early_stop" or early is None or epochs is None:
@@ -46,7 +43,7 @@ def _best(entry: Mapping[str, Any]) -> str:
 
 
 def _where(kept: Mapping[str, Any] | None) -> str:
-    """Return where the models are kept, as the end of a sentence: `, kept in best/epoch-0007.keras and 2 more`."""
+    # Such as `, kept in best/epoch-0007.keras and 2 more`.
     files = [item["file"] for item in (kept or {}).get("files") or () if item["file"]]
     if not files:
         return ""

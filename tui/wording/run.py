@@ -1,7 +1,5 @@
 """The texts about a run in several views: its phases and endings, its workers, a scaled learning rate, the next step.
-
-Deferred imports: the first paint needs no runs.
-"""
+Deferred imports: the first paint needs no runs."""
 
 from __future__ import annotations
 
@@ -63,8 +61,7 @@ _BRIEF = {
 
 def brief(phase: str, detail: str = "") -> str:
     """Return the phase in one or two words, for a text in which its duration follows. `detail` is that of the event
-    `phase`.
-    """
+    `phase`."""
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -76,8 +73,7 @@ def brief(phase: str, detail: str = "") -> str:
 
 def doing(phase: str, detail: str) -> str:
     """Return the activity of the phase in words, such as `importing TensorFlow`. `detail` is that of the event
-    `phase`.
-    """
+    `phase`."""
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -92,9 +88,7 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """Return a sentence that proposes what to do, for a diagnosis without a verdict. Empty if it has a verdict or a
-    remedy.
-    """
+    """Return a sentence that proposes what to do; empty if the diagnosis has a verdict or a remedy."""
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -117,8 +111,7 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
     """Return a text such as `learning rate 0.004 (linear over 4 replicas)`, made from the event `started`. Empty if the
-    learning rate was not scaled.
-    """
+    learning rate was not scaled."""
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
     applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))

@@ -24,12 +24,9 @@ _UNITS = ("time", "step", "epoch")
 def row(
     now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs: Glyphs, back: str, alone: bool = False
 ) -> Row:
-    """Return one row of `width` cells. With a cursor, it has the place of the cursor in all units; with a selected
-    range, the range and the key `back`, which shows the whole axis; else the marks in `plots` with their names, and the
-    phases of the run.
-
-    `alone` is True below a chart alone, where another row has the place of the cursor in the unit of the axis.
-    """
+    """Return one row: the cursor's place in all units, or the selected range and the key `back`, which shows the whole
+    axis; else the marks in `plots` with their names, and the phases of the run. `alone` is True below a chart alone,
+    where another row has the place of the cursor in the unit of the axis."""
     if not plots:
         return phases.phase_line(now, width)
     plot = plots[0]
@@ -56,8 +53,7 @@ def _range(plot: Plot, ends: Window, verb: str) -> Row:
 
 def places(now: Snapshot, plot: Plot, place: float) -> list[str]:
     """Return a place on the axis of the plot in words, first in the unit of the axis, then as time, step and epoch if
-    the readings show which of them belong together.
-    """
+    the readings show which of them belong together."""
     texts = [place_text(plot, place)]
     line = now.line(_SPEED)
     placed = along(line, plot.x_unit, now.pace)
@@ -87,5 +83,4 @@ def marks_of(now: Snapshot, plot: Plot, glyphs: Glyphs) -> list[Row]:
 
 
 def mark_of(phase: str) -> str:
-    """Return the letter that marks a phase in charts."""
     return phase[:1]

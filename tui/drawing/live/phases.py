@@ -27,16 +27,11 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """Return True if the phases of the start are to be shown: no step was measured yet, or the run ended without
-    one.
-    """
+    """True if the phases of the start are to be shown: no step was measured yet, or the run ended without one."""
     return not now.progress
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Return one line with the failure that ended the run. Return an empty row if the run has no error or has not
-    ended.
-    """
     if now.outcome is None or now.error is None:
         return []
     mark, style = ending(now.outcome, glyphs)
@@ -50,11 +45,7 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """Return one line with the duration of the start and its phases, then the total times of the later phases. Phases
-    for which there is no room are left out.
-
-    The row is blank if no phase of the start is known.
-    """
+    """Return the duration of the start and its phases, then the totals of later phases, as there is room."""
     if not now.start:
         return fit([], width)
     spans = _merged(now.start)
@@ -74,10 +65,6 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Return the phases with each phase once and its total time, in the order of first appearance.
-
-    Waiting for other workers is a phase of its own. Very short phases are left out.
-    """
     by_name: dict[str, Span] = {}
     for span in spans:
         name, detail = (span.phase + "-", span.detail) if span.of_others else (span.phase, "")
@@ -95,11 +82,7 @@ def _span_row(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows: the phases of the start with their times so far, then the model that is compiled,
-    and an estimate by the times of earlier starts.
-
-    Empty if the events have not been read yet.
-    """
+    """Return the phases of the start so far, then the model that is compiled, and an estimate by earlier starts."""
     if now.phase == READING:
         return []
     total = sum(span.seconds for span in now.start)
@@ -153,9 +136,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """Return one row about the model while it is compiled: whether XLA or TensorFlow works, the model, its number of
-    parameters, the global batch size, steps per graph and replicas, each if known. Empty in other phases.
-    """
+    """One row about the model while XLA or TensorFlow compiles it."""
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -180,10 +161,7 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """Return rows with the estimated time to the first step, and the number of earlier starts on which it is based.
-
-    `so_far` has the seconds of each phase. Empty without earlier starts, and while the run waits for other workers.
-    """
+    """The estimated time to the first step, and the number of earlier starts on which it is based."""
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []
     left = earlier.left(so_far, now.phase)

@@ -1,6 +1,5 @@
 """A run that waits in the queue as rows of the live view: its place, its needs, why it waits and about when it
-starts.
-"""
+starts."""
 
 from __future__ import annotations
 
@@ -21,11 +20,7 @@ def state(waiting: Waiting) -> str:
 
 
 def rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
-    """Return the rows about a waiting run; `now` is the present Unix time.
-
-    With `is_new`, the run has never begun, and each item has a row. Otherwise there is one row, as the view also shows
-    the earlier part of the run.
-    """
+    """Return the rows about a waiting run: one row for each item of a new run, else one row in all."""
     if not is_new:
         return [fit([(line, "warn")], width) for line in textwrap.wrap(clean(str(waiting)), max(10, width))]
     items = {

@@ -17,10 +17,7 @@ _LEAST = 1e-9  # the narrowest part of an axis, as a share of its place
 
 
 def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
-    """Return the scale of the values for a chart of `tall` rows.
-
-    The previous scale `before` (None: none) is returned if the values still fit, so that the picture does not jump.
-    """
+    """Return the scale of the values: `before` if they still fit, so that the picture does not jump."""
     if plot.bounds == "share":
         return share_scale(tall)
     extremes = reach(plot)
@@ -34,11 +31,7 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """Return the scale of the horizontal axis for a chart of `width` cells: the window of the plot or, without one,
-    from 0 to the last point.
-
-    Unless the run has finished, it ends at a round place after the last point, so that it stays the same for a while.
-    """
+    """Return the axis: the window, or from 0 to the last point or, of a running run, a round place after it."""
     labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
     high = max(high, low + _LEAST * max(1.0, abs(low)))
@@ -65,7 +58,6 @@ def _time_step(length: float, labels: int) -> float:
 
 
 def _least_end(plot: Plot) -> float:
-    """Return the least length of the axis, in its own unit: that of a chart with few points."""
     if plot.x_unit == "time":
         return 1.0 if plot.final else 20.0
     return 1e-3 if plot.x_unit == "epoch" else 1.0
@@ -80,19 +72,14 @@ def column_of(place: float, across: Scale, width: int) -> int:
 
 
 def place_of(column: int, across: Scale, width: int) -> float:
-    """Return the place on the axis in the middle of a column. `column` counts from 0, and `width` is the number of
-    columns.
-    """
+    """Return the place on the axis in the middle of a column, which counts from 0."""
     return across.low + column / max(1, width - 1) * (across.high - across.low)
 
 
 def tick_text(value: float, step: float) -> str:
-    """Return the label of `value` on an axis that has a label at each `step`, in most cases at most six characters.
-
-    From 100,000 on, the label has at most four digits and k, M or G. A smaller value whose label would be longer than
-    six characters is written with one digit, such as 1e+04; labels of near values may then be equal. A label below
-    -100,000 may have seven characters.
-    """
+    """Return the label of a value on an axis with a label at each `step`, mostly of at most six characters. From
+    100,000 on it has at most four digits and k, M or G. A smaller value that needs more is written with one digit, such
+    as 1e+04, so that near values may have equal labels."""
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     if step < 10 and round(step * 10**digits, 6) != round(step * 10**digits):  # 2.5, 0.25
         digits += 1
@@ -109,8 +96,7 @@ def tick_text(value: float, step: float) -> str:
 
 def power_text(value: float) -> str:
     """Return the label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most
-    six characters.
-    """
+    six characters."""
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):
@@ -138,9 +124,7 @@ def x_text(place: float, axis: str, step: float) -> str:
 
 
 def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
-    """Return the row of labels, each below its place on the axis, as many as there is room for. If `named` is True, the
-    row also has the name of the axis.
-    """
+    """Return the labels below their places, as there is room, and the axis' name if `named`."""
     text = [" "] * width
     free = 0
     name = plot.x_unit + (" in s" if plot.x_unit == "time" and across.step < 1 else "")

@@ -8,19 +8,15 @@ COLOURS = 8  # of curves and runs: the styles curve1 to curve8
 
 
 def colour_of(number: int | None) -> int:
-    """Return the colour, from 0 to 7, of the run with this number; 0 for a run without a number."""
     return 0 if number is None else (number - 1) % COLOURS
 
 
 def style_of(number: int | None) -> str:
-    """Return the style in which the name of the run is painted; that of a title for a run without a number."""
     return "title" if number is None else f"curve{colour_of(number) + 1}"
 
 
 def in_one_chart(numbers: Sequence[int | None]) -> list[int]:
-    """Return the colour of each of the runs with these numbers: its own or, if an earlier run of the chart has it, the
-    next colour that none of them has, as long as there is one. A run without a number gets such a colour, too.
-    """
+    """Return each run's own colour or, if an earlier run has it, the next free one, as long as there is one."""
     colours: dict[int, int] = {}
     for at, number in enumerate(numbers):
         if number is not None and colour_of(number) not in colours.values():

@@ -20,8 +20,7 @@ _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a
 @dataclass(frozen=True)
 class At:
     """A point of a line: its place `x` on the axis, its value `y`, and the extremes of the readings that the point
-    stands for.
-    """
+    stands for."""
 
     x: float
     y: float
@@ -30,10 +29,7 @@ class At:
 
 
 def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
-    """Return the point of the line that is nearest to the place `x`.
-
-    Return None for a line without points, and in a gap of the line or beyond its ends unless `anywhere` is set.
-    """
+    """Return the nearest point; None for no points and, unless `anywhere`, in a gap or beyond the ends."""
     if not len(line):
         return None
     after = min(bisect_left(line.x, x), len(line) - 1)
@@ -46,9 +42,6 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
 
 
 def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """Return True if `x` is in a break of the line between the points `before` and `after` (their numbers), and not on
-    a point.
-    """
     return after in line.breaks and line.x[before] < x < line.x[after]
 
 
@@ -59,10 +52,8 @@ def _beyond(line: Line, x: float) -> bool:
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
-    """Return a place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
-
-    `near` is the least distance, in the axis' unit, of two times or epochs whose texts must differ.
-    """
+    """Return a place in words, such as `step 1,234` or `1:12 after training began`. Two places further apart than
+    `near` get different texts."""
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
         return f"{f'{x:.{digits}f} s' if near < _TENTH else seconds(x)} {plot.since}"
@@ -72,11 +63,8 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the place `x` and the value of each curve there with its unit, in as many rows of `width` cells as needed.
-
-    If the nearest point of a curve is further from `x` than `near` (in the axis' unit), the point's own place is shown,
-    too.
-    """
+    """Return the place `x` and each curve's value there; a point further away than `near` is shown with its own
+    place."""
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_curve_row(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
     drawn: list[Row] = [[]]
@@ -109,9 +97,7 @@ def with_unit(plot: Plot, value: float) -> str:
 
 
 def seen_at(plot: Plot, x: float) -> Plot:
-    """Return the plot with the curves' values at the place `x` as the values that its legend shows; NaN, which the
-    legend shows as a dash, for a curve without a point there.
-    """
+    """Return the plot with the values at `x` in its legend; NaN, shown as a dash, for a curve without a point there."""
 
     def with_value(curve: Curve) -> Curve:
         at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
@@ -132,11 +118,8 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """Return all points in the visible part of the plot as text for a spreadsheet: a line of names, then a line for
-    each place with the value of each curve.
-
-    The columns are separated by tabs. Shares are in percent.
-    """
+    """Return all visible points for a spreadsheet: names, then for each place the values, by tabs; shares in
+    percent."""
     lines = [curve.raw or curve.line for curve in plot.in_legend]
     unit = "%" if plot.bounds == "share" else plot.unit
     names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.in_legend]

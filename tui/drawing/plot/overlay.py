@@ -20,11 +20,8 @@ _SHADED = ("", "grid", "fill1", "label")  # styles of cells that are shaded in a
 def overlaid(
     rows: Sequence[Row], plot: Plot, across: Scale, view: Viewport, width: int, has_axis: bool, glyphs: Glyphs
 ) -> list[Row]:
-    """Return the rows of a chart without its title, with the cursor and the dragged range of `view` drawn over them.
-
-    Lines stand at the cursor or at both ends of the range, cells between the ends are shaded, and the axis' row, if
-    the chart has one, names the places. Cells of curves stay as they are. `width` is that of the chart in cells.
-    """
+    """Return the rows with the cursor and the dragged range over them, whose places the axis' row names. Cells of
+    curves stay as they are."""
     inner = max(1, width - GUTTER)
     places = view.dragged or ((view.cursor,) if view.cursor is not None else ())
     columns = sorted(column_of(place, across, inner) for place in places)
@@ -49,7 +46,7 @@ def overlaid(
 
 
 def _put(row: Row, at: int, text: str, style: str, over_curves: bool = True) -> Row:
-    """Return the row with `text` in its cells from `at` on. Without `over_curves`, a cell of a curve stays."""
+    # Without `over_curves`, a cell of a curve stays.
     before, covered, after = _cut(row, at, at + len(text))
     if not over_curves and any(name.startswith(_CURVES) for _, name in covered):
         return row
@@ -57,7 +54,7 @@ def _put(row: Row, at: int, text: str, style: str, over_curves: bool = True) -> 
 
 
 def _labelled(row: Row, at: int, text: str) -> Row:
-    """Return the axis' row with `text` from `at` on. Labels that it would cover in part are removed."""
+    # Labels that it would cover in part are removed.
     for label in re.finditer(r"\S+(?: \S+)*", plain(row)):
         if label.start() < at + len(text) and at < label.end():
             row = _put(row, label.start(), " " * len(label[0]), "label")
@@ -71,7 +68,7 @@ def _shaded(row: Row, begin: int, end: int) -> Row:
 
 
 def _cut(row: Row, begin: int, end: int) -> tuple[Row, Row, Row]:
-    """Return the row, whose characters are all one cell wide, in three parts: before, from `begin` to `end`, after."""
+    """All characters of the row are one cell wide. The parts are before, from `begin` to `end`, after."""
     before: Row = []
     inside: Row = []
     after: Row = []

@@ -18,11 +18,9 @@ _NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal di
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from `low` to `high` with a label at every `step`, the first at `first` or, if that is None, at `low`.
-
-    On a logarithmic scale, places are the decimal logarithms of values, the labels are at the places in `marks`, and
-    `step` is the distance between the labelled values if it is the same for all, else 0.
-    """
+    """An axis from `low` to `high` with a label at every `step`, the first at `first` or, if that is None, at `low`. On
+    a logarithmic scale, places are the decimal logarithms of values, the labels are at the places in `marks`, and
+    `step` is the distance between the labelled values if it is the same for all, else 0."""
 
     low: float
     high: float
@@ -40,9 +38,8 @@ class Scale:
         return [first + number * self.step for number in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """Return True if the scale still suits values from `low` to `high` (places): they are within it, and fill at
-        least a quarter of it or are equal.
-        """
+        """True if the scale still suits values from `low` to `high` (places): within it, and at least a quarter of it
+        or equal."""
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
@@ -52,11 +49,8 @@ class Scale:
 
 
 def share_scale(tall: int) -> Scale:
-    """Return a scale from 0 to 100 % (1.0) whose labels are exactly on some of `tall` rows. A few rows above 100 % may
-    be empty.
-
-    If the rows cannot be divided, only 0 and 100 % have labels.
-    """
+    """Return a scale from 0 to 100 % whose labels, else only 0 and 100 %, are exactly on rows; some may stay empty
+    above."""
     gaps = max(1, tall - 1)
     for spare in range(gaps // 8 + 1):
         for parts in (5, 4, 2):
@@ -66,19 +60,14 @@ def share_scale(tall: int) -> Scale:
 
 
 def round_step(least: float) -> float:
-    """Return the next round number that is not less than `least`: 1, 2, 2.5 or 5 times a power of ten. `least` must be
-    above 0.
-    """
+    """Return the next round number, 1, 2, 2.5 or 5 times a power of ten, that is not less than `least`, which is above
+    0."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
 
 
 def round_scale(low: float, high: float, tall: int) -> Scale:
-    """Return the narrowest scale of round numbers that covers `low` to `high` and has its labels exactly on some of
-    `tall` rows.
-
-    Some rows at the top may stay empty if the number of rows does not divide well.
-    """
+    """Return the narrowest scale of round numbers with its labels exactly on rows; some may stay empty at the top."""
     if high <= low:
         spare = abs(low) * 0.1 or 1.0
         low, high = low - spare * (low != 0), high + spare
@@ -103,11 +92,8 @@ def round_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def log_scale(low: float, high: float, tall: int) -> Scale:
-    """Return the narrowest logarithmic scale whose ends are 1, 2 or 5 times a power of ten. `low` and `high` are
-    decimal logarithms, and `tall` is the number of rows.
-
-    A range of less than a factor of 4 gets other round values if possible.
-    """
+    """Return the narrowest logarithmic scale that ends at 1, 2 or 5 times a power of ten; below a factor of 4 at other
+    round values. `low` and `high` are decimal logarithms."""
     if high - low < _NARROW and (narrow := _narrow_log_scale(low, high, tall)) is not None:
         return narrow
     first, last = math.floor(low), math.ceil(high)
@@ -124,11 +110,7 @@ def log_scale(low: float, high: float, tall: int) -> Scale:
 
 
 def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
-    """Return a logarithmic scale of a narrow range, with labels at round values, as 1, 2 and 5 would be too far apart.
-
-    `low` and `high` are decimal logarithms. Return None if the lowest label is not above zero, or if a value is too
-    large for a number.
-    """
+    """With labels at round values, as 1, 2 and 5 would be too far apart. `low` and `high` are decimal logarithms."""
     if not -_LARGEST < low <= high < _LARGEST:
         return None
     if high <= low:
@@ -154,8 +136,6 @@ def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
 
 
 def soon(seconds: float) -> float:
-    """Return a round time in seconds, at or after `seconds` by at most an eighth or 5 s. An axis that ends there
-    changes rarely.
-    """
+    """Return a round time at or after `seconds` by at most an eighth or 5 s. An axis that ends there changes rarely."""
     quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)
     return float(math.ceil(max(seconds, 1.0) / quantum) * quantum)

@@ -32,11 +32,8 @@ class _Part(NamedTuple):
 
 
 def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
-    """Yield the unbroken parts of the line within the axis `across`, each as a list of stops.
-
-    If a part has more than PER_COLUMN points for each of the `columns`, the points of a column become one stop. On a
-    logarithmic scale the values of stops are decimal logarithms.
-    """
+    """Yield the unbroken parts of a line as stops; with more than PER_COLUMN points per column one each. On a
+    logarithmic scale, values are decimal logarithms."""
     line = drawable(line, logarithmic)
     for part in _parts(line):
         begin, end = bisect_left(part.x, across.low), bisect_right(part.x, across.high)
@@ -47,11 +44,8 @@ def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) 
 
 
 def reach(plot: Plot) -> tuple[float, float] | None:
-    """Return the lowest and the highest value in the window of the plot; None if there is none. On a logarithmic scale
-    they are decimal logarithms.
-
-    Of a line with breaks the whole line counts.
-    """
+    """Return lowest and highest value in the window (of a line with breaks in all), as decimal logarithms on such a
+    scale."""
     lows, highs = [], []
     for curve in plot.curves:
         line = drawable(curve.line, plot.logarithmic)
@@ -66,10 +60,8 @@ def reach(plot: Plot) -> tuple[float, float] | None:
 
 
 def drawable(line: Line, logarithmic: bool = False) -> Line:
-    """Return the line without the values that the scale cannot show, such as NaN. The line has a break at each of them.
-
-    On a logarithmic scale, values that are not above 0 are left out, too, and the others become decimal logarithms.
-    """
+    """Return the line with breaks at values that the scale cannot show, such as NaN. Of a logarithmic one,
+    logarithms."""
     if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
         return line
     made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))
@@ -109,9 +101,7 @@ def _parts(line: Line) -> Iterator[_Part]:
 
 
 def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
-    """Return one stop for each point or, if there are more than PER_COLUMN points for each column, one stop for each
-    column.
-    """
+    """One stop for each point or, with more than PER_COLUMN points for each column, one for each column."""
     if len(part.x) <= PER_COLUMN * columns:
         return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
     wide = (across.high - across.low) / max(1, columns - 1)
@@ -127,9 +117,6 @@ def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
 
 
 def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
-    """Return the stop at which the line crosses the end `edge` of the axis, between the points `index` - 1 and `index`.
-    Empty if it does not cross it.
-    """
     if not 0 < index < len(part.x):
         return []
     before, after = part.x[index - 1], part.x[index]

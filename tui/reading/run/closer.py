@@ -26,9 +26,7 @@ class Closer:
     lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
 
     def of(self, now: Snapshot, axis: str, window: Span | None) -> dict[str, Line]:
-        """Return the lines that have more points in the part `window` of an axis than those of `now`. Empty if the part
-        is not within `span`.
-        """
+        """Return the lines with more points than those of `now` in the part `window`, if it is within `span`."""
         if window is None or not self.lines:
             return {}
         begin, end = seconds_of(now, axis, window)
@@ -60,9 +58,8 @@ def seconds_of(now: Snapshot, axis: str, window: Span) -> Span:
 
 
 def read(run: Run, now: Snapshot, axis: str, window: Span, is_due: Callable[[], bool]) -> Iterator[Closer]:
-    """Yield the lines of the part `window` of an axis, again each time that a running run has been read, while `is_due`
-    returns True. The caller waits between two readings. Nothing is yielded if the history of the run is complete.
-    """
+    """Yield the lines of a part of the axis, again after each reading of a running run, while `is_due`. Nothing if the
+    run's history is complete."""
     size = sum(run.file(name).stat().st_size for name in EVENT_FILES if run.file(name).exists())
     if size < PARSED_BYTES and all(line.each == 1 for line in now.lines.values()):
         return

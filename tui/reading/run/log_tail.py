@@ -20,10 +20,8 @@ LOG_BYTES = 400_000
 
 class LogTail:
     """The last lines of engine.log, without characters that control the terminal. `lines` is the same object until
-    there are new lines.
-
-    `arrived` has for each line the Unix time at which it was read, 0 for lines of the first reading.
-    """
+    there are new lines. `arrived` has for each line the Unix time at which it was read, 0 for lines of the first
+    reading."""
 
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
@@ -35,7 +33,6 @@ class LogTail:
         self.count = 0
 
     def poll(self) -> None:
-        """Read the new lines, at most LOG_BYTES. The first call reads the last LOG_BYTES of the file."""
         now = time.time() if self._begun else 0.0
         try:
             if not self._begun:
@@ -53,7 +50,6 @@ class LogTail:
 
 
 def _shown(line: str) -> str:
-    """Return a line as a terminal would show it: text before a carriage return is removed, and tabs become spaces."""
     return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
 
 
@@ -62,16 +58,14 @@ _KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
 
 class EpochTail:
     """Reads only the events `epoch`, `started` and `phase` of a growing run, for its epochs and the times at which it
-    was resumed.
-    """
+    was resumed."""
 
     def __init__(self, run: Run) -> None:
         self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
 
     def read(self) -> Snapshot:
         """Return the present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if
-        there are none.
-        """
+        there are none."""
         try:
             for line in self._file.lines():
                 if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):

@@ -1,8 +1,6 @@
-"""Reads a run folder for a viewer, in a thread of its own, and makes snapshots from the events and the log.
-
-A follower reads a limited number of events at a time and merges the two files while reading, so that a long run opens
-quickly and in little memory. A replay gives the recorded events again at their original pace.
-"""
+"""Reads a run folder in a thread of its own, and makes snapshots. A follower merges the two files of events while
+reading, a limited number at a time, so that a long run opens quickly and in little memory; a replay keeps the original
+pace."""
 
 from __future__ import annotations
 
@@ -37,10 +35,8 @@ _LEFT_OUT = "left_out"  # the type that a frequent reading gets if only its time
 
 
 class _ThinnedTail(Tail):
-    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings.
-
-    With `span`, two Unix times, it reads all frequent readings between them, and of the others only their times.
-    """
+    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings. With
+    `span`, two Unix times, it reads all frequent readings between them, and of the others only their times."""
 
     def __init__(self, path: Path, thin: bool, span: tuple[float, float] | None = None) -> None:
         super().__init__(path)
@@ -72,9 +68,7 @@ class _ThinnedTail(Tail):
         return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": _LEFT_OUT})
 
     def _is_used(self, line: bytes, every: int) -> bool:
-        """Return True for every rare event, and for one of `every` events of a kind that is recorded each second.
-        `line` has the event.
-        """
+        # Every rare event, and one of `every` events of a kind that is recorded each second.
         dense = _DENSE.match(line)
         if dense is None:
             return True
@@ -117,18 +111,13 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """True if there are more events to read now. An empty result of a call does not say so, as events may be held
-        back.
-        """
+        # An empty result does not say so, as events may be held back.
         return self._merged.behind
 
 
 class Replay:
     """Returns the recorded events again, `speed` times as fast as they were recorded. The pause before a resume is
-    shortened.
-
-    `clock` returns the present time in seconds; only differences matter.
-    """
+    shortened. `clock` returns the present time in seconds; only differences matter."""
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
         self._tail = MergedTail(run, thin=False)
@@ -138,7 +127,6 @@ class Replay:
         self.ended = False
 
     def now(self) -> float:
-        """The present time in the recording, as a Unix time."""
         return float(self._first + (self._clock() - self._began) * self._speed)
 
     def poll(self) -> list[Event]:
@@ -166,8 +154,7 @@ class Picture:
 
 class Onward:
     """Computes the present time of a running run: the time of its newest event plus the time since that event was
-    read.
-    """
+    read."""
 
     def __init__(self) -> None:
         self._newest_t, self._seen_at = 0.0, time.monotonic()
@@ -182,8 +169,7 @@ class Onward:
 
 class RunReader:
     """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
-    screen. With `span`, only the frequent readings between these two Unix times are read.
-    """
+    screen. With `span`, only the frequent readings between these two Unix times are read."""
 
     def __init__(
         self,
@@ -227,13 +213,11 @@ class RunReader:
         return behind
 
     def _end_is_due(self) -> bool:
-        """Return True if the run has ended, but its end has not been read: the follower holds it back until there is no
-        other event.
-        """
+        # The follower holds the end back until there is no other event.
         return not self.ended and not self.run.is_active
 
     def _sizes(self) -> tuple[int, ...]:
-        """Return the sizes of the files of events. They grow after the end of the run if it was resumed meanwhile."""
+        # They grow after the end of the run if it was resumed meanwhile.
         if self._replay is not None:
             return ()
         sizes = []
@@ -243,13 +227,11 @@ class RunReader:
         return tuple(sizes)
 
     def _is_resumed(self) -> bool:
-        """Return True if a new engine has resumed the run, which had ended. It moves the result away at its start."""
+        # A new engine moves the result away at its start.
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _is_active(self) -> bool:
-        """Return True if the run is running. A run that had ended may have been resumed, and may have ended again since
-        the last reading.
-        """
+        # A run that had ended may have been resumed, and may have ended again since the last reading.
         if self._replay is None and (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
             self._follower.ended = False
         return not self.ended

@@ -41,9 +41,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         self._numbers: dict[str, int | None] = {}  # by the run's id: read once, as each paint asks for the colours
 
     def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """Read the curves of the first MOST_COMPARED runs. Yield after each complete reading, about once per second,
-        until all runs have ended or `leaving` is set. This runs in a thread.
-        """
+        """Read the first MOST_COMPARED runs' curves, in a thread; yield after each reading, about once per second."""
         readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
         while not leaving.is_set():
             behind = [reader.poll() for reader in readers]
@@ -55,9 +53,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
                 leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[drawn_charts.Named]:
-        """Return the compared runs whose curves have been read, with names made of the differences between the runs.
-        Empty until the runs have been compared.
-        """
+        """The runs whose curves have been read, with names made of the differences between the runs."""
         if (comparison := self.comparison) is None:
             return []
         names, short = self.names_of(comparison)
@@ -108,29 +104,22 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @property
     def catching_up(self) -> bool:
-        """True if no curve has been read yet."""
         return not self._curves
 
     @property
     def hardly_seen(self) -> str:
-        """A remark that a curve of the shown chart is too short to be seen. Empty if all can be seen, or without a
-        chart.
-        """
+        """Say that a curve of the shown chart is too short to be seen; else empty."""
         plots = self.charts(self.app.settings.charts)
         plot = next((chart for chart in plots if chart.key == self._chosen), None)
         return drawn_charts.hardly_seen(plot) if plot is not None else ""
 
     @property
     def rows_needed(self) -> int:
-        """The number of screen rows that everything except the chart needs. By default all of them, so that there is no
-        chart.
-        """
+        """The number of screen rows that everything except the chart needs; by default all."""
         return self.size.height
 
     def show_curves(self) -> None:
-        """Show the chart that the user has chosen, else the first. The chart is hidden if there are no curves, or if
-        the screen has fewer than LEAST_HEIGHT rows.
-        """
+        """Show the chosen chart or the first; none below LEAST_HEIGHT rows."""
         chart = self.query_one(Chart)
         charts = self.charts(self.app.settings.charts)
         chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
@@ -167,7 +156,5 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
 
 def moment_of(run: Run) -> str:
-    """Return the time of the run's start as text, made from its id, such as 20250131-120000. An id without a time is
-    returned unchanged.
-    """
+    """Return the time of a run's start, such as 20250131-120000, from its id; without one the id."""
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

@@ -1,7 +1,5 @@
-"""Runs side by side: the options that differ, then the figures with their difference from the baseline.
-
-The first column is the baseline: the pinned run, or the first marked run.
-"""
+"""Runs side by side: the options that differ, then the figures with their difference from the baseline. The first
+column is the baseline: the pinned run, or the first marked run."""
 
 from __future__ import annotations
 
@@ -56,10 +54,8 @@ LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of
 
 
 class CompareScreen(ComparedCurves):
-    """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column.
-
-    If the user unpins it, this screen does not change: the run stays the first column and the baseline.
-    """
+    """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column. If the user unpins
+    it, this screen does not change: the run stays the first column and the baseline."""
 
     CSS_PATH = "compare.tcss"
     FOLLOWS_COVERED = True  # it is read once
@@ -88,9 +84,7 @@ class CompareScreen(ComparedCurves):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """Yield the runs and their comparison, then the same again after each reading of the curves. This runs in a
-        thread.
-        """
+        """Yield the runs and their comparison, then again after each reading of the curves. In a thread."""
         line_up = baseline.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
@@ -129,9 +123,8 @@ class CompareScreen(ComparedCurves):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, comparison: Comparison) -> list[list[Text]]:
-        """Return the rows of the table, each with its name and one cell for each run. Headings and blank rows have no
-        cells.
-        """
+        """The rows of the table, each with its name and one cell for each run. Headings and blank rows have no
+        cells."""
         runs, short = self.runs, self._is_narrow
         changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
@@ -148,21 +141,15 @@ class CompareScreen(ComparedCurves):
         return body
 
     def _option_room(self, comparison: Comparison) -> int:
-        """Return the number of characters for an option's value with which all columns fit, but at least LEAST_HEAD.
-
-        It is used if full texts would be too long for the screen.
-        """
+        # The number of characters with which all columns fit, if full texts would be too long.
         names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
         beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
-        """Return the headings of the columns of runs, and True if all columns fit with them.
-
-        Headings are as long as there is room. The pinned baseline is marked. If titles are too long for all columns,
-        runs are named only by their changes.
-        """
+        """The headings of the columns, and True if all columns fit with them. If titles are too long, runs are named by
+        changes."""
         titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
         short = short_names(comparison)
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
@@ -194,9 +181,7 @@ class CompareScreen(ComparedCurves):
         return (longest_names if all(short) else whole), False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
-        """Fill the table. Each column is as wide as its widest cell. The cursor stays in its row and moves to the first
-        run.
-        """
+        """Each column is as wide as its widest cell. The cursor stays in its row and moves to the first run."""
         table = self.query_one(Table)
         body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
         widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
@@ -208,11 +193,7 @@ class CompareScreen(ComparedCurves):
         table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
-        """Return a cell with a run's value and its difference from the baseline. Only differences that exceed the noise
-        have a colour.
-
-        `position` is the run's column, from 0.
-        """
+        """Only differences from the baseline that exceed the noise have a colour."""
         change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
         text = Text(value_text(row, row.values[position]))
         if not change:
@@ -251,9 +232,7 @@ class CompareScreen(ComparedCurves):
         return [*self._bars(width), *lines]
 
     def _bars(self, width: int) -> list[Row]:
-        """Return the speeds as bars, below a blank row. Empty if they would take more than a BARS-th of the screen,
-        which the table needs, and on a low screen.
-        """
+        # Empty if they would take more than a BARS-th of the screen, which the table needs.
         if self.comparison is None or self.size.height < HIGH:
             return []
         names = self.names_of(self.comparison)[1][:MOST_COMPARED]
@@ -275,9 +254,7 @@ class CompareScreen(ComparedCurves):
 
     @property
     def selected(self) -> Run | None:
-        """The run in the column of the cursor. None if this column belongs to no run, and before the runs have been
-        compared.
-        """
+        """The run in the column of the cursor; None in other columns, and before the runs have been compared."""
         position = self.query_one(Table).cursor_column - 1
         return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
 
@@ -321,16 +298,12 @@ def _toggle(run: Run) -> str:
 
 
 def _label(text: str, with_cells: bool) -> Text:
-    """Return the label of a row. Without `with_cells`, the row is a heading, whose label is bold."""
     return Text(clean(text), style="" if with_cells else "bold")
 
 
 def _options(row: OptionRow, room: int = 0) -> list[str]:
-    """Return an option's values as texts, one for each run.
-
-    If a text is longer than `room` characters, paths lose the folders that all of them share, and texts that are still
-    too long are cut. With `room` 0 nothing is shortened.
-    """
+    """An option's values, one for each run. Too long texts lose the folders that all share, then are cut; 0 is no
+    limit."""
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts

@@ -1,7 +1,5 @@
 """The values of the form: they are changed, put in, undone, and checked for this machine, which is read once.
-
-Deferred imports: reading the machine and checking happen in threads, after the first paint.
-"""
+Deferred imports: reading the machine and checking happen in threads, after the first paint."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ CHECK_SECONDS = 0.15
 
 class CheckedForm(FormView):
     """The form that checks its options after each change, and shows the findings. `checked` is the preset of these
-    findings, None before the first check.
-    """
+    findings, None before the first check."""
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
         super().__init__(state, waits)
@@ -42,17 +39,12 @@ class CheckedForm(FormView):
         self.call_after_refresh(self.side.read)
 
     def load(self, state: FormState) -> None:
-        """Show the preset of `state` in place of the present one. Undo restores the present content."""
         before = Moment.of(self.state)
         self._hold(state)
         self.history.record(before, state, f"opening {state.name}")
 
     def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
-        """Change options of `state` to `values` (by key), and show `state` in the form as one change for undo.
-
-        `what` names the change. The Start button gets the focus, so that Enter starts the preset. If the options
-        already have these values, a message says so.
-        """
+        """Show `state` with `values` changed as one change for undo; Start gets the focus, so that Enter starts it."""
         before = Moment.of(self.state)
         if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
             self.app.notify(clean(what), title="The options have that already", markup=False)
@@ -92,9 +84,7 @@ class CheckedForm(FormView):
 
     @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
-        """Check the options against the machine `here`, and show the findings. Runs in a thread, as the check reads
-        files.
-        """
+        # In a thread, as the check reads files.
         from ....engine import checks
 
         preset = state.preset
@@ -111,10 +101,7 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """The reason why a training with these options uses no GPU.
-
-        Empty if it uses a GPU or may use one, and until the machine has been read.
-        """
+        """The reason why a training with these options uses no GPU; empty if it may use one, or if not known yet."""
         if self.machine is None:
             return ""
         from ....engine import checks
@@ -143,7 +130,6 @@ class CheckedForm(FormView):
         self._changed()
 
     def _changed(self) -> None:
-        """Show the whole form, and check it when CHECK_SECONDS (0.15 s) have passed without another change."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
@@ -152,7 +138,6 @@ class CheckedForm(FormView):
     # ---- undo and redo ----------------------------------------------------------------------------
 
     def action_undo(self) -> None:
-        """Undo the last change: of options, or the opening of another preset."""
         self._go_back_to(self.history.undo(self.state), "undone", "redo")
 
     def action_redo(self) -> None:
@@ -174,11 +159,8 @@ class CheckedForm(FormView):
         self._go_back_to(act, "undone", "redo")
 
     def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
-        """Restore the content from before the change `act`, and go to the first option that differs.
-
-        If `act` is None, there is no such change, and a message says so. `done` is the word for what was done (undone,
-        redone), and `back` the verb that takes it back.
-        """
+        """Restore the content from before the change `act`, or say that there is none, and go to the first option that
+        differs."""
         if act is None:
             self.app.notify(f"nothing to be {done}")
             return

@@ -1,7 +1,5 @@
 """The form with its keys and their actions; view.py has its layout, form_values.py its checks.
-
-Deferred imports: the first paint needs nothing that only a key needs.
-"""
+Deferred imports: the first paint needs nothing that only a key needs."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class FormScreen(CheckedForm):
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: undo and redo only if there is a change to undo or redo, every
-        other action always.
-        """
+        """True if the palette lists the action: undo and redo only if there is a change."""
         acts = {"undo": self.history.done, "undo_list": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
@@ -126,9 +122,7 @@ class FormScreen(CheckedForm):
             self.action_to_options()
 
     def action_next_remark(self, by: int) -> None:
-        """Go to the next (1) or the previous (-1) option with a remark. After the last option comes the first. Without
-        remarks, a message says so.
-        """
+        """Go to the next (1) or previous (-1) option with a remark, round the end."""
         named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
@@ -186,9 +180,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="start")
     async def _start(self, state: FormState, queued: bool) -> None:
-        """Launch the run of `state` or, with `queued`, put it in the queue. If that is not possible, show the
-        reason.
-        """
+        """Launch the run or, with `queued`, put it in the queue. If that is not possible, show the reason."""
         from ....engine.runs import RunError
         from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
 
@@ -208,9 +200,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, starting from the form's settings. Nothing is searched if the form has
-        errors.
-        """
+        """Search for the fastest settings, starting from the form's settings without errors."""
         from ...form.search_limits import LimitTexts
         from ..tune import limits_dialog
 
@@ -222,9 +212,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
-        """Measure how the speed of the preset grows with the number of replicas. Nothing is measured if the form has
-        errors.
-        """
+        """Measure how the speed grows with the number of replicas."""
         from ..proof import actions
 
         self._accept_open_field()
@@ -233,7 +221,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:
-        """Train the preset with many values of some options. Nothing is trained if the form has errors."""
+        """Train the preset with many values of some options."""
         from ..proof import sweep_dialog
 
         self._accept_open_field()
@@ -241,28 +229,20 @@ class FormScreen(CheckedForm):
             self._swept = await sweep_dialog.sweep(self.app, self.state, self._swept)
 
     def _is_refused(self) -> bool:
-        """Return True if the form has errors, so that it cannot be started. In this case, show the first error and go
-        to its option.
-        """
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
         return bool(self.refusal)
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the findings of the last check before a launch, of which one is an error. `here` is the machine as it
-        was read for the check.
-        """
+        """Show the findings of the last check before a launch, of which one is an error, on the machine `here`."""
         self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open the live view of a run that was started from `state`.
-
-        The form then has no unsaved changes, as the run's folder has its values. `engine` is the engine's process,
-        which the application keeps to collect its exit code.
-        """
+        """Open the live view of a started run. The form then has no unsaved changes: the run's folder has its
+        values."""
         from ....engine.job import slurm
 
         state.keep()
@@ -273,7 +253,6 @@ class FormScreen(CheckedForm):
         self.app.open_run(run)
 
     def offer(self, title: str) -> None:
-        """Show a message that the run `title` is running, with the key that opens it."""
         message = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(message, title="A run is running", markup=False)
 
@@ -336,9 +315,7 @@ class FormScreen(CheckedForm):
             self.side.read_file()
 
     def action_file_view(self) -> None:
-        """Show the preset's file next to the options, or hide it. If the terminal is too narrow for it, a message says
-        so.
-        """
+        """Show the preset's file next to the options, or hide it."""
         if self.app.size.width < WIDE or self.app.size.height < FILE_ROWS:
             text_key = self.app.key("copy")
             self.app.notify(

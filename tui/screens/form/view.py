@@ -1,7 +1,5 @@
 """The layout of the form: title, options, help, errors and warnings, and Start.
-
-Deferred imports: checks are not needed for the first paint.
-"""
+Deferred imports: checks are not needed for the first paint."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class FormView(AppScreen):
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`state` is the content of the form. If `waits` is True, another screen covers the form, whose widgets are
-        built only when it becomes visible.
-        """
+        """If `waits`, another screen covers the form, whose widgets are built only when it becomes visible."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -113,9 +109,8 @@ class FormView(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget (None: remove the focus). If it is an option or the heading of a part, do not scroll: the list
-        of options scrolls itself after the layout.
-        """
+        """Focus a widget. To an option or the heading of a part, the list of options scrolls itself after the
+        layout."""
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
@@ -137,7 +132,7 @@ class FormView(AppScreen):
         self.side.read()
 
     def _fit(self) -> None:
-        """Set the CSS classes for the terminal's size. Called before the first layout, so that one layout suffices."""
+        # Before the first layout, so that one layout suffices.
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
@@ -147,9 +142,7 @@ class FormView(AppScreen):
         self.options.room = height - (ROWS_AROUND if width >= WIDE else ROWS_AROUND + HELP_ROWS)
 
     def introduce(self) -> None:
-        """Show the first steps, for users without runs: one line on a low terminal, nothing on a very low one or before
-        the form is built.
-        """
+        """Show the first steps, for users without runs, as there is room."""
         if self._waits:
             return
         self._introduces = True
@@ -168,7 +161,6 @@ class FormView(AppScreen):
         purpose.display = height >= LOW
 
     def close_introduction(self) -> None:
-        """Remove the first steps, if they are shown."""
         self._introduces = False
         self.query_one("#purpose").display = False
 
@@ -187,8 +179,7 @@ class FormView(AppScreen):
     @property
     def refusals(self) -> list[str]:
         """Return the reason why the form cannot be started, as several texts from the longest to the shortest. Empty if
-        it can be started.
-        """
+        it can be started."""
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:
             return []
@@ -233,7 +224,6 @@ class FormView(AppScreen):
     # ---- moving -------------------------------------------------------------------------------
 
     def go_to(self, key: str) -> None:
-        """Focus the option `key`. If it is hidden, a search is ended first, and the part of its group is unfolded."""
         if not self.options.rows[key].display:
             self._end_search()
             self.options.reveal(key)
@@ -253,10 +243,8 @@ class FormView(AppScreen):
         field.display = False
 
     def offer_start(self, values: Mapping[str, Any], what: str) -> None:
-        """Scroll to the first option of `values` and focus Start, so that Enter starts the run with the change `what`.
-
-        If the form is not built yet, this is done as soon as it is.
-        """
+        """Scroll to the first option and focus Start, so that Enter starts the change `what`; also before the form is
+        built."""
         texts = {key: to_text(value) for key, value in values.items() if key in self.options.rows}
         self._offer = Offer(self.state, texts, what)
         if not self._waits:

@@ -1,7 +1,5 @@
-"""The screen of all GPUs and the host as they are now, with or without a run.
-
-A thread asks the driver while this screen is in front. A driver that is slow or never answers delays nothing.
-"""
+"""The screen of all GPUs and the host as they are now, with or without a run. A thread asks the driver while this
+screen is in front. A driver that is slow or never answers delays nothing."""
 
 from __future__ import annotations
 
@@ -133,7 +131,6 @@ class ProcessesScreen(FollowingScreen[Users]):
         self.query_one("#status", Panel).repaint()
 
     def _leases(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows that say who has leased which GPU. The last row is cut if there is more text."""
         lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
         if len(lines) > height:
             lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
@@ -167,9 +164,7 @@ class ProcessesScreen(FollowingScreen[Users]):
         return above + "".join(more if continues else last for continues in line.edges[-1:])
 
     def _status(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows: the GPUs whose processes are not known, then the whole command of the process
-        under the cursor or, if there is no process, the reason.
-        """
+        """The GPUs whose processes are not known, then the process' whole command or the reason why there is none."""
         rows: list[Row] = []
         users = self.latest or Users()
         if users.unknown:
@@ -247,9 +242,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Snapshot]:
-        """Yield snapshots of the machine. If the screen has shown GPUs before, the first one is yielded when the driver
-        has answered, so that they do not vanish meanwhile.
-        """
+        """Yield snapshots; the first when the driver has answered if GPUs were shown, so that they do not vanish."""
         self.reader = MachineReader()
         for now in self.reader.follow(leaving):
             self._run_name = clean(self.reader.run.name) if self.reader.run else ""
@@ -288,9 +281,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Return rows with the reason why there is no GPU or no reading (which is no error), then the messages of the
-        reader.
-        """
+        """The reason why there is no GPU or no reading (which is no error), then the messages of the reader."""
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
             doctor = f"{self.app.key('doctor')} (doctor)"
@@ -309,7 +300,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return [spread([(text, "title")], right, width)]
 
     def _pace(self) -> str:
-        """Return in words how often the GPUs are read, or that the driver does not answer. Empty if there is no GPU."""
+        """In words how often the GPUs are read, or that the driver does not answer; empty without a GPU."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
         if self.is_stale:
@@ -328,9 +319,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. Those that select a GPU have none if the cards show all
-        figures.
-        """
+        """True if the action has an effect now. Those that select a GPU have none if the cards show all figures."""
         return action not in ("pick", "pick_edge") or self._detailed
 
     def action_pick(self, by: int) -> None:

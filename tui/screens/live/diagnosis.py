@@ -1,8 +1,5 @@
-"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies, to be proved or put into the form.
-
-The diagnosis comes from the live view while the run is running. If a run has ended without a diagnosis, it is made from
-the run folder, in a thread.
-"""
+"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies. It comes from the live view while the
+run is running, else, if it ended without one, from the run folder, in a thread."""
 
 from __future__ import annotations
 
@@ -63,9 +60,7 @@ class DiagnosisScreen(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """Return the verbs whose keys the footer leaves out: those that prove remedies or put them into the form,
-        unless a remedy changes options.
-        """
+        """Return the verbs that the footer leaves out: to prove or apply remedies, unless one changes options."""
         return () if changing(self.diagnosis) else ("prove", "remedy")
 
     def compose(self) -> ComposeResult:
@@ -127,10 +122,7 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="apply")
     async def action_remedy(self, number: int) -> None:
-        """Put the changes of a remedy into the form with the preset of this run.
-
-        `number` counts from 1 the remedies that change options. A message says so if there is no such remedy.
-        """
+        """Put a remedy's changes into the form; `number` counts from 1 those that change options."""
         remedies = changing(self.diagnosis)
         if number > len(remedies):
             self.app.notify(_no_such(number, len(remedies)))
@@ -139,7 +131,6 @@ class DiagnosisScreen(AppScreen):
 
 
 def _step_ms(now: Snapshot) -> float | None:
-    """Return the median time of a step in milliseconds; None if it is not known."""
     whole = mapping(now.summary.get("step_ms")).get("p50")
     return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
 

@@ -1,7 +1,5 @@
 """The live view of a run with its keys: stop the run, run it again, change its options, zoom in.
-
-Deferred imports: other screens are needed only when a key asks for them.
-"""
+Deferred imports: other screens are needed only when a key asks for them."""
 
 from __future__ import annotations
 
@@ -167,7 +165,7 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """Compare the run with the newest run before it. If there is none, a message says so."""
+        """Compare the run with the newest run before it."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -189,9 +187,7 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the values that the hint of the run's error proposes into the form. Nothing happens if it proposes no
-        values.
-        """
+        """Put the values that the hint of the run's error proposes, if any, into the form."""
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)
 
@@ -224,7 +220,6 @@ class LiveScreen(LiveView, QueueActions):
             self.open_chart(shown[0].key)
 
     def action_move(self, columns: int) -> None:
-        """Move the cursor of all charts by `columns` columns of the first visible chart."""
         chart = next((chart for chart in self.query(Chart) if chart.display and chart.size.width), None)
         if chart is not None:
             window = self.view.window
@@ -249,9 +244,7 @@ class LiveScreen(LiveView, QueueActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Close the search of the log. Without a search, show the whole axis of the charts without a cursor. If that is
-        so, end the zoom. Without a zoom, leave the screen.
-        """
+        """Close the log's search; else show the whole axis without cursor, end the zoom, or leave."""
         if self.query_one(LogPanel).close_search():
             return
         if self.can_show_all:

@@ -1,7 +1,5 @@
-"""The layout of the live view: progress, speed, the causes of waiting, the devices, the log.
-
-A thread reads the run folder a few times a second; only differences are painted.
-"""
+"""The layout of the live view: progress, speed, the causes of waiting, the devices, the log. A thread reads the run
+folder a few times a second; only differences are painted."""
 
 from __future__ import annotations
 
@@ -56,11 +54,9 @@ NOT_GIVEN = Picture()
 
 
 class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys, for the run in the folder `run`.
-
-    With `replay_speed`, the recorded events of the run are replayed this many times as fast as they happened. `clock`
-    returns the time in seconds and is replaced in tests.
-    """
+    """The live view without its keys, for the run in the folder `run`. With `replay_speed`, the recorded events of the
+    run are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced in
+    tests."""
 
     CSS_PATH = "live.tcss"
     KEPT = 3  # each has the curves of its run
@@ -114,11 +110,8 @@ class LiveView(FollowingScreen[Picture]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """Yield a picture of the run several times a second while it runs, every 2.5 s after its end.
-
-        While many unread events wait, no new picture is yielded, so that a past state is not shown as the present
-        state. A screen that was hidden reads on from the last event that it had read.
-        """
+        """Yield a picture several times a second, every 2.5 s after the end. None while many events wait, as a past
+        state is not the present one. A screen that was hidden reads on."""
         self.read_names()
         self.goes_on_at_first = self.run_folder.is_active
         reader = self.reader = self.reader or RunReader(self.run_folder, self.replay_speed, self._clock)
@@ -141,18 +134,13 @@ class LiveView(FollowingScreen[Picture]):
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
 
     def _read_queue(self) -> None:
-        """Read the place of the run in the queue; called in the reading thread. If the run has begun meanwhile, it is
-        treated as one that was running when it was opened.
-        """
+        # In the reading thread.
         waited, self.waiting = self.waiting, queue_place(self.run_folder)
         if waited is not None and self.waiting is None:
             self.goes_on_at_first = self.run_folder.is_active
 
     def _read_earlier_starts(self) -> None:
-        """Read how long earlier starts of the preset took; called in the reading thread.
-
-        This is done only once, and only if the run is running and has no measured step yet.
-        """
+        # In the reading thread, once, and only before the first measured step.
         if self._earlier_due and self.latest is not None:
             self._earlier_due = False
             if phases.is_due(self.now) and self.now.outcome is None:
@@ -160,8 +148,7 @@ class LiveView(FollowingScreen[Picture]):
 
     def read_names(self) -> None:
         """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
-        in a thread.
-        """
+        in a thread."""
         self.title_now, self.number = title(self.run_folder), self.run_folder.number
         self.stopping = self.is_running and self.app.is_stopping(self.run_folder)
         notes = read_notes(self.run_folder)
@@ -170,7 +157,7 @@ class LiveView(FollowingScreen[Picture]):
         self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
-        """Paint the newest picture. While the run is running, only the head is painted for every second picture."""
+        """Paint the newest picture; while the run goes on, every second time only the head."""
         self._times_shown += 1
         if self.now.outcome is not None:
             self.show_now()
@@ -188,11 +175,8 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self, turn: int | None = None) -> None:
-        """Show the newest picture, in a layout that suits the screen's size.
-
-        `turn` counts the repaints while a run is running: half of the curves are drawn in one turn, the other half in
-        the next. If it is None, all are drawn.
-        """
+        """Show the newest picture in a suitable layout. `turn` counts repaints: each draws half of the curves, None
+        all."""
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
         layout = self._arranged(self._charts_count)
@@ -284,7 +268,6 @@ class LiveView(FollowingScreen[Picture]):
         self.open_chart(event.key)
 
     def open_chart(self, key: str) -> None:
-        """Show the chart `key` alone on a chart screen, which has the same cursor and the same visible part."""
         from ..chart import ChartScreen  # only when it is asked for
 
         self.app.open_screen(ChartScreen(self, key, self.view))
@@ -301,7 +284,6 @@ class LiveView(FollowingScreen[Picture]):
         self.show_view(event.visible)
 
     def show_view(self, visible: bool) -> None:
-        """Show the cursor of the charts as it is now; with `visible`, their visible part has changed, too."""
         if visible:
             self.show_now()
         self.query_one(ChartGrid).show_view()

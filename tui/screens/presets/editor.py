@@ -31,11 +31,7 @@ AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, m
 
 
 async def edit(app: BaseApp) -> None:
-    """Open the file of the form's preset in an editor, then show the edited preset in the form.
-
-    A preset without a file of its own, or with unsaved changes, is saved first. If the user declines that, the editor
-    is not opened.
-    """
+    """Edit the form's preset in an editor, and show it in the form. One without a file, or unsaved, is saved first."""
     state = app.form_state
     if state.path is None or state.shipped or state.of_a_run:
         if not await saving.save_as(app, state):
@@ -49,9 +45,7 @@ async def edit(app: BaseApp) -> None:
 
 
 async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
-    """Let the user edit the file once, and show the result in the form. Return True if the file has errors and the user
-    wants to edit it again.
-    """
+    """Let the user edit the file once. True if it has errors and the user wants to edit it again."""
     command = editor()
     if not command:
         app.complain("no editor was found; name yours, such as: export EDITOR=nano")
@@ -76,8 +70,7 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
 
 def editor() -> list[str]:
     """Return the words of the command of the editor: $VISUAL, else $EDITOR, else an installed editor. Empty if there is
-    none.
-    """
+    none."""
     for name in ("VISUAL", "EDITOR"):
         try:
             given = shlex.split(os.environ.get(name, ""))
@@ -89,10 +82,7 @@ def editor() -> list[str]:
 
 
 def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
-    """Run the editor in the terminal until it ends, and return its exit code. A message is shown if the code is not 0.
-
-    Return None, after a message, if the editor cannot be started or the terminal cannot be left to it.
-    """
+    """Run the editor until it ends, and return its exit code; None, after a message, if it cannot be started."""
     code: int | str
     try:
         with app.suspend(), _interrupts_are_the_editors():
@@ -115,7 +105,7 @@ def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
-    """A context in which Ctrl-C has no effect on this process. The editor itself has the system's default handler."""
+    # The editor itself has the system's default handler.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -142,11 +132,6 @@ def _text(path: Path) -> str | None:
 
 
 def _question(fault: PresetError | OSError, text: str | None) -> str:
-    """Return the text of the question after the edited file could not be read: the error with its line, and that the
-    form is unchanged.
-
-    `text` is that of the file, None if it cannot be read.
-    """
     problem = fault.problems[0] if isinstance(fault, PresetError) else None
     lines = (text or "").splitlines()
     line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 async def save(app: BaseApp, state: FormState) -> bool:
-    """Save the preset over its file or, if it has no file of its own, as a new file. Return True if it was saved.
-
-    Asks first if the file was changed after the form had read it, or if the preset is that of a run.
-    """
+    """Save the preset over its file, or as a new one. Asks if the file was changed meanwhile, or is a run's."""
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
@@ -53,7 +50,7 @@ async def save(app: BaseApp, state: FormState) -> bool:
 
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
-    """Ask whether to update the preset `origin` from which the run was started. Return True if a file was saved."""
+    """Ask whether to update the preset from which the run was started. True if a file was saved."""
     question = f"These options are those of a run of {short(origin)}"
     before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
     question += ", which was changed after that run began." if is_newer else "."
@@ -72,9 +69,7 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
 
 
 def _origin(state: FormState) -> Path | None:
-    """Return the file of the user's preset from which the run of this preset was started. None if the preset is not of
-    a run, if it ships with gputui, or if the file no longer exists.
-    """
+    # None if it ships with gputui, or if the file no longer exists.
     if state.path is None or not state.of_a_run:
         return None
     name = text(read_object(state.path.with_name(FILE)).value.get("file"))
@@ -91,11 +86,8 @@ def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """Ask which version to keep, as the file was changed after the form had read it. Return True if the form's was
-    saved.
-
-    `happened` is the rest of a sentence that says what happened to the file. Raises SaveError.
-    """
+    """Ask which version to keep of a file that was changed meanwhile. True if the form's was saved. Raises
+    SaveError."""
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
     answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
@@ -139,7 +131,6 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:
-    """Return True if the file `path` may be written. The user is asked if it exists, or if its folder must be made."""
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
     if folder := _new_folder(path):
@@ -149,15 +140,13 @@ async def _agreed(app: BaseApp, path: Path) -> bool:
 
 
 def _new_folder(path: Path) -> Path | None:
-    """Return the folder that must be made for the file. None if it exists, or if it is gputui's own folder of presets,
-    which is made without a question.
-    """
+    # gputui's own folder of presets is made without a question.
     folder = path.parent
     return None if folder == presets.user_folder() or folder.exists() else folder
 
 
 def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None) -> bool:
-    """Handle that the form was saved to `path`, whose former content is `former`, None for a new file. Return True."""
+    """`former` is the former content, None for a new file."""
     state.saved_as(path)
     preset_files.note(path)
     written = saving.content_of(path)
@@ -172,10 +161,7 @@ def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None
 
 
 async def save_first(app: BaseApp, state: FormState) -> bool:
-    """Ask whether to save or discard the form's unsaved changes. Return True if they are saved or discarded.
-
-    Return False if the user cancels, or if saving fails.
-    """
+    """Ask whether to save or discard changes. False if the user cancels, or if saving fails."""
     count = len(state.unsaved())
     what = f"{counted(count, 'changed options')}" if count else "a changed description"
     answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
@@ -183,7 +169,6 @@ async def save_first(app: BaseApp, state: FormState) -> bool:
 
 
 def _refused(app: BaseApp, state: FormState) -> bool:
-    """Return True if a field is invalid, so that the form cannot be saved. In this case, show the error."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -191,9 +176,7 @@ def _refused(app: BaseApp, state: FormState) -> bool:
 
 
 def _names(state: FormState) -> Iterator[str]:
-    """Yield names of files to propose for the user's copy of a preset: first names that no preset has yet, at last the
-    preset's own name.
-    """
+    # First names that no preset has yet, at last the preset's own name.
     taken = presets.named_presets()
     names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
     yield from (f"{name}.yaml" for name in names if name not in taken)
@@ -201,9 +184,7 @@ def _names(state: FormState) -> Iterator[str]:
 
 
 def short(path: Path) -> str:
-    """Return the path as a user would write it: relative to the current folder with ./ in front, else with ~ for the
-    home folder, else the absolute path.
-    """
+    """Return the path with ./ in the current folder, with ~ in the home folder, else absolute."""
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
         return os.path.join(".", os.path.relpath(whole, here))
@@ -212,8 +193,7 @@ def short(path: Path) -> str:
 
 class AskName(AskText):
     """Asks for the name or path of a new preset, and shows which file would be written. The result is the typed text,
-    or None if the dialog was left.
-    """
+    or None if the dialog was left."""
 
     def __init__(self, text: str) -> None:
         super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
@@ -230,8 +210,7 @@ class AskName(AskText):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show which file would be written, or why the text is not accepted. A thread checks whether the file
-        exists.
-        """
+        exists."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
         self._show(Content.styled(clean(reason), "$foreground-muted"))

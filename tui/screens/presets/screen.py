@@ -1,9 +1,5 @@
-"""The screen that opens presets: of this folder, recent, the user's own, shipped with gputui, and any other by its
-path.
-
-Typed words filter the list. Tab completes a typed path. Disks are read in daemon threads: if a folder does not answer,
-only its part of the list is missing.
-"""
+"""The screen that opens presets: of this folder, recent, the user's own, shipped, and any by its path, which Tab
+completes. Disks are read in daemon threads: of a folder that does not answer, only its part of the list is missing."""
 
 from __future__ import annotations
 
@@ -146,7 +142,7 @@ class PresetsScreen(UndoActions):
         return self.query_one("#open", Input).value.strip()
 
     def _show(self) -> None:
-        """Show the list with all files that have been read. The cursor stays on its file."""
+        """Show all files that have been read. The cursor stays on its file."""
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
@@ -181,9 +177,7 @@ class PresetsScreen(UndoActions):
         return options, listed
 
     def _sections(self) -> list[tuple[str, list[Hit[PresetFile]], str]]:
-        """Return (heading, files, note) for each part of the list: the files of the typed path, or all files that match
-        the typed words, the best first.
-        """
+        """(heading, files, note): the files of the typed path, or all that match the typed words, the best first."""
         if preset_files.is_path(self.typed):
             _, begun = preset_files.split(self.typed)
             listing = self.listings.get("path", Listing())
@@ -205,7 +199,6 @@ class PresetsScreen(UndoActions):
 
     @property
     def chosen(self) -> PresetFile | None:
-        """The file under the cursor. It is None if the cursor is on no file."""
         entries = self.query_one("#list", OptionList)
         option = entries.highlighted_option
         return self.listed[int(option.id)] if option is not None and option.id else None
@@ -232,9 +225,7 @@ class PresetsScreen(UndoActions):
             self._show()
 
     def action_complete(self) -> None:
-        """Complete the typed path. If it cannot be completed further, take the name of the file under the cursor. If
-        the text is no path, go to the list.
-        """
+        """Complete the typed path or else take the file under the cursor; if it is no path, go to the list."""
         field = self.query_one("#open", Input)
         if not preset_files.is_path(self.typed):
             self.query_one("#list").focus()
@@ -250,7 +241,6 @@ class PresetsScreen(UndoActions):
         self.query_one("#open").focus()
 
     def action_back(self) -> None:
-        """Clear the field. If it is empty, leave the screen."""
         field = self.query_one("#open", Input)
         if field.value:
             field.value = ""
@@ -263,11 +253,7 @@ class PresetsScreen(UndoActions):
     @on(Input.Submitted, "#open")
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
-        """Open the typed path if it names a preset's file, else the file under the cursor. If the cursor is on a
-        folder, list its files.
-
-        Show a message if there is no such preset.
-        """
+        """Open the typed path if it is a preset, else the file or the folder under the cursor."""
         chosen, typed = self.chosen, self.typed
         if preset_files.is_path(typed) and self.focused is self.query_one("#open"):
             folder, name = preset_files.split(typed)
@@ -331,11 +317,8 @@ class PresetsScreen(UndoActions):
         return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
 
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
-        """Call `change`, which changes a file, then read the list again with the cursor on the file `select` (None:
-        anywhere).
-
-        `message` is shown after the change. If `change` raises SaveError, its text is shown instead.
-        """
+        """Change a file by `change`, then read the list again with the cursor on `select`, and show the message or the
+        SaveError."""
         try:
             change()
         except SaveError as fault:
@@ -350,9 +333,7 @@ class PresetsScreen(UndoActions):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        """Show the preview of the file under the cursor. If the user has moved the cursor, it stays on this file when
-        more files are listed.
-        """
+        # The user's file stays under the cursor when more files are listed.
         if self.chosen and self.chosen.path != self._placed:
             self._select = None
         self._preview()
@@ -382,7 +363,7 @@ def _resolved(path: Path) -> Found:
 
 
 def _texts(file: PresetFile) -> tuple[Place, ...]:
-    """Return the texts in which words are searched: the name, then the description or, of a recent file, the folder."""
+    # The most important first; of a recent file its folder.
     return place(file.name), place(file.text, 1, False, "description")
 
 
@@ -390,12 +371,7 @@ Found = Preset | PresetError
 
 
 def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
-    """Return the line of a file: its name in `width` + 2 columns, then its description or the reason why it cannot be
-    used.
-
-    `room` is the width of the line in columns: a longer description is cut after a whole word. With `room` 0 there is
-    no limit.
-    """
+    """Return a file's line: its name in `width` + 2 columns, then its description or fault in `room` (0: no limit)."""
     name = clean(file.name).ljust(width + 2)
     text = whole_words(clean(file.text), room - len(name) - 2, glyphs) if room else clean(file.text)
     if file.other:
@@ -406,9 +382,7 @@ def prompt(file: PresetFile, width: int, room: int, glyphs: Glyphs) -> Content:
 
 
 def preview(path: Path, preset: Found) -> Content:
-    """Return the file's name and path, its description, and the options that differ from the defaults. If the preset
-    cannot be used, return its name, its path and the errors.
-    """
+    """Return a preset's name, path, description and options that differ from defaults, or its errors."""
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):
         wrong = "\n".join(clean(problem) for problem in preset.problems)

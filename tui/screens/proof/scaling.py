@@ -1,6 +1,5 @@
-"""The screen of a measurement of scaling: a row for each number of replicas or copies, what
-limits the speed, its trials.
-"""
+"""The screen of a measurement of scaling: a row for each number of replicas or copies, what limits the speed, its
+trials."""
 
 from __future__ import annotations
 
@@ -41,9 +40,8 @@ class ScalingScreen(ProofScreen):
         return scaling_sentences.points(self.data)
 
     def _widths(self) -> dict[str, int]:
-        """Return the columns with their widths in cells, among them that of the bars of efficiency if there is room. If
-        there is little, the last column is left out, and the others are as narrow as their texts.
-        """
+        """If there is little room, the last column and the bars are left out, and the others are as narrow as their
+        texts."""
         heads = scaling_sentences.head(self.data)
         widths = list(zip(heads, WIDTHS, strict=True))
         room = self.size.width - 3 - sum(WIDTHS)
@@ -63,7 +61,7 @@ class ScalingScreen(ProofScreen):
 
     @property
     def _scale(self) -> Scale | None:
-        """The scale of the efficiencies. Its zero is a speed in proportion to the replicas."""
+        # Its zero is a speed in proportion to the replicas.
         return scale_of(map(_interval, self.compared), zero=1.0, label=share)
 
     def _row(self, point: Point) -> list[Text]:
@@ -76,11 +74,7 @@ class ScalingScreen(ProofScreen):
         return list(row.values())
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """Return at most `height` rows: what limits the scaling, then the trials with the number under the
-        cursor.
-
-        If not all rows fit, trials are shortened first, then the text about what limits the scaling.
-        """
+        """What limits the scaling, then the trials of the number under the cursor, which are shortened first."""
         remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.compared else []
         trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
         rows: list[Row] = []
@@ -98,7 +92,6 @@ class ScalingScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "again":
@@ -106,7 +99,6 @@ class ScalingScreen(ProofScreen):
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
-        """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "file":
             of_copies = scaling_sentences.is_of_copies(self.data)
             why = "no number of runs on one GPU was proved to pay" if of_copies else "more replicas change no preset"
@@ -126,5 +118,4 @@ class ScalingScreen(ProofScreen):
 
 
 def _interval(point: Point) -> Interval | None:
-    """Return the efficiency of a point with the spread over its rounds. None if it was not measured."""
     return interval_bar.around(point.efficiency, point.spread)

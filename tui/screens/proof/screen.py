@@ -1,8 +1,6 @@
-"""The screen of a proof, running or finished: before and after, every change with its gain, the trials of one change.
-
-A thread reads proof.json every 0.5 s, and every 3 s after the end. The proof runs in its own process, so leaving the
-screen does not end it.
-"""
+"""The screen of a proof: before and after, every change with its gain, the trials of one change. A thread reads
+proof.json every 0.5 s, and every 3 s after the end. Leaving the screen does not end the proof, which is a process of
+its own."""
 
 from __future__ import annotations
 
@@ -45,10 +43,8 @@ ENDED_READ_SECONDS = 3.0
 
 
 class ProofView(FollowingScreen[Reading]):
-    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read.
-
-    The proof is a process of its own, which continues without the screen.
-    """
+    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read. The proof is a
+    process of its own, which continues without the screen."""
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -73,21 +69,16 @@ class ProofView(FollowingScreen[Reading]):
         return f": {clean(why)}" if (why := self.why_not(verb)) else ""
 
     def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
-        needed.
-        """
+        """Return the reason why a verb's key has no effect now, as a message; empty if none is needed."""
         return ""
 
     def cell(self, row: Row) -> Text:
-        """Return the cell of a table with a row of pieces."""
         return Text.assemble(*((text, painted_colour(self.app, style)) for text, style in row), no_wrap=True)
 
     def run_of(self, name: str) -> Run:
-        """Return the run of a trial, whose folder is called `name`. The folder need not exist."""
         return Run(self.proof.path / TRIALS / Path(name).name)
 
     def open_trial(self, name: str) -> None:
-        """Open the run of a trial, whose folder is called `name`, or say that it is not here."""
         if name and self.run_of(name).path.is_dir():
             self.app.open_run(self.run_of(name))
         else:
@@ -107,7 +98,6 @@ class ProofView(FollowingScreen[Reading]):
 
 
 def latest_run(trials: Sequence[Trial]) -> str:
-    """Return the name of the run of the latest trial that has one. Empty if no trial has a run."""
     return next((trial.run for trial in reversed(trials) if trial.run), "")
 
 
@@ -145,14 +135,11 @@ class ProofScreen(ProofView["Record"]):
 
     @property
     def compared(self) -> list[Any]:
-        """Return the comparisons of the proof, one for each row of the table. A subclass may return other objects that
-        have `trials`.
-        """
+        """The comparisons, one for each row of the table. A subclass may return other objects that have `trials`."""
         return proof_comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
-        """The object in the row of the cursor, one of `compared`. None if the table is empty."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
 
@@ -173,9 +160,7 @@ class ProofScreen(ProofView["Record"]):
             leaving.wait(READ_SECONDS if data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """Paint the screen if proof.json has changed. Otherwise paint only the head of a running proof, as it shows the
-        time.
-        """
+        """Paint the screen if proof.json has changed, else only the head of a running proof, which shows the time."""
         is_read = self.latest is not None and self.latest.is_read
         fresh = self.latest if self.latest and is_read else self.data  # else the file may have been read before
         if fresh != self.data:
@@ -193,7 +178,6 @@ class ProofScreen(ProofView["Record"]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Paint the newest content of proof.json."""
         head = self._head(max(1, self.size.width - 2), 0)
         self.query_one("#head").styles.height = len(head)
         room = self.size.height - len(head) - 3  # the header, the footer and a blank row
@@ -217,7 +201,7 @@ class ProofScreen(ProofView["Record"]):
         return proof_comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
-        """Fill the table. If the number of rows has changed, move the cursor to the last row."""
+        # If the number of rows has changed, move the cursor to the last row.
         count = self.table.row_count
         rows = {str(number): self._row(comparison) for number, comparison in enumerate(self.compared)}
         self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
@@ -267,7 +251,6 @@ class ProofScreen(ProofView["Record"]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "stop":
             return self.is_measuring
         if action == "open":
@@ -275,7 +258,6 @@ class ProofScreen(ProofView["Record"]):
         return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
-        """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "stop":
             return "it has ended"
         return "there is no improved preset" + (" so far" if self.is_measuring else ": no change was kept")
@@ -288,5 +270,4 @@ class ProofScreen(ProofView["Record"]):
         self.open_picked()
 
     def open_picked(self) -> None:
-        """Open the run of the latest trial of the comparison under the cursor."""
         self.open_trial(latest_run(self.picked.trials if self.picked else ()))

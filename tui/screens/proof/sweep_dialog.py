@@ -1,7 +1,5 @@
 """The dialog that asks what to sweep, and starts the sweep. Enter starts it at once.
-
-Deferred imports: this machine is read, and earlier runs, only for a dialog that is open.
-"""
+Deferred imports: this machine is read, and earlier runs, only for a dialog that is open."""
 
 from __future__ import annotations
 
@@ -103,9 +101,7 @@ class SweepDialog(LimitDialog):
 
     @work(thread=True, exclusive=True, group="reading")
     def _read_cost(self, texts: SweepTexts) -> None:
-        """Show how many trainings the fields mean and how long these take, nothing if a field is invalid. This runs in
-        a thread.
-        """
+        # In a thread.
         worker = get_current_worker()
         time.sleep(PAUSE_SECONDS)
         if worker.is_cancelled:
@@ -132,11 +128,8 @@ class SweepDialog(LimitDialog):
 
 
 async def sweep(app: BaseApp, state: FormState, texts: SweepTexts | None) -> SweepTexts | None:
-    """Ask what to sweep, start a sweep from the form's settings, and open it. Return the texts with which the next
-    dialog opens.
-
-    They are `texts` again if the dialog was left without starting a sweep. Texts of another preset are not used.
-    """
+    """Ask what to sweep, start it and open it. Return the texts with which the next dialog opens: `texts` again if the
+    dialog was left. Those of another preset are not used."""
     try:
         first = texts if texts is not None and texts.of == state.opened else SweepTexts.first(state.opened)
     except RunError as fault:

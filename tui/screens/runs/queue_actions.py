@@ -1,9 +1,5 @@
-"""The actions on a run that waits in the queue: move it, hold or release it, take it out of the queue.
-
-All work with the disk runs in a thread.
-
-Deferred imports: the queue is needed only when a key asks for it.
-"""
+"""The actions on a run that waits in the queue. All work with the disk runs in a thread.
+Deferred imports: the queue is needed only when a key asks for it."""
 
 from __future__ import annotations
 
@@ -48,9 +44,7 @@ class QueueActions(RunActions):
         raise NotImplementedError
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. Actions of the queue need a waiting run, and a waiting run
-        cannot be stopped or resumed.
-        """
+        """Actions of the queue need a waiting run, and a waiting run cannot be stopped or resumed."""
         now = self.waiting_now
         if action == "move_waiting":
             return now is not None and now.place is not None  # Slurm orders its jobs
@@ -99,7 +93,6 @@ class QueueActions(RunActions):
 
     @work(group="queue")
     async def action_take_out(self) -> None:
-        """Take the waiting run out of the queue, after a question to the user."""
         from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is None:
@@ -117,9 +110,7 @@ class QueueActions(RunActions):
             self.say(f"{name} is taken out of the queue{back}")
 
     async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
-        """Call `act`, which changes the run's entry in the queue, in a thread, and show the run again. Return True if
-        `act` has succeeded, False after a message with its error.
-        """
+        """In a thread; then the run is shown again. False after a message with the error."""
         try:
             await asyncio.to_thread(act)
         except (RunError, OSError) as reason:
@@ -131,5 +122,4 @@ class QueueActions(RunActions):
 
 
 def _waits_no_more(run: Run) -> str:
-    """Return a message that the run no longer waits. Empty while it waits."""
     return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"

@@ -1,7 +1,5 @@
 """The screen of past and present runs in a table: sort, filter, open, compare, delete. It is updated every 2 s.
-
-Deferred imports: dialogs are needed only when a key asks for them.
-"""
+Deferred imports: dialogs are needed only when a key asks for them."""
 
 from __future__ import annotations
 
@@ -138,15 +136,11 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @property
     def current(self) -> Entry | None:
-        """The entry under the cursor. None if there is none, and before the table is built, as the footer may need it
-        earlier.
-        """
+        """The entry under the cursor. None before the table is built, as the footer may need it earlier."""
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: stop, resume and undo only if they have an effect now, every
-        other action always.
-        """
+        """The palette lists stop, resume and undo only if they have an effect now."""
         at = None if self.current_sweep is not None else self.current
         if action == "stop":
             return at is not None and at.is_active
@@ -157,13 +151,11 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
     @property
     def keys_without_use(self) -> tuple[str, ...]:
         """The verbs that the footer leaves out: to stop a run that has ended, or to resume one that cannot be
-        resumed.
-        """
+        resumed."""
         verbs = () if self.waiting_now is not None else ("stop", "resume")
         return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now."""
         if super().check_action(action, parameters) is False or (action == "clear_marks" and not self.marked):
             return False
         return action != "resume" or self.current is None or self.offers(action)
@@ -224,7 +216,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @property
     def _unread(self) -> int:
-        """The number of runs on the disk that have not been read yet. 0 if the screen is to read all."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -232,9 +223,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.read_again()
 
     def rearrange(self, go_to: str = "") -> None:
-        """Show the table again after a change of its order, filter, width, marks or open sweeps. The cursor goes to the
-        row `go_to`; without one it stays.
-        """
+        """Show the table again after a change. The cursor goes to the row `go_to`, else it stays."""
         self._go_to = go_to or self._go_to
         if self._most is not None and self._needs_all:
             self._read_more(None)
@@ -245,9 +234,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return rows: the text about the run under the cursor with the numbers of marked, shown and all runs and, for
-        a waiting run, its place, its start and why it waits.
-        """
+        """About the run under the cursor; the numbers of runs; for a waiting run its place, start and why it waits."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
@@ -269,9 +256,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         return [*rows, *([(line, "value")] for line in (self._about_waiting(at, width) if at else ()))]
 
     def _about_waiting(self, entry: Entry, width: int) -> list[str]:
-        """Return the place of a waiting run, about when it starts and why it waits, in at most two lines. Empty for all
-        other runs.
-        """
+        # In at most two lines.
         lines = textwrap.wrap(clean(str(entry.waiting)), max(1, width)) if entry.waiting is not None else []
         return [*lines[:1], fitting(" ".join(lines[1:]), width, self.glyphs)] if lines[1:] else lines
 
@@ -293,7 +278,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        """Sort by a column. If the table is already sorted by this column, reverse the order."""
         self.table.sort_by(column)
         self._sorted()
 
@@ -332,7 +316,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def on_chart_opened(self) -> None:
-        """Open the live view of the run whose curves were clicked in the side view."""
         self.action_open()
 
     def action_clear_marks(self) -> None:
@@ -340,10 +323,8 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def action_compare(self) -> None:
-        """Compare the marked runs. If only one is marked, it is compared with the run under the cursor. Without a mark
-        the run under the cursor is compared with the pinned baseline or, if none is pinned, with the run before it, and
-        of a sweep the best trials with each other.
-        """
+        """Compare the marked runs; a single one with that under the cursor; else that with the baseline or the run
+        before; of a sweep the best trials."""
         chosen = dict(self.marked)
         if not chosen and (sweep := self.current_sweep) is not None:
             self.app.open_compare(sweep.best_first[:MOST_COMPARED])
@@ -359,7 +340,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.app.open_compare([entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in chosen])
 
     def _run_before(self) -> dict[str, Run]:
-        """Return the newest run before that under the cursor, by its id. Empty if there is none."""
         current = self.current.run.id if self.current else ""
         older = {entry.run.id: entry.run for entry in self.entries if entry.run.id < current}
         return {max(older): older[max(older)]} if older else {}
@@ -388,9 +368,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, of_workers, used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        """Return the runs of the other workers of the chosen runs on several machines, by id. The table does not show
-        these runs.
-        """
+        # The table does not show these runs.
         entries = {entry.run.id: entry for entry in self.entries}
         names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
         return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
@@ -422,7 +400,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
-        """Clear and close the filter. If no filter is shown, leave the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
@@ -433,9 +410,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
 
 def _about(entry: Entry) -> str:
-    """Return a text about a run: its damage if it is damaged, else that it learns nothing, if that is known,
-    its changes, its note and its description. Of a sweep: its options and its result.
-    """
+    # Its damage, else that it learns nothing, its changes, note and description. Of a sweep, options and result.
     if entry.group:
         return f"{entry.title.changes[-1]}  {entry.description}"
     words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
@@ -443,11 +418,7 @@ def _about(entry: Entry) -> str:
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """Return the question before the runs `names` are deleted, with the runs that the filter hides (`hidden`) and those
-    of other workers (`others`).
-
-    `used` is their size in bytes, `undo` the key that brings them back.
-    """
+    # `hidden` are those that the filter hides, `others` those of other workers; `used` is in bytes.
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"

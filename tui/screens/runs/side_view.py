@@ -1,7 +1,5 @@
 """The side view of the table of runs: state, verdict, curves, figures and changed options of the run under the cursor.
-
-A thread reads the run. The readers of the last runs are kept, so that the cursor may return to one at once.
-"""
+A thread reads the run. The readers of the last runs are kept, so that the cursor may return to one at once."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ NOT_READ = Picture(Snapshot(phase=phases.READING))
 
 
 def width_in(columns: int, shown: bool) -> int:
-    """Return the width of the side view in a terminal of this many columns. 0 if it has no room, or if `shown` is
-    False.
-    """
+    """Return the width of the side view in so many columns; 0 without room, or if not `shown`."""
     return max(LEAST_WIDTH, int(columns * SHARE)) if shown and columns >= FROM else 0
 
 
@@ -78,14 +74,11 @@ class SideView(Vertical):
         return self.picture.snapshot
 
     def place(self, width: int) -> None:
-        """Give the view this width in columns, and hide it if the width is 0."""
         self.display = width > 0
         self.styles.width = width
 
     def show(self, entry: Entry | None) -> None:
-        """Show the run of the table's row `entry`; None for an empty table. Curves follow when they have been read, at
-        once if they were read before.
-        """
+        """Show the row's run. Curves follow when they have been read, at once if they were read before."""
         if entry is None or self.entry is None or entry.run.id != self.entry.run.id:
             reader = self._readers.get(entry.run.id) if entry is not None else None
             self.picture = reader.picture if reader is not None else NOT_READ
@@ -103,7 +96,7 @@ class SideView(Vertical):
     # ---- reading ----------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Read the run in a thread, unless a thread is reading: then its end begins the next reading."""
+        """Read the run in a thread, unless one is reading: then its end begins the next reading."""
         if self._reads or self.entry is None or self.entry.state == WAITING or self.entry.group:
             return
         self._reads = True
@@ -145,17 +138,13 @@ class SideView(Vertical):
             chart.show(plot)
 
     def _plots(self) -> list[Plot]:
-        """Return the charts with curves: the loss, then the others in their order of importance. Speeds and shares are
-        called the last ones, as the figures below are means.
-        """
+        # The loss, then by importance. Speeds and shares are called the last ones, as the figures below are means.
         drawn = [plot for plot in plots(self.now, self.app.settings.charts) if not plot.empty]
         drawn.sort(key=lambda plot: plot.title != "loss")
         return [named_last(plot) if plot.unit or plot.bounds != "free" else plot for plot in drawn]
 
     def _head(self, width: int) -> list[Row]:
-        """Return rows: title and state, progress, the facts of the training, its verdict, and the error that ended
-        it.
-        """
+        """Title and state, progress, the facts of the training, its verdict, and the error that ended it."""
         if (entry := self.entry) is None:
             return []
         named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
@@ -181,7 +170,7 @@ class SideView(Vertical):
         return sweep.in_brief(record, entry.description, width, self.content_size.height - 2, self._glyphs)
 
     def _foot(self, width: int) -> list[Row]:
-        """Return rows: the changed options, tags, note and description, and the figures of the result."""
+        """The changed options, tags, note and description, and the figures of the result."""
         if (entry := self.entry) is None or entry.group:
             return []
         tags = " ".join(f"#{tag}" for tag in entry.notes.tags)
@@ -200,7 +189,7 @@ class SideView(Vertical):
 
 
 def _newest(reader: RunReader) -> Picture:
-    """Return the picture of the run with all its events. This waits for the disk."""
+    # Waits for the disk.
     while reader.poll():
         pass
     return reader.picture

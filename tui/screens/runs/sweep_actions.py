@@ -18,8 +18,7 @@ MOST_COMPARED = 12  # trials, the best first
 
 class SweepActions(QueueActions):
     """The actions on runs, and those on a sweep, for the list of runs. Subclasses define `current`, `marked`,
-    `rearrange` and `go_to`.
-    """
+    `rearrange` and `go_to`."""
 
     marked: dict[str, Run]
 
@@ -61,7 +60,6 @@ class SweepActions(QueueActions):
         raise NotImplementedError
 
     def on_runs_table_folded(self, event: RunsTable.Folded) -> None:
-        """Show a sweep that was opened or closed, with the cursor on its row."""
         self.rearrange(event.sweep)
 
     def action_open(self) -> None:
@@ -81,7 +79,6 @@ class SweepActions(QueueActions):
         self.rearrange()
 
     def action_sweep(self) -> None:
-        """Open the screen of the sweep under the cursor."""
         if (sweep := self.current_sweep) is not None and sweep.record.is_read:
             self.app.open_proof(sweep.proof)
         else:

@@ -1,7 +1,5 @@
 """The dialog that asks for the limits of a search for the fastest settings, and starts it. Enter starts it at once.
-
-Deferred imports: the machine and proofs are needed only when a search is started.
-"""
+Deferred imports: the machine and proofs are needed only when a search is started."""
 
 from __future__ import annotations
 
@@ -83,7 +81,7 @@ class TuneDialog(LimitDialog):
 
     @work(thread=True, group="reading")
     def _read_plan(self) -> None:
-        """Read from the latest runs how long trials take on this machine. This runs in a thread."""
+        # In a thread.
         self.app.call_from_thread(self._take_plan, time_plan(self.state.preset.name))
 
     def _take_plan(self, plan: TimePlan) -> None:
@@ -93,8 +91,6 @@ class TuneDialog(LimitDialog):
     @on(Input.Changed, "#minutes")
     @on(Words.Switched, "#only")
     def _show_what_it_buys(self) -> None:
-        """Show what the search can do in the typed minutes. Nothing is shown if the text is no number or nothing is
-        searched."""
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -121,11 +117,7 @@ class TuneDialog(LimitDialog):
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
-    """Ask for the limits, start a search from the form's settings, and open it. Return the limits with which the next
-    dialog opens.
-
-    They are `texts` again if the dialog was left without starting a search.
-    """
+    """Ask for limits, start a search and open it. Return the limits of the next dialog: `texts` if it was left."""
     dialog = TuneDialog(state, deepcopy(texts))
     made = await app.push_screen_wait(dialog)
     if made is not None:
@@ -137,10 +129,7 @@ async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
 
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
-    """Return the names of the mixed precisions that are fast on the devices of the training.
-
-    `here` is this machine; if it is None, the machine is read here.
-    """
+    """Return the mixed precisions that are fast on the training's devices; without `here` the machine is read."""
     from ....engine.job import this_machine
     from ....engine.job.training_gpus import training_gpus
     from ....engine.telemetry import chips
@@ -151,10 +140,7 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 
 def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """Return the request for the search. `path` is the preset's file, None without one.
-
-    Raises PresetError, RunError, OSError or ValueError if the search is not possible on this machine.
-    """
+    """Return the search's request. Raises PresetError, RunError, OSError or ValueError if not possible here."""
     from ....engine.job import this_machine
     from ....engine.proof import request
     from ....engine.tune import tune_request
@@ -165,9 +151,7 @@ def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request
 
 
 def time_plan(preset_name: str) -> TimePlan:
-    """Return the plan by which the minutes of a search of the preset are divided on this machine. It is made from
-    earlier measurements and runs, which are read here.
-    """
+    """Return how a search's minutes are divided on this machine, by earlier measurements and runs, read here."""
     from ....engine.trials.search_record import Limits
     from ....engine.tune import tune_request
 

@@ -1,8 +1,5 @@
-"""The screen of a search for the fastest settings: its candidates by speed, the running trial, memory, and the gain.
-
-A thread reads proof.json and the running trial's events every 0.5 s, and every 3 s after the end. The search runs in
-its own process, so leaving the screen does not end it.
-"""
+"""The screen of a search for the fastest settings. A thread reads proof.json and the running trial's events every 0.5
+s, and every 3 s after the end. Leaving the screen does not end the search, which is a process of its own."""
 
 from __future__ import annotations
 
@@ -96,7 +93,6 @@ class TuneScreen(ProofView[SearchReading]):
 
     @property
     def picked(self) -> Ranked | None:
-        """The candidate under the cursor. None if there is none."""
         row = self.table.cursor_row
         return self._ranked[row] if 0 <= row < len(self._ranked) else None
 
@@ -125,9 +121,7 @@ class TuneScreen(ProofView[SearchReading]):
             leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
 
     def show_latest(self) -> None:
-        """Paint the screen if proof.json has changed. Otherwise paint only the head and the running trial of a running
-        search.
-        """
+        """Paint if proof.json has changed, else only the head and the trial of a running search."""
         now = self.reading.data
         fresh = now if now.is_read else self.data  # a file that cannot be read now may have been read before
         if fresh != self.data:
@@ -148,7 +142,6 @@ class TuneScreen(ProofView[SearchReading]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Paint the newest content of proof.json."""
         width, height = self.size.width - 2, self.size.height - 2
         layout = share_out(width, height, len(self._head(max(1, width), height)), len(self._ranked))
         self._lay_out(layout)
@@ -171,9 +164,7 @@ class TuneScreen(ProofView[SearchReading]):
         self._lay_out_pairs()
 
     def _lay_out_pairs(self) -> None:
-        """Show the pairs of trials in place of the chart of the loss while pairs are measured, and at the end in place
-        of the charts of the speed and the loss.
-        """
+        # In place of the loss while pairs are measured, and at the end of the speed and the loss.
         ended, deciding = self.data.is_read and not self.is_measuring, drawing.is_deciding(self.data)
         pairs = self.query_one("#pairs")
         pairs.styles.column_span = 2 if ended else 1
@@ -211,9 +202,7 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- the candidates ---------------------------------------------------------------------------
 
     def _fill(self, width: int) -> None:
-        """Fill the table, which has `width` columns. The cursor stays on its candidate. If it is in the first row, it
-        stays in the first row.
-        """
+        """The cursor stays on its candidate, or in the first row."""
         at_top = self.table.cursor_row == 0
         widths = tune_leaderboard.widths(width)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
@@ -234,16 +223,13 @@ class TuneScreen(ProofView[SearchReading]):
 
     @property
     def _scale(self) -> Scale | None:
-        """The scale of all bars. None before a gain was measured."""
         return interval_bar.scale_of(map(tune_leaderboard.interval, self._ranked))
 
     def on_data_table_row_highlighted(self) -> None:
         self.query_one("#detail", Panel).repaint()
 
     def on_data_table_row_selected(self) -> None:
-        """Open the run of the latest trial of the candidate under the cursor. If it is being measured, open its running
-        trial.
-        """
+        """Open the candidate's latest or running trial."""
         picked, run = self.picked, self.reading.run
         if picked is not None:
             is_measured = picked.decision == "running"
@@ -257,8 +243,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
         """Return the charts of the running trial, if there is one, and the chart of memory over batch size, if it has
-        values.
-        """
+        values."""
         now, run = self.reading.trial, self.reading.run
         memory = [self._memory] if self._memory.curves else []
         if now is None or run is None or not self.is_measuring:
@@ -290,7 +275,6 @@ class TuneScreen(ProofView[SearchReading]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "stop":
             return self.is_measuring
         if action == "resume":
@@ -303,9 +287,6 @@ class TuneScreen(ProofView[SearchReading]):
         return action not in ("save_report", "copy") or self.data.is_read
 
     def why_not(self, verb: str) -> str:
-        """Return the reason why the key of a verb has no effect now, as a message to the user. Empty if no message is
-        needed.
-        """
         if verb == "prove":
             return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
         if verb == "zoom":
@@ -334,9 +315,7 @@ class TuneScreen(ProofView[SearchReading]):
 
 
 def _column(name: str, width: int, marked: bool) -> Column:
-    """Return a column of the table. With `marked`, some speeds have a mark, which the heading of the settings
-    explains.
-    """
+    # With `marked`, some speeds have a mark, which the heading of the settings explains.
     right = name in WIDTHS and name != "outcome"
     head = HEADS.get(name, "  settings")
     if marked and name == "settings":
