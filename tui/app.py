@@ -225,7 +225,7 @@ class GputuiApp(BaseApp):
 
     async def form_is_safe(self) -> bool:
         """Return True if the content of the form may be replaced."""
-        from .screens.presets.saving import save_first
+        from .screens.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
 
@@ -270,7 +270,7 @@ class GputuiApp(BaseApp):
     @work(thread=True, exclusive=True, group="latest")
     def _open_latest(self) -> None:
         from ..engine import runs
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         all_runs = runs.all_runs()
         if all_runs:
@@ -285,7 +285,7 @@ class GputuiApp(BaseApp):
         """Name a running run in the form or, if there are no runs yet, show the purpose of gputui there."""
         from ..engine import runs
         from ..engine.runs.titles import with_name
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         all_runs = runs.all_runs()
         if not all_runs:
@@ -327,7 +327,7 @@ class GputuiApp(BaseApp):
         warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         return [run for run in newest_runs() if (now := run.liveness).engine and not now.host]
 
@@ -335,7 +335,7 @@ class GputuiApp(BaseApp):
         """Return the running proofs. Nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
         from ..engine.runs.run import WAITING
-        from .reading.newest_runs import LOOKED_AT
+        from .reading.queue_places import LOOKED_AT
 
         begun = (proof for proof in folder.proofs() if not (proof.queue_file.exists() and proof.state == WAITING))
         return [proof for proof in islice(begun, LOOKED_AT) if proof.state == "running"]

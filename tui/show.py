@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .base.errors import Refused, clean, complain
-from .base.terminal import in_cell
+from .base.glyphs import in_cell
 
 if TYPE_CHECKING:
     from ..engine.runs import Run

@@ -1,4 +1,4 @@
-"""Searches options, commands, presets and runs by words: a word matches the beginning of a word of an item; if no item
+"""Searches options, commands, presets and runs by words. A word matches the beginning of a word of an item; if no item
 matches all so, any part of the texts, and at last the letters in their order, as `mxp` in `mixed_precision`. Ten
 thousand runs are searched at each key."""
 

@@ -170,7 +170,7 @@ def test_a_gpu_that_the_driver_does_not_show_is_named(box: Machine, tmp_path: Pa
 
 def test_tensorflow_is_not_imported() -> None:
     nvml = FakeNvml(Path("/nowhere"), Path("/nowhere"))
-    program = "import sys, json; from gputui.tui.commands.doctor import examine; examine(False); "
+    program = "import sys, json; from gputui.tui.commands.gpus import examine; examine(False); "
     program += "print(json.dumps([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules]))"
     assert nvml.run(program) == []
 

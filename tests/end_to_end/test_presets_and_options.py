@@ -16,7 +16,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from tests.doors.engine import OPTIONS, Machine, Run, places, presets, runs, this_machine, titles
-from tests.doors.tui import INFO, Bash, show, terminal
+from tests.doors.tui import INFO, Bash, glyphs, show
 from tests.doors.tui import command_cli as commands
 from tests.doors.tui import tui_cli as cli
 from tests.support.damaged_runs import ran
@@ -263,13 +263,13 @@ def test_the_cell_of_a_notebook_gets_no_screen_no_bar_and_no_question(
     """A cell passes for a terminal, where only these variables of IPython's kernel differ."""
     at_a_terminal = SimpleNamespace(isatty=lambda: True)
     standing_in = SimpleNamespace(stdin=at_a_terminal, stdout=at_a_terminal, stderr=at_a_terminal)
-    for module in (show, terminal):
+    for module in (show, glyphs):
         monkeypatch.setattr(module, "sys", standing_in)
     monkeypatch.setenv("TERM", "xterm-color")
     monkeypatch.setenv("GIT_PAGER", "less")
-    assert (terminal.draws_again(False), terminal.takes_keys()) == (True, True)
+    assert (glyphs.draws_again(False), glyphs.takes_keys()) == (True, True)
     monkeypatch.setenv("GIT_PAGER", "cat")
-    assert (terminal.draws_again(False), terminal.takes_keys()) == (False, False)
+    assert (glyphs.draws_again(False), glyphs.takes_keys()) == (False, False)
     assert cli.run([]) == 2
     instead = "gputui --preset NAME trains in a cell"
     assert capsys.readouterr().err == f"the cell of a notebook shows no screen, a terminal does; {instead}\n"

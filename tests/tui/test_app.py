@@ -18,7 +18,7 @@ from textual.screen import Screen
 
 from tests.doors.engine import Liveness, Proof, Run, places, presets, resolving, runs
 from tests.doors.engine import presets_PresetError as PresetError
-from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, Refused, saving, show, watch
+from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, Refused, screens_saving, show, watch
 from tests.doors.tui import app as application
 from tests.doors.tui import watch as run_watch
 from tests.support import recorded
@@ -137,7 +137,7 @@ def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypat
         asked.append(state)
         return len(asked) == 2
 
-    monkeypatch.setattr(saving, "save_first", save_first)
+    monkeypatch.setattr(screens_saving, "save_first", save_first)
     app = GputuiApp(FormState.open(own))
     state = app.form_state
     assert asyncio.run(app.form_is_safe())

@@ -20,7 +20,7 @@ from textual.screen import Screen
 
 from tests.doors.engine import resource_limits
 from tests.doors.tui import RICH, Gpu, GpuProcess, GpusScreen, ProcessesScreen, Snapshot, Users
-from tests.doors.tui import gpus_screen as gpus_screen
+from tests.doors.tui import gpus as gpus_screen
 from tests.doors.tui import machine_Line as Line
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
@@ -37,7 +37,7 @@ NOBODY = 4_194_304  # greater than any process id of Linux
 SIZES = [(80, 24), (120, 40)]
 LOOK = """
 import asyncio, json, os, time
-from gputui.tui.screens.gpus.screen import GpusScreen
+from gputui.tui.screens.gpus import GpusScreen
 from textual.screen import Screen
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -57,7 +57,7 @@ Look = Callable[..., dict[str, Any]]
 def viewers(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What has imported the screens, and finds the stand-in where the driver's library would be."""
     environment = nvml.environment("") | {"PYTHONPATH": str(ROOT)}
-    modules = "pynvml, gputui.tui.screens.gpus.screen, tests.support.tiny, textual.command, textual.pilot"
+    modules = "pynvml, gputui.tui.screens.gpus, tests.support.tiny, textual.command, textual.pilot"
     with forks_with(modules, tmp_path_factory.mktemp("viewers"), environment) as made:
         yield made
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.doors.engine import Run
 from tests.doors.tui import LiveScreen, Picture, Snapshot
-from tests.doors.tui import view as live_view
+from tests.doors.tui import screen as live_view
 from tests.support import recorded
 from tests.support.answering import Answering
 

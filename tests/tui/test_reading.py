@@ -27,9 +27,8 @@ from tests.doors.tui import (
     length,
     phases,
     plain,
-    queue_times,
-    tune_leaderboard,
-    tune_memory,
+    queue,
+    tune,
 )
 from tests.doors.tui import printing_proof as proof
 from tests.doors.tui import series_Line as Line
@@ -66,8 +65,8 @@ def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkey
         begun[:] = [(each.run, set(each.devices), each.seconds_left, each.is_queued) for each in uses]
         return {each.run: 7.0 for each in waiting}
 
-    monkeypatch.setattr(queue_times, "start_times", start_times)
-    monkeypatch.setattr(queue_times, "state_if_not_ended", lambda run: "" if run == "over" else "running")
+    monkeypatch.setattr(queue, "start_times", start_times)
+    monkeypatch.setattr(queue, "state_if_not_ended", lambda run: "" if run == "over" else "running")
     for name, left in (("queued", 60.0), ("mine", 30.0), ("first", 90.0)):
         progress = {"t": 1.0, "type": "progress", "step": 1, "eta_seconds": left}
         write(run := Run(home / "runs" / name), progress)
@@ -82,16 +81,16 @@ def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkey
               Entry("w2", 2.0, "held", after="over"), Entry("w3", 3.0, after="queued"),
               Entry("slurm", 4.0, slurm_job="7")]  # fmt: skip
     news = {"devices": ["known"]}
-    starts = queue_times.starts_in(listed, news)
+    starts = queue.starts_in(listed, news)
     assert starts == {"w1": 7.0, "w2": 7.0, "w3": 7.0, "slurm": None}
     assert begun == [
         ("queued", {"GPU-a", "GPU-x"}, 60.0, True), ("mine", {"GPU-b"}, 30.0, False), ("GPU-c", {"GPU-c"}, None, False),
         ("first", set(), 90.0, False),
     ]  # fmt: skip
     unknown = dict.fromkeys(("w1", "w2", "w3", "slurm"))
-    assert queue_times.starts_in(listed, {}) == unknown, "the devices have not been looked at"
+    assert queue.starts_in(listed, {}) == unknown, "the devices have not been looked at"
     monkeypatch.setattr(entries, "is_paused", lambda: True)
-    assert queue_times.starts_in(listed, news) == unknown
+    assert queue.starts_in(listed, news) == unknown
 
 
 # ---- bars on a terminal ------------------------------------------------------------------------------------------
@@ -219,15 +218,13 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
         rows = drawing.head(data, 30.0, width, glyphs, low)
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
-        draw(tune_memory.plot(data), width, 12, glyphs)
+        draw(tune.plot(data), width, 12, glyphs)
         for one in search_results.ranked(data):
-            rows += tune_leaderboard.detail(one, width, 9, glyphs)
+            rows += tune.detail(one, width, 9, glyphs)
             for whole in (52, 70, width):
-                columns = tune_leaderboard.widths(whole)
+                columns = tune.widths(whole)
                 assert sum(columns.values()) <= whole, whole
-                for cell, room in zip(
-                    tune_leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True
-                ):
+                for cell, room in zip(tune.cells(one, data, columns, glyphs), columns.values(), strict=True):
                     assert len(cell.text) <= room, (whole, cell)
         for row in rows:
             assert length(row) <= width, (width, plain(row))

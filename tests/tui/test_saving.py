@@ -17,8 +17,9 @@ from textual.widgets import Input
 
 from tests.doors.engine import launch, presets, runs, this_machine
 from tests.doors.engine import saving as files
-from tests.doors.tui import Ask, FormState, GputuiApp, editor, preset_files, preset_or_command, saving
-from tests.doors.tui import saving as saving_screen
+from tests.doors.tui import Ask, FormState, GputuiApp, preset_files, screens_saving
+from tests.doors.tui import command as preset_or_command
+from tests.doors.tui import screens_saving as saving_screen
 from tests.support.answering import Answering
 from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
 from tests.support.tiny import wait_for
@@ -166,7 +167,7 @@ def acts(app: Answering) -> list[str]:
 def test_a_file_that_cannot_be_read_again_is_said(project_of_saving_and_editing: Path) -> None:
     app, state = Answering("Read again"), changed()
     Path("mine.yaml").write_text("input: {batch_size: many}\n")
-    assert not asyncio.run(saving.save(app, state))
+    assert not asyncio.run(screens_saving.save(app, state))
     assert app.opened == []
     assert len(app.told) == 1
     assert app.told[0].endswith("(error)")
@@ -184,11 +185,11 @@ def test_before_changes_are_lost_the_user_is_asked(change: dict[str, str], what:
     for answer, result, epochs in (("Discard", True, 0), ("Cancel", False, 0), (None, False, 0), ("Save", True, 1)):
         app, state = Answering(answer), FormState.open(Path("mine.yaml").absolute())
         state.put(change, "another")
-        assert asyncio.run(saving.save_first(app, state)) is result
+        assert asyncio.run(screens_saving.save_first(app, state)) is result
         assert app.asked == [(f"mine has {what} not saved.", ("Save", "Discard", "Cancel"))]
         assert state.modified is not bool(epochs)
     app, state = Answering("Save"), changed(size="0")
-    assert not asyncio.run(saving.save_first(app, state)), "what cannot be saved is not lost"
+    assert not asyncio.run(screens_saving.save_first(app, state)), "what cannot be saved is not lost"
 
 
 @pytest.mark.usefixtures("project_of_saving_and_editing")
@@ -198,7 +199,7 @@ def test_what_keeps_a_preset_from_being_saved_is_said(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(files, "save", refuse)
     monkeypatch.setattr(files, "save_as", refuse)
-    for save, answers in ((saving.save, ()), (saving.save_as, ("./other.yaml",))):
+    for save, answers in ((screens_saving.save, ()), (screens_saving.save_as, ("./other.yaml",))):
         app, state = Answering(*answers), changed()
         assert not asyncio.run(save(app, state))
         assert (app.told, state.modified, acts(app)) == (["the disk is full (error)"], True, [])
@@ -217,8 +218,8 @@ class Editor:
         self.calls: list[list[str]] = []
         self.interrupted: Any = None
         monkeypatch.setenv("VISUAL", "code --wait")
-        monkeypatch.setattr(editor, "subprocess", SimpleNamespace(run=self.run))
-        monkeypatch.setattr(editor, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(screens_saving, "subprocess", SimpleNamespace(run=self.run))
+        monkeypatch.setattr(screens_saving, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def run(self, command: list[str], check: bool) -> Any:
         assert not check
@@ -234,7 +235,7 @@ class Editor:
 def edited(*answers: Any, state: FormState | None = None) -> Answering:
     app = Answering(*answers)
     app.state = state or FormState.open(Path("mine.yaml").absolute())
-    asyncio.run(editor.edit(app))
+    asyncio.run(screens_saving.edit(app))
     return app
 
 
@@ -286,7 +287,7 @@ def test_no_editor_and_one_that_cannot_be_started_are_said(
     project_of_saving_and_editing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Editor(monkeypatch)
-    monkeypatch.setattr(editor, "editor", list)
+    monkeypatch.setattr(screens_saving, "editor", list)
     assert edited().told == ["no editor was found; name yours, such as: export EDITOR=nano (error)"]
     monkeypatch.undo()
     monkeypatch.chdir(project_of_saving_and_editing)

@@ -7,21 +7,29 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from textual import events
+from textual.app import App
 from textual.binding import Binding
+from textual.css.query import NoMatches
+from textual.dom import DOMNode
+from textual.message_pump import MessagePump
 from textual.notifications import SeverityLevel
 from textual.reactive import Initialize, Reactive, var
+from textual.screen import ModalScreen, Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
+from textual.worker import WorkerFailed
 
 from ...engine.files import places
 from ...engine.files.writing import write_atomically
-from ..upstream.kept_screens import KeptScreens
-from ..upstream.textual_app import UpstreamApp
+from ..upstream.textual_app import KeptScreens, UpstreamApp, failed_node, is_built, is_gone
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
 from . import keys
@@ -30,12 +38,9 @@ from .glyphs import glyphs_of
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
 from .undo import Acts
-from .unexpected_errors import Faults
 
 if TYPE_CHECKING:
     from textual.driver import Driver
-    from textual.message_pump import MessagePump
-    from textual.screen import Screen
     from textual.theme import Theme
 
     from ...engine.options import Options
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from ...engine.system.identity import Process
     from ..form.form_state import FormState
 
+
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
     "runs": "nothing to take back: no run was deleted, taken out or moved in the queue, or given a note or tags here",
@@ -54,10 +60,6 @@ NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
     "settings": "nothing to take back: no setting was changed here",
 }
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
-
-
-def _first_theme(app: Any) -> str:
-    return str(app.theme_at_start())
 
 
 class PlainBar(ScrollBarRender):
@@ -78,7 +80,7 @@ class BaseApp(UpstreamApp):
     """
 
     # Right from the start, so that the styles are made only once.
-    theme: Reactive[str] = Reactive(Initialize(_first_theme))
+    theme: Reactive[str] = Reactive(Initialize(lambda app: str(app.theme_at_start())))
     engines: list[Any]  # processes started here, kept so that their exit status is collected
     not_deleted = ""  # why deleted runs could not be removed at the end
     warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py
@@ -295,3 +297,88 @@ def _to_tmux(text: str) -> bool:
         ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TMUX_SECONDS, check=False)
         return ended.returncode == 0
     return False
+
+
+TOO_MANY, WITHIN_SECONDS = 5, 10.0  # this many faults of a screen within this time close it
+LOG_BYTES = 1_000_000  # a longer log is begun again
+
+
+class Faults:
+    """Counts and handles the unexpected exceptions of an application."""
+
+    tolerated = True  # tests set it to False
+
+    def __init__(self, app: App[Any], remove: Callable[[Screen[Any]], None]) -> None:
+        """`remove` removes a closed screen that the application would keep."""
+        self._app, self._remove = app, remove
+        self._recent: WeakKeyDictionary[MessagePump, deque[float]] = WeakKeyDictionary()
+        self._ended_by: Exception | None = None
+        self.lines: list[str] = []  # shown so far
+
+    def handled(self, error: Exception, node: MessagePump | None = None) -> bool:
+        """Log an exception and show it in one line. False if the application has to end. `node` (None: to be found) has
+        failed."""
+        if error is self._ended_by:
+            return False
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        node = node or failed_node(self._app, error)
+        if is_gone(self._app, node):
+            if not isinstance(cause, NoMatches):  # its widgets are gone too
+                self.log(cause)
+        elif not self.tolerated or not self._can_go_on(node):
+            self._ended_by = error
+            return False
+        else:
+            self.log(cause)
+            self._say(cause)
+        return True
+
+    def _can_go_on(self, node: MessagePump) -> bool:
+        """True if a screen is still usable after a fault of `node`. Closes one that fails too often or cannot be
+        built."""
+        screen = _screen_of(node)
+        being_built = node in (screen, self._app) and not is_built(node)
+        if not self._is_too_much(screen or node, being_built):
+            return True
+        if screen is None or screen is self._app.screen_stack[0]:
+            return False
+        self._app.call_later(self._close, screen)
+        return True
+
+    def log(self, error: BaseException) -> Path:
+        """Write the traceback to tui.log. Return the path of this file, also if it could not be written."""
+        path = places.home() / "tui.log"
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "w" if path.exists() and path.stat().st_size > LOG_BYTES else "a"
+            with path.open(mode, encoding="utf-8", errors="replace") as file:
+                file.write(time.strftime("%Y-%m-%d %H:%M:%S\n") + "".join(traceback.format_exception(error)) + "\n")
+        return path
+
+    def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
+        times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
+        times.append(now := time.monotonic())
+        return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
+
+    def _say(self, error: BaseException) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")
+        if line not in self.lines:
+            self.lines.append(line)
+            self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
+
+    def _close(self, screen: Screen[Any]) -> None:
+        while screen in self._app.screen_stack:
+            above = self._app.screen
+            if isinstance(above, ModalScreen):
+                above.dismiss(None)
+            else:
+                self._app.pop_screen()
+        self._remove(screen)
+
+
+def _screen_of(node: MessagePump) -> Screen[Any] | None:
+    if isinstance(node, Screen) or not isinstance(node, DOMNode) or isinstance(node, App):
+        return node if isinstance(node, Screen) else None
+    return next((above for above in node.ancestors if isinstance(above, Screen)), None)

@@ -4,6 +4,7 @@ by a colour alone, but always also by a character."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -169,3 +170,18 @@ def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
     # Python and Textual write UTF-8 in the C locale, and nearly all terminals read it; LC_ALL is set on purpose.
     utf8 = "utf" in locale.lower() or (locale in ("C", "POSIX") and not environment.get("LC_ALL"))
     return RICH if utf8 else PLAIN
+
+
+def in_cell() -> bool:
+    """True in the cell of a notebook: the kernel of IPython sets these two variables (ipykernel/zmqshell.py); a cell
+    passes for a terminal, but takes no keys and shows each drawing of a screen below the one before."""
+    return os.environ.get("TERM") == "xterm-color" and os.environ.get("GIT_PAGER") == "cat"
+
+
+def takes_keys() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not in_cell()
+
+
+def draws_again(is_dumb: bool) -> bool:
+    """Return True if lines on standard output can be drawn again. `is_dumb`: its kind of terminal cannot do that."""
+    return sys.stdout.isatty() and not is_dumb and not in_cell()

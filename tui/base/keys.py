@@ -133,13 +133,7 @@ def bind(
     kept = ",".join(key for key in declared.keys.split(",") if key != without)
     tooltip = meaning or declared.meaning
     return Binding(
-        kept,
-        action or verb,
-        label or declared.label,
-        show=show,
-        id=verb,
-        tooltip=tooltip,
-        priority=verb == "quit",
+        kept, action or verb, label or declared.label, show=show, id=verb, tooltip=tooltip, priority=verb == "quit"
     )
 
 

@@ -20,7 +20,7 @@ from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
 from ...engine.units import since
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
-from ..reading import queue, queue_times
+from ..reading import queue
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
@@ -173,7 +173,7 @@ def _in_order(listed: Sequence[Entry]) -> list[Entry]:
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row of plain values for each entry: first those that have begun, then those that wait, in their order."""
     news = entries.news()
-    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
+    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue.starts_in(listed, news)
     places = queue.places_of(listed)
     rows: list[dict[str, Any]] = []
     for entry in _in_order(listed):
@@ -205,7 +205,7 @@ def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
         return since(entry.started_at or 0)
     if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
         return ""
-    return queue_times.when_text(starts[entry.run]) or "unknown"
+    return queue.when_text(starts[entry.run]) or "unknown"
 
 
 # ---- changing --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ...engine.runs.parsing import parse_line
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
-from .newest_runs import newest_runs
+from .queue_places import newest_runs
 from .run.snapshot import PhaseTimes
 
 MOST = 5  # runs that an estimate rests on

@@ -1,9 +1,19 @@
-"""The places of waiting runs in the queue, as plain values for lists, headers and views. queue.py reads them."""
+"""What headers and lists read first: the newest runs, their last events, and the places of waiting runs in the queue,
+which queue.py reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from ...engine import runs
+from ...engine.files.reading import open_regular
+from ...engine.runs import Run
+from ...engine.runs.events import EVENTS_FILE, fields_of
+from ...engine.runs.parsing import parse_line
+from ...engine.runs.run import WAITING
 
 
 @dataclass(frozen=True)
@@ -47,3 +57,36 @@ class Queue:
         when = next((each.when for each in self.waiting.values() if each.when), "")
         timed = (f"{both}, next {when}", f"{both}, next {when.removeprefix('in about ')}") if when else ()
         return (*timed, both, waits)
+
+
+LOOKED_AT = 50  # how many runs are searched
+
+
+def waits(run: Run) -> bool:
+    """Return True if the run waits in the queue. If it is not queued, this costs only one call of `stat`."""
+    return run.queue_file.exists() and run.state == WAITING
+
+
+def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
+    """Return the 50 newest runs that do not wait in the queue, the newest first, of all runs `of` or those on the
+    disk."""
+    return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))
+
+
+TAIL_BYTES = 16384
+
+
+def last_progress(run: Run) -> Mapping[str, Any]:
+    return last_event(run, "progress")
+
+
+def last_event(run: Run, kind: str) -> Mapping[str, Any]:
+    """Return the fields of the last event of the type `kind`. Empty if there is none near the end of the file."""
+    try:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
+            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
+    return next((fields_of(event) for event in events if event), {})

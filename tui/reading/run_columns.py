@@ -131,24 +131,9 @@ _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
-    "run",
-    "state",
-    "validation",
-    SPEED,
-    "when",
-    "done",
-    "loss",
-    "wait",
-    "left",
-    STEP_TIME,
-    "memory",
-    "host",
-    "tags",
-    "note",
-    "description",
-    "id",
-    "size",
-)
+    "run", "state", "validation", SPEED, "when", "done", "loss", "wait", "left", STEP_TIME, "memory", "host",
+    "tags", "note", "description", "id", "size",
+)  # fmt: skip
 LEAST_TITLE, LEAST_WORDS = 25, 18  # cells of a title; of a note or description
 SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
@@ -159,10 +144,7 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
     value = COLUMNS[column].value
     entries = list(entries)
     with_value = [entry for entry in entries if value(entry) is not None]
-    return [
-        *sorted(with_value, key=value, reverse=descending),
-        *(entry for entry in entries if value(entry) is None),
-    ]
+    return [*sorted(with_value, key=value, reverse=descending), *(entry for entry in entries if value(entry) is None)]
 
 
 def usual(entries: Sequence[Entry], width: int) -> list[str]:

@@ -21,14 +21,13 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .last_events import last_event, last_progress
-from .newest_runs import newest_runs
-from .queue_places import Queue, Waiting
+from .queue_places import Queue, Waiting, last_event, last_progress, newest_runs
 from .run import epoch_mean
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
-    from .sweep_records import SweepRecords
+    from .trial_curves import SweepRecords
+
 
 MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
@@ -145,7 +144,7 @@ class RunList:
         return [_placed(entry, queue) for _, entry in entries.values()]
 
     def _read_sweeps(self, sweeps: set[str]) -> None:
-        from .sweep_records import SweepRecords
+        from .trial_curves import SweepRecords
 
         self._records = self._records or SweepRecords()
         self.sweeps = self._records.read(sweeps)

@@ -22,7 +22,7 @@ from ...engine.files.places import home
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of, keys_of
-from ..upstream.kept_screens import Keepable
+from ..upstream.textual_app import Keepable
 from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, KeyFooter, ScreenTab, ScreenTabs
 from . import catalogue

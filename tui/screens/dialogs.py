@@ -19,7 +19,7 @@ from textual.widgets.option_list import Option
 from ...engine.options import OptionInfo
 from ..base import keys
 from ..base.errors import clean
-from ..widgets.key_hints import KeyHint, KeyHints
+from ..widgets.key_footer import KeyHint, KeyHints
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two checks whether a question is still needed

@@ -111,17 +111,15 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def _columns(self) -> list[Column]:
         # The last column gets the rest of the width, and its long texts are wrapped.
-        beside = [max((len(cell) for cell in cells), default=0) for cells in self._label_columns()]
+        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
+        names = ["about", *(finding.about for finding in self.findings)]
+        beside = [max((len(cell) for cell in cells), default=0) for cells in (levels, names)]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
         return [
             Column(name, Text(label), width)
             for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
         ]
-
-    def _label_columns(self) -> tuple[list[str], list[str]]:
-        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
-        return levels, ["about", *(finding.about for finding in self.findings)]
 
     def _cells(self, finding: Finding) -> list[Text]:
         level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))

@@ -31,7 +31,7 @@ class UndoScreen(CopyScreen):
 
     TITLE = "Take back"
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back"),
+        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back")
     ]
 
 

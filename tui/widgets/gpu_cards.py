@@ -17,7 +17,7 @@ from ...engine.figures import GPU
 from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import host
+from ..drawing import gpu_details
 from ..drawing.gpu_details import noteworthy_rows, whole
 from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
@@ -225,7 +225,7 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 def _warmth(gpu: Gpu) -> Row:
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
-    warm, drawn = host.temperature(gpu.temperature_c), host.power(gpu.power_w, gpu.power_limit_w)
+    warm, drawn = gpu_details.temperature(gpu.temperature_c), gpu_details.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
@@ -268,14 +268,14 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """One row with the most important figures for a narrow card, with names if there is room."""
-    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
-    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=host.temperature(gpu.temperature_c))]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=gpu_details.temperature(gpu.temperature_c))]
     if width >= 42:
-        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=host.power(gpu.power_w, gpu.power_limit_w))]
+        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=gpu_details.power(gpu.power_w, gpu.power_limit_w))]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
-    left += [(f"{percent(gpu.busy)} ", host.busy(gpu.busy))]
+    left += [(f"{percent(gpu.busy)} ", gpu_details.busy(gpu.busy))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -288,7 +288,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = host.busy(gpu.busy)
+    style = gpu_details.busy(gpu.busy)
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
@@ -310,7 +310,7 @@ def _history(
     rows: list[Row] = []
     for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", host.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", gpu_details.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -319,7 +319,7 @@ def _history(
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
-    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(" peak", "label")] if gpu.mean else []
     right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
@@ -337,7 +337,7 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
     why = _why(gpu, "memory_used_bytes")
-    style = host.memory(gpu.memory_used_bytes, total)
+    style = gpu_details.memory(gpu.memory_used_bytes, total)
     return gauge(
         width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
     )

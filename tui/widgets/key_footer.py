@@ -10,9 +10,10 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from textual import events
 from textual.binding import ActiveBinding
+from textual.content import Content
 from textual.css.query import NoMatches
 from textual.geometry import Size
-from textual.widgets import Input
+from textual.widgets import Input, Label
 
 from ..base import keys
 from ..base.glyphs import Glyphs
@@ -32,7 +33,8 @@ class KeyFooter(ChosenKeys):
 
     def chosen_keys(self) -> list[ShownKey]:
         """Return the keys for which there is room, those that leave and open the help always, at the end."""
-        offered = [key for key in self._first_keys() if self._is_offered(key)]
+        without: Container[str] = getattr(self.screen, "keys_without_use", ())
+        offered = [key for key in self._first_keys() if (key.binding.id or "") not in without]
         named = self._has_keys_above()
         visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
@@ -74,10 +76,6 @@ class KeyFooter(ChosenKeys):
         if (label := labels.get(key.binding.id or "")) is None:
             return key
         return key._replace(binding=replace(key.binding, description=label))
-
-    def _is_offered(self, key: ActiveBinding) -> bool:
-        without: Container[str] = getattr(self.screen, "keys_without_use", ())
-        return (key.binding.id or "") not in without
 
     def _is_written(self, key: ActiveBinding) -> bool:
         # Textual (8.2) does not detect this for all characters.
@@ -180,3 +178,40 @@ def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: boo
     key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []
     badge: Row = [(f" {glyphs.running}{count}", "badge")] if count else []
     return [(before, style), *key, (place.label, style), *badge, (after, style)]
+
+
+class KeyHint(NamedTuple):
+    """A key as the application knows it, such as escape, and its effect in words."""
+
+    key: str
+    effect: str
+
+
+class KeyHints(Label):
+    """Shows key hints, such as `enter accepts, esc leaves`."""
+
+    DEFAULT_CSS = """
+    KeyHints {
+        width: 100%; color: $foreground-muted;
+        link-color: $foreground-muted; link-style: none; link-background: transparent;
+        link-color-hover: $foreground; link-style-hover: underline; link-background-hover: transparent;
+    }
+    """
+
+    def __init__(self, hints: Iterable[KeyHint], *, id: str | None = None) -> None:
+        super().__init__(hints_text(hints), id=id, markup=False)
+
+
+def hints_text(hints: Iterable[KeyHint]) -> Content:
+    """Return the hints in one line, each with the click that stands for its key. A key without an effect has that of
+    the next one."""
+    line = Content()
+    for hint in hints:
+        line += clickable(f"{keys.shown(hint.key)} {hint.effect}".rstrip(), hint.key)
+        line += Content(", " if hint.effect else " ")
+    return line.rstrip(", ")
+
+
+def clickable(text: str, key: str) -> Content:
+    """Return the text; a click on it has the effect of the key."""
+    return Content.from_markup(f"[@click=app.simulate_key({key!r})]$text[/]", text=text)

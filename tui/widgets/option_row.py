@@ -265,7 +265,8 @@ class OptionRow(Widget, can_focus=True):
         offered = (*self.info.choices, *self.info.about.examples)
         suggester = SuggestFromList(offered) if offered else None
         field = ValueInput(text, compact=True, select_on_focus=selected, suggester=suggester)
-        if self._needs_room:
+        free = not (self.info.choices or self.info.is_number)
+        if free and self.size.width - self.value_column < ROOM_FOR_TEXT:
             field.add_class("-below")
             self._put_below(field, self.size.height)
         else:
@@ -273,11 +274,6 @@ class OptionRow(Widget, can_focus=True):
         self.mount(field)
         self.add_class("-open")
         field.focus()
-
-    @property
-    def _needs_room(self) -> bool:
-        free = not (self.info.choices or self.info.is_number)
-        return free and self.size.width - self.value_column < ROOM_FOR_TEXT
 
     def _put_below(self, field: Widget, height: int) -> None:
         whole = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.region

@@ -18,10 +18,9 @@ from ...form.form_state import proposed
 from ...reading.run.epoch_mean import UNFINISHED, of_result
 from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
-from ...wording import best_epoch
-from ...wording.run import DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
-from ..ending import ending
-from ..plot.colours import style_of
+from ...wording import run as best_epochs
+from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, scaled_learning_rate
+from ..plot.curves import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from ..rows import wrapped as whole_lines
 from . import phases
@@ -77,7 +76,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark, style = (glyphs.warn, "warn") if now.learning and now.outcome == "ok" else ending(now.outcome, glyphs)
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
-    by = "train.early_stop" if best_epoch.stopped_early(now.summary) else "a callback"
+    by = "train.early_stop" if best_epochs.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]
 
 
@@ -252,7 +251,7 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
     columns = max(1, width // cell)
     cell = width // columns
     widths = [_name_width(results[column::columns], cell) for column in range(columns)]
-    sentences = (clean(sentence) for sentence in best_epoch.sentences(now.summary))
+    sentences = (clean(sentence) for sentence in best_epochs.sentences(now.summary))
     lines = (line for sentence in sentences for line in textwrap.wrap(sentence, max(1, width)))
     drawn: list[Row] = [fit([(line, "value")], width) for line in lines]
     for start in range(0, len(results), columns):

@@ -9,11 +9,8 @@ from itertools import pairwise
 from ....engine.units import amount, percent
 from ...base.glyphs import PLAIN, Glyphs
 from ..rows import Row, fit, headline, length
-from .axes import GUTTER, column_of, row_of, x_labels, x_scale, y_label, y_scale
-from .colours import COLOURS
-from .curves import Curve, Plot
-from .scales import Scale
-from .strokes import Stop, drawable, strokes
+from .axes import GUTTER, Scale, Stop, column_of, drawable, row_of, strokes, x_labels, x_scale, y_label, y_scale
+from .curves import COLOURS, Curve, Plot
 
 _KINDS_OF_DASHES = 4
 

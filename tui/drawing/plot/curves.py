@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....engine.units import amount
@@ -121,3 +121,27 @@ def smoothed(line: Line, weight: float) -> Line:
             weights = keep * weights + (1 - keep)
         y.append(average / weights if weights else value)
     return replace(line, y=y, low=array("d"), high=array("d"), made={})
+
+
+COLOURS = 8  # of curves and runs: the styles curve1 to curve8
+
+
+def colour_of(number: int | None) -> int:
+    return 0 if number is None else (number - 1) % COLOURS
+
+
+def style_of(number: int | None) -> str:
+    return "title" if number is None else f"curve{colour_of(number) + 1}"
+
+
+def in_one_chart(numbers: Sequence[int | None]) -> list[int]:
+    """Return each run's own colour or, if an earlier run has it, the next free one, as long as there is one."""
+    colours: dict[int, int] = {}
+    for at, number in enumerate(numbers):
+        if number is not None and colour_of(number) not in colours.values():
+            colours[at] = colour_of(number)
+    for at in (at for at in range(len(numbers)) if at not in colours):
+        usual = colour_of(numbers[at])
+        nearest = ((usual + by) % COLOURS for by in range(COLOURS))
+        colours[at] = next((colour for colour in nearest if colour not in colours.values()), usual)
+    return [colours[at] for at in range(len(numbers))]

@@ -8,9 +8,8 @@ from itertools import pairwise
 from statistics import median
 
 from ...reading.run.series import Line
-from .axes import column_of, place_of, x_scale
+from .axes import Scale, column_of, place_of, x_scale
 from .curves import Plot
-from .scales import Scale
 
 Window = tuple[float, float]
 CLOSER = 0.5

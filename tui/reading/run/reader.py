@@ -8,20 +8,22 @@ import contextlib
 import heapq
 import re
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
-from ....engine.files.reading import why
-from ....engine.files.values import number
+from ....engine.files.reading import GrowingFile, why
+from ....engine.files.values import EMPTY, number
 from ....engine.runs import Follower, Run, quick_json
 from ....engine.runs.event_reading import Damage, Tail
-from ....engine.runs.events import EVENT_FILES, Event
+from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
 from ....engine.runs.parsing import parse_line, recalled
-from .log_tail import LogTail
+from ...base.errors import clean
+from .series import Line, along
 from .snapshot import Snapshot
 from .store import Store
 
@@ -89,9 +91,8 @@ class MergedTail(Tail):
         return [file.damage for file in self._files]
 
     def read(self) -> list[Event]:
-        return self._take() or self._take_anew()
-
-    def _take_anew(self) -> list[Event]:
+        if taken := self._take():
+            return taken
         self._running = heapq.merge(*(file.events() for file in self._files), key=attrgetter("t"))
         return self._take()
 
@@ -235,3 +236,125 @@ class RunReader:
         if self._replay is None and (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
             self._follower.ended = False
         return not self.ended
+
+
+LOG_LINES = 2000
+LOG_BYTES = 400_000
+
+
+class LogTail:
+    """The last lines of engine.log, without characters that control the terminal. `lines` is the same object until
+    there are new lines. `arrived` has for each line the Unix time at which it was read, 0 for lines of the first
+    reading."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GrowingFile(path)
+        self._begun = False
+        self._kept: deque[str] = deque(maxlen=LOG_LINES)
+        self._arrived: deque[float] = deque(maxlen=LOG_LINES)
+        self.lines: tuple[str, ...] = ()
+        self.arrived: tuple[float, ...] = ()
+        self.count = 0
+
+    def poll(self) -> None:
+        now = time.time() if self._begun else 0.0
+        try:
+            if not self._begun:
+                self._file.offset = max(0, self._file.path.stat().st_size - LOG_BYTES)
+                self._begun = True
+            block = self._file.block(LOG_BYTES)
+        except OSError:
+            return
+        if block:
+            fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
+            self._kept.extend(fresh)
+            self.count += len(fresh)
+            self._arrived.extend([now] * len(fresh))
+            self.lines, self.arrived = tuple(self._kept), tuple(self._arrived)
+
+
+def _shown(line: str) -> str:
+    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
+
+
+_KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
+
+
+class EpochTail:
+    """Reads only the events `epoch`, `started` and `phase` of a growing run, for its epochs and the times at which it
+    was resumed."""
+
+    def __init__(self, run: Run) -> None:
+        self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
+
+    def read(self) -> Snapshot:
+        """Return the present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if
+        there are none."""
+        try:
+            for line in self._file.lines():
+                if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
+                    self._store.feed([event])
+        except OSError:
+            pass  # the log is shown without them
+        return self._store.snapshot()
+
+
+Span = tuple[float, float]
+_MARGIN, _MARGIN_SECONDS = 0.1, 5.0  # of a part, and at least: so that lines come from its left and leave to its right
+_PACE_LINE = "samples_per_second"  # has a point for each event of the training
+
+
+@dataclass(frozen=True)
+class Closer:
+    """The lines of a run between the Unix times `span`, by their names, with more points than those of the run."""
+
+    span: Span = (0.0, 0.0)
+    lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
+
+    def of(self, now: Snapshot, axis: str, window: Span | None) -> dict[str, Line]:
+        """Return the lines with more points than those of `now` in the part `window`, if it is within `span`."""
+        if window is None or not self.lines:
+            return {}
+        begin, end = seconds_of(now, axis, window)
+        if not self.span[0] <= now.unix_time(begin) <= now.unix_time(end) <= self.span[1]:
+            return {}
+
+        def points(line: Line) -> int:
+            return bisect_right(line.x, end) - bisect_left(line.x, begin)
+
+        return {
+            name: replace(line, last=now.line(name).last, lost=now.line(name).lost, made={})
+            for name, line in self.lines.items()
+            if points(line) > points(now.line(name))
+        }
+
+
+def seconds_of(now: Snapshot, axis: str, window: Span) -> Span:
+    """Return the first and the last moment of the part `window` of an axis, in seconds since the run began."""
+    if axis == "time":
+        return window[0] + now.pace.begin, window[1] + now.pace.begin
+    line = now.line(_PACE_LINE)
+    places = along(line, axis, now.pace).x
+    inside = [at for at, place in enumerate(places) if window[0] <= place <= window[1]] or [
+        min(bisect_left(places, window[0]), max(0, len(places) - 1))
+    ]
+    if not len(places):
+        return 0.0, now.elapsed
+    return line.x[max(0, inside[0] - 1)], line.x[min(len(places) - 1, inside[-1] + 1)]
+
+
+def read(run: Run, now: Snapshot, axis: str, window: Span, is_due: Callable[[], bool]) -> Iterator[Closer]:
+    """Yield the lines of a part of the axis, again after each reading of a running run, while `is_due`. Nothing if the
+    run's history is complete."""
+    size = sum(run.file(name).stat().st_size for name in EVENT_FILES if run.file(name).exists())
+    if size < PARSED_BYTES and all(line.each == 1 for line in now.lines.values()):
+        return
+    begin, end = seconds_of(now, axis, window)
+    margin = max(_MARGIN_SECONDS, _MARGIN * (end - begin))
+    span = now.unix_time(begin) - margin, now.unix_time(end) + margin
+    reader = RunReader(run, span=span)
+    while is_due():
+        if not reader.poll():
+            yield Closer(span, reader.picture.snapshot.lines)
+            if reader.ended or end < now.elapsed - margin:
+                return

@@ -31,26 +31,11 @@ GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " 
 
 # The fields of a snapshot that the store keeps as they are; the others are made with each snapshot.
 _AT_FIRST: Mapping[str, Any] = {
-    "first_step_seconds": None,
-    "started": EMPTY,
-    "progress": EMPTY,
-    "metrics": (),
-    "no_gpu_reason": None,
-    "gpu_seconds": None,
-    "diagnosis": EMPTY,
-    "input_stages": EMPTY,
-    "host": EMPTY,
-    "workers": EMPTY,
-    "warnings": (),
-    "error": None,
-    "outcome": None,
-    "summary": EMPTY,
-    "joins": (),
-    "best": EMPTY,
-    "resumes": (),
-    "windowed": False,
-    "epochs": (),
-}
+    "first_step_seconds": None, "started": EMPTY, "progress": EMPTY, "metrics": (), "no_gpu_reason": None,
+    "gpu_seconds": None, "diagnosis": EMPTY, "input_stages": EMPTY, "host": EMPTY, "workers": EMPTY,
+    "warnings": (), "error": None, "outcome": None, "summary": EMPTY, "joins": (), "best": EMPTY, "resumes": (),
+    "windowed": False, "epochs": (),
+}  # fmt: skip
 
 
 @dataclass

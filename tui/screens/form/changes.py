@@ -24,7 +24,7 @@ from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Column, Table
 from ..base import AppScreen, Header
-from .form_values import CheckedForm
+from .view import CheckedForm
 
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp
@@ -197,10 +197,7 @@ class Reading(TextArea, inherit_bindings=False):
     """A text area that cannot be edited: keys scroll it, and the mouse selects text. It has no other keys of TextArea,
     of which one is that of the doctor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *keys.scrolls(),
-        Binding("ctrl+c", "copy", "Copy", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.scrolls(), Binding("ctrl+c", "copy", "Copy", show=False)]
 
 
 OF_OWN_CODE = "# The script of your own code has what your function returns. This calls it, and writes the script:\n"

@@ -22,15 +22,14 @@ from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.start_bar import StartBar
 from .. import catalogue
-from .form_values import CheckedForm
 from .side import FILE_ROWS, WIDE
+from .view import CheckedForm
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
     from ....engine.runs import Run
-    from ...form.search_limits import LimitTexts
-    from ...form.sweep_texts import SweepTexts
+    from ...form.search_limits import LimitTexts, SweepTexts
 
 
 NO_REMARKS = "no errors or warnings"
@@ -202,13 +201,13 @@ class FormScreen(CheckedForm):
     async def action_tune(self) -> None:
         """Search for the fastest settings, starting from the form's settings without errors."""
         from ...form.search_limits import LimitTexts
-        from ..tune import limits_dialog
+        from .. import limits
 
         self._accept_open_field()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(limits_dialog.fast_policies, self.state.preset, self.machine))
-            self._limits = await limits_dialog.tune(self.app, self.state, self._limits)
+            self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
+            self._limits = await limits.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
@@ -222,11 +221,11 @@ class FormScreen(CheckedForm):
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:
         """Train the preset with many values of some options."""
-        from ..proof import sweep_dialog
+        from .. import limits
 
         self._accept_open_field()
         if not self._is_refused():
-            self._swept = await sweep_dialog.sweep(self.app, self.state, self._swept)
+            self._swept = await limits.sweep(self.app, self.state, self._swept)
 
     def _is_refused(self) -> bool:
         if self.refusal:
@@ -271,13 +270,13 @@ class FormScreen(CheckedForm):
         self.app.push_screen(ChangesScreen(self))
 
     def action_presets(self) -> None:
-        from ..presets.screen import PresetsScreen
+        from ..presets import PresetsScreen
 
         self.app.push_screen(PresetsScreen())
 
     @work(exclusive=True, group="saving")
     async def action_save(self) -> None:
-        from ..presets import saving
+        from .. import saving
 
         self._accept_open_field()
         if await saving.save(self.app, self.state):
@@ -285,14 +284,14 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="saving")
     async def action_save_as(self) -> None:
-        from ..presets import saving
+        from .. import saving
 
         if await saving.save_as(self.app, self.state):
             self._saved()
 
     @work(exclusive=True, group="saving")
     async def action_editor(self) -> None:
-        from ..presets import editor as editing
+        from .. import saving as editing
 
         await editing.edit(self.app)
         self._saved()

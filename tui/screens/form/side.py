@@ -73,10 +73,6 @@ class FormSide(Vertical):
         if self.is_attached and self.has_class("-file") and not self.query("#file"):
             self.mount(self._file_panel())
 
-    @property
-    def _tiny(self) -> bool:
-        return self.app.size.height < TINY
-
     # ---- reading ----------------------------------------------------------------------------------
 
     def load(self, state: FormState) -> None:
@@ -95,7 +91,6 @@ class FormSide(Vertical):
 
     def _read_runs(self, preset: str) -> Experience:
         from ...reading.option_runs import ExperienceReader
-        from ...widgets import option_experience  # noqa: F401 - so that the screen does not wait for this import
 
         self._reader = self._reader or ExperienceReader()
         return self._reader.read(preset)
@@ -126,7 +121,7 @@ class FormSide(Vertical):
         width = (scroll.size.width or self.app.size.width - 2) - 1  # one for a scrollbar
         if not isinstance(stop, OptionRow):
             text = part_text(stop.part, stop.keys, width)
-        elif self._tiny:
+        elif self.app.size.height < TINY:
             text = help_line(stop.key)
         else:
             text = help_text(stop.key, self.state, stop.locked, remarks, width)

@@ -76,7 +76,8 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     from ....engine.tune import tune_request  # only if it is gone on with
 
     minutes = None
-    if _is_out_of_time(data):
+    limit = limit_seconds(data)
+    if data.state == "done" or (limit is not None and data.seconds >= limit):  # its time is used up
         minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
         if minutes is None:
             return
@@ -108,11 +109,6 @@ class AskMinutes(AskText):
             return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
         except ValueError:
             return f"{text!r} is no number of minutes"
-
-
-def _is_out_of_time(data: Record) -> bool:
-    limit, spent = limit_seconds(data), data.seconds
-    return data.state == "done" or (limit is not None and spent >= limit)
 
 
 async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:

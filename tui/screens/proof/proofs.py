@@ -20,7 +20,6 @@ from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
-from ...drawing.ending import ending
 from ...drawing.proof import STATES, conclusion
 from ...drawing.rows import Row, fitting
 from ...reading.proofs import ProofEntry, ProofList
@@ -28,6 +27,7 @@ from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, OpeningTable
+from ...wording.run import ending
 from .. import undoing
 from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,15 +18,18 @@ from textual.binding import BindingType
 from ....engine.files.places import TRIALS
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
-from ....engine.trials.record import UNREAD
+from ....engine.trials import RESUMABLE, scaling_sentences
+from ....engine.trials.record import UNREAD, Point
 from ....engine.trials.trial import Trial
+from ....engine.units import share
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
-from ...drawing import interval_bar, proof_comparisons, rate
+from ...drawing import interval_bar, rate
+from ...drawing import proof as comparisons
 from ...drawing import proof as drawing
-from ...drawing.interval_bar import Scale
-from ...drawing.rows import Row, fitting
+from ...drawing.interval_bar import Interval, Scale, scale_of
+from ...drawing.rows import Row, fitting, wrapped
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, Table
@@ -37,6 +40,7 @@ from . import actions
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
     from ....engine.trials.record import Record
+
 
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0
@@ -136,7 +140,7 @@ class ProofScreen(ProofView["Record"]):
     @property
     def compared(self) -> list[Any]:
         """The comparisons, one for each row of the table. A subclass may return other objects that have `trials`."""
-        return proof_comparisons.compared(self.data)
+        return comparisons.compared(self.data)
 
     @property
     def picked(self) -> Any | None:
@@ -198,7 +202,7 @@ class ProofScreen(ProofView["Record"]):
         if picked is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]
-        return proof_comparisons.detail(picked, width, height, self.glyphs)
+        return comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
         # If the number of rows has changed, move the cursor to the last row.
@@ -210,7 +214,7 @@ class ProofScreen(ProofView["Record"]):
 
     def _widths(self) -> dict[str, int]:
         room = self.size.width - 2 - sum(WIDTHS.values())
-        longest = max((len(proof_comparisons.changes(comparison)) for comparison in self.compared), default=0)
+        longest = max((len(comparisons.changes(comparison)) for comparison in self.compared), default=0)
         bar = max(LEAST_BAR, min(WIDE_BAR, room - longest - 1)) if room >= LEAST_NAME + LEAST_BAR else 0
         change = max(LEAST_NAME, min(room - bar, max(longest + 1, LEAST_CHANGE)))
         return {
@@ -228,19 +232,19 @@ class ProofScreen(ProofView["Record"]):
 
     @property
     def _scale(self) -> Scale | None:
-        return interval_bar.scale_of(proof_comparisons.interval(comparison) for comparison in self.compared)
+        return interval_bar.scale_of(comparisons.interval(comparison) for comparison in self.compared)
 
     def _row(self, comparison: Any) -> list[Text]:
         widths = self._widths()
-        word, style = proof_comparisons.decision(comparison, self.glyphs)
+        word, style = comparisons.decision(comparison, self.glyphs)
         cells = [
-            Text(fitting(proof_comparisons.changes(comparison), widths["change"] - 1, self.glyphs), no_wrap=True),
-            Text(proof_comparisons.most(comparison), justify="right"),
-            Text(proof_comparisons.measured(comparison, self.glyphs), justify="right"),
+            Text(fitting(comparisons.changes(comparison), widths["change"] - 1, self.glyphs), no_wrap=True),
+            Text(comparisons.most(comparison), justify="right"),
+            Text(comparisons.measured(comparison, self.glyphs), justify="right"),
             Text(f"  {word}", style=painted_colour(self.app, style)),
         ]
         if BAR in widths:
-            interval, room = proof_comparisons.interval(comparison), widths[BAR] - 2
+            interval, room = comparisons.interval(comparison), widths[BAR] - 2
             bar = interval_bar.bar(interval, self._scale, room, self.glyphs, style)
             cells.insert(3, self.cell([("  ", ""), *bar]))
         return cells
@@ -271,3 +275,102 @@ class ProofScreen(ProofView["Record"]):
 
     def open_picked(self) -> None:
         self.open_trial(latest_run(self.picked.trials if self.picked else ()))
+
+
+SCALING_WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
+NARROW_BAR = 9  # cells, with the two blanks before it
+LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
+
+
+class ScalingScreen(ProofScreen):
+    """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
+        keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
+    ]
+
+    @property
+    def compared(self) -> list[Any]:
+        return scaling_sentences.points(self.data)
+
+    def _widths(self) -> dict[str, int]:
+        """If there is little room, the last column and the bars are left out, and the others are as narrow as their
+        texts."""
+        heads = scaling_sentences.head(self.data)
+        widths = list(zip(heads, SCALING_WIDTHS, strict=True))
+        room = self.size.width - 3 - sum(SCALING_WIDTHS)
+        if room < 0:
+            rows = [heads, *(scaling_sentences.row(point) for point in self.compared)]
+            longest = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
+            widths = [(head, 1 + cells) for head, cells in zip(heads[:-1], longest, strict=False)]
+            room = self.size.width - 3 - sum(width for _, width in widths)
+        if room >= NARROW_BAR:
+            widths.insert(scaling_sentences.HEAD.index("spread") + 1, (BAR, min(WIDE_BAR, room)))
+        return dict(widths)
+
+    def _column(self, name: str, width: int) -> Column:
+        if name == BAR:
+            return super()._column(name, width)
+        return Column(name, Text(name, justify="right"), width)
+
+    @property
+    def _scale(self) -> Scale | None:
+        # Its zero is a speed in proportion to the replicas.
+        return scale_of(map(_interval, self.compared), zero=1.0, label=share)
+
+    def _row(self, point: Point) -> list[Text]:
+        cells = dict(zip(scaling_sentences.head(self.data), scaling_sentences.row(point), strict=True))
+        widths = self._widths()
+        row = {name: Text(cells.get(name, ""), justify="right", no_wrap=True) for name in widths}
+        if BAR in widths:
+            bar = interval_bar.bar(_interval(point), self._scale, widths[BAR] - 2, self.glyphs, "value")
+            row[BAR] = self.cell([("  ", ""), *bar])
+        return list(row.values())
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        """What limits the scaling, then the trials of the number under the cursor, which are shortened first."""
+        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.compared else []
+        trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
+        rows: list[Row] = []
+        for most, of_a_trial in LINES:
+            rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]
+            if len(rows) <= height:
+                break
+        nothing: list[Row] = [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
+        return (rows or nothing)[:height]
+
+    def _rows(self, texts: Iterable[str], style: str, width: int, most: int) -> Iterator[Row]:
+        for text in texts:
+            yield from ([(line, style)] for line in wrapped(clean(text), width, self.glyphs, most))
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "resume":
+            return self.data.state in RESUMABLE
+        if action == "again":
+            return self.data.is_read and not self.is_measuring
+        return super().check_action(action, parameters)
+
+    def why_not(self, verb: str) -> str:
+        if verb == "file":
+            of_copies = scaling_sentences.is_of_copies(self.data)
+            why = "no number of runs on one GPU was proved to pay" if of_copies else "more replicas change no preset"
+            return f"there is no improved preset: {why}"
+        return (
+            "it goes on" if self.is_measuring else f"it has ended; {self.app.key('start')} measures the same once more"
+        )
+
+    @work(exclusive=True, group="resume")
+    async def action_resume(self) -> None:
+        await actions.go_on_with_scaling(self.app, self.proof)
+        self.read_again()
+
+    @work(exclusive=True, group="start")
+    async def action_again(self) -> None:
+        await actions.measure_again(self.app, self.proof)
+
+
+def _interval(point: Point) -> Interval | None:
+    return interval_bar.around(point.efficiency, point.spread)

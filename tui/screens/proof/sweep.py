@@ -17,10 +17,10 @@ from ....engine.trials.sweep_record import PROOF, SweepTrial
 from ....engine.units import amount
 from ...base import keys
 from ...base.errors import clean
-from ...drawing import parallel_coordinates
 from ...drawing import sweep as drawing
 from ...drawing.interval_bar import Scale, bar, scale_of
 from ...drawing.rows import Row, fit, fitting
+from ...drawing.sweep import fits, parallel
 from ...reading.run.series import Line
 from ...reading.trial_curves import TrialCurves
 from ...widgets.row_widgets import Panel
@@ -146,7 +146,7 @@ class SweepScreen(ProofScreen):
         half, trials = width // 2, [*picked, *self._fresh(picked)]
         if self._has_lines and not self._shows_curves:
             rows = drawing.about(sweep, trials, width, self.glyphs)[: height // 3]
-            picture = parallel_coordinates.parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
+            picture = parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
             return [*rows, [], *picture]
         wide = self.size.width >= WIDE
         curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
@@ -159,7 +159,7 @@ class SweepScreen(ProofScreen):
     @property
     def _has_lines(self) -> bool:
         sweep, size = self.data.sweep, self.query_one("#detail").content_size
-        return sweep is not None and parallel_coordinates.fits(sweep, size.width, size.height - size.height // 3 - 1)
+        return sweep is not None and fits(sweep, size.width, size.height - size.height // 3 - 1)
 
     # ---- keys -------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -23,11 +23,11 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
 from ...base.themes import colour, painted_colour
-from ...drawing.plot.colours import style_of
+from ...drawing.plot.curves import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, queue_first, when_text
-from ...widgets.key_hints import KeyHint, KeyHints
+from ...widgets.key_footer import KeyHint, KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
@@ -205,7 +205,9 @@ class RunsTable(OpeningTable):
         in_rows = folded(hit.item for hit in hits)
         self.matching = len(in_rows)
         if self._all_trials:
-            in_rows = _in_sweeps(in_rows, sweeps, self._is_open)
+            from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
+
+            in_rows = in_sweeps(in_rows, sweeps, self._is_open)
         self._entries = shown = {entry.run.id: entry for entry in in_rows}
         closed = sum(bool(entry.group) and not entry.is_open for entry in in_rows)
         in_closed = self.matching - sum(not entry.group for entry in in_rows)
@@ -285,7 +287,8 @@ class RunsTable(OpeningTable):
     def _row(self, hit: Hit[Entry], all_marked: Mapping[str, object], widths: tuple[tuple[str, int], ...]) -> _Row:
         """The former row is returned if nothing in it has changed, as there may be thousands of runs."""
         entry = hit.item
-        marked = _is_marked(entry, all_marked)
+        runs = [trial.run for trial in entry.trials] if entry.group else [entry.run]
+        marked = all(run.id in all_marked for run in runs)
         made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
@@ -335,16 +338,6 @@ class RunsTable(OpeningTable):
         if entry.state == "ok" and entry.learning:
             return self._glyphs.warn
         return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
-
-
-def _is_marked(entry: Entry, marked: Mapping[str, object]) -> bool:
-    return all(trial.run.id in marked for trial in entry.trials) if entry.group else entry.run.id in marked
-
-
-def _in_sweeps(entries: list[Entry], sweeps: Mapping[str, Record], is_open: Callable[[str, int], bool]) -> list[Entry]:
-    from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
-
-    return in_sweeps(entries, sweeps, is_open)
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:

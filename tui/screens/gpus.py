@@ -13,35 +13,33 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.figures import GPU
-from ....engine.leases.free_gpus import HOW_IDLE
-from ....engine.telemetry import chips
-from ....engine.units import counted, size
-from ...base import keys
-from ...base.errors import clean
-from ...base.settings import Charts
-from ...base.themes import painted_colour
-from ...drawing import charts
-from ...drawing.gpu_details import doing
-from ...drawing.host import host, host_line
-from ...drawing.live import head
-from ...drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
-from ...drawing.live.phases import CATCHING_UP
-from ...drawing.plot.curves import Plot
-from ...drawing.plot.scales import soon
-from ...drawing.rows import Row, fitting, length, spread, whole_words
-from ...reading.gpu_leases import overview
-from ...reading.machine import Line, MachineReader, Users, read
-from ...reading.run.gpu_reading import numbers
-from ...reading.run.snapshot import Snapshot
-from ...reading.run_list import when_text
-from ...upstream.partial_updates import send_changed_cells
-from ...widgets.gpu_cards import GpuCards
-from ...widgets.key_footer import KeyFooter
-from ...widgets.row_widgets import Panel
-from ...widgets.table import Column, Table
-from ..base import FollowingScreen, Header
-from ..help import NOT_OFFERED
+from ...engine.figures import GPU
+from ...engine.leases.free_gpus import HOW_IDLE
+from ...engine.telemetry import chips
+from ...engine.units import counted, size
+from ..base import keys
+from ..base.errors import clean
+from ..base.settings import Charts
+from ..base.themes import painted_colour
+from ..drawing import charts
+from ..drawing.gpu_details import doing, host, host_line
+from ..drawing.live import head
+from ..drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ..drawing.live.phases import CATCHING_UP
+from ..drawing.plot.axes import soon
+from ..drawing.plot.curves import Plot
+from ..drawing.rows import Row, fitting, length, spread, whole_words
+from ..reading.machine import Line, MachineReader, Users, overview, read
+from ..reading.run.gpu_reading import numbers
+from ..reading.run.snapshot import Snapshot
+from ..reading.run_list import when_text
+from ..upstream.partial_updates import send_changed_cells
+from ..widgets.gpu_cards import GpuCards
+from ..widgets.key_footer import KeyFooter
+from ..widgets.row_widgets import Panel
+from ..widgets.table import Column, Table
+from .base import FollowingScreen, Header
+from .help import NOT_OFFERED
 
 READ_SECONDS = 2.0
 LEASE_ROWS = 3
@@ -205,10 +203,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
                 ("mem", GPU["memory_busy"].about),
                 ("slowed", "the part of the time since the first reading in which each cause has held the clock down"),
                 ("in all", "since the driver was loaded"),
-                (
-                    "lease",
-                    "who has the GPU, for what and since when",
-                ),
+                ("lease", "who has the GPU, for what and since when"),
                 ("idle", "since when a process was not seen to use the GPU"),
                 ("idle for 3 h", HOW_IDLE),
             ),
@@ -348,7 +343,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         self.app.push_screen(ProcessesScreen(self))
 
     def action_chart(self) -> None:
-        from ..chart import ChartScreen  # only when it is asked for
+        from .chart import ChartScreen  # only when it is asked for
 
         if self.latest is not None:
             self.app.push_screen(ChartScreen(self, ""))

@@ -17,28 +17,28 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ....engine import presets
-from ....engine.files.places import PRESET_SUFFIXES
-from ....engine.presets import Preset, PresetError, saving
-from ....engine.presets.paths import of_python
-from ....engine.presets.saving import SaveError
-from ...base import keys
-from ...base.errors import clean
-from ...base.glyphs import Glyphs, glyphs_of
-from ...base.undo import Act, Acts
-from ...drawing.rows import whole_words
-from ...form.form_state import INFO, shown, to_text
-from ...reading import preset_files
-from ...reading.preset_files import GROUPS, Group, Listing, PresetFile
-from ...upstream.thread_imports import in_background
-from ...widgets.key_footer import KeyFooter
-from ...widgets.search_marks import with_marks
-from ...word_search import Hit, Place, best_first, place, search
-from .. import undoing
-from ..base import Header
-from ..dialogs import Ask
-from ..undoing import UndoActions
+from ...engine import presets
+from ...engine.files.places import PRESET_SUFFIXES
+from ...engine.presets import Preset, PresetError, saving
+from ...engine.presets.paths import of_python
+from ...engine.presets.saving import SaveError
+from ..base import keys
+from ..base.errors import clean
+from ..base.glyphs import Glyphs, glyphs_of
+from ..base.undo import Act, Acts
+from ..drawing.rows import whole_words
+from ..form.form_state import INFO, shown, to_text
+from ..reading import preset_files
+from ..reading.preset_files import GROUPS, Group, Listing, PresetFile
+from ..upstream.thread_imports import in_background
+from ..widgets.key_footer import KeyFooter
+from ..widgets.search_marks import with_marks
+from ..word_search import Hit, Place, best_first, place, search
+from . import undoing
+from .base import Header
+from .dialogs import Ask
 from .saving import AskName, short
+from .undoing import UndoActions
 
 HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",

@@ -15,36 +15,36 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 
-from ....engine import figures
-from ....engine.trials import RESUMABLE, proof_sentences
-from ....engine.trials.record import elapsed_of
-from ....engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked
-from ....engine.tune.report.search_sentences import nothing_to_measure
-from ...base import keys
-from ...base.settings import Charts
-from ...base.themes import painted_colour
-from ...drawing import interval_bar, tune_leaderboard, tune_memory
-from ...drawing import tune as drawing
-from ...drawing.charts import AS_DECLARED, plots
-from ...drawing.interval_bar import Scale
-from ...drawing.plot.curves import Plot
-from ...drawing.proof import conclusion
-from ...drawing.rows import Row
-from ...drawing.tune import SearchLayout, share_out
-from ...drawing.tune_leaderboard import HEADS, WIDTHS
-from ...reading.proofs import SearchReader, SearchReading
-from ...widgets.charts import Chart
-from ...widgets.key_footer import KeyFooter
-from ...widgets.row_widgets import Panel
-from ...widgets.table import Column, Table
-from ...wording.run import doing
-from .. import catalogue
-from ..base import Header
-from ..proof import actions
-from ..proof.screen import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
+from ...engine import figures
+from ...engine.trials import RESUMABLE, proof_sentences
+from ...engine.trials.record import elapsed_of
+from ...engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked
+from ...engine.tune.report.search_sentences import nothing_to_measure
+from ..base import keys
+from ..base.settings import Charts
+from ..base.themes import painted_colour
+from ..drawing import interval_bar, tune
+from ..drawing import tune as drawing
+from ..drawing.charts import AS_DECLARED, plots
+from ..drawing.interval_bar import Scale
+from ..drawing.plot.curves import Plot
+from ..drawing.proof import conclusion
+from ..drawing.rows import Row
+from ..drawing.tune import HEADS, WIDTHS, SearchLayout, share_out
+from ..reading.proofs import SearchReader, SearchReading
+from ..widgets.charts import Chart
+from ..widgets.key_footer import KeyFooter
+from ..widgets.row_widgets import Panel
+from ..widgets.table import Column, Table
+from ..wording.run import doing
+from . import catalogue
+from .base import Header
+from .proof import actions
+from .proof.screen import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
 
 if TYPE_CHECKING:
-    from ....engine.proof.folder import Proof
+    from ...engine.proof.folder import Proof
+
 
 ABOUT_MARK = f"{WITHOUT_INPUT} no input"
 LOW = 30  # below this height the large figures are one line
@@ -81,7 +81,7 @@ class TuneScreen(ProofView[SearchReading]):
     def __init__(self, proof: Proof) -> None:
         super().__init__(proof)
         self._ranked: list[Ranked] = []
-        self._memory = tune_memory.plot(self.data)
+        self._memory = tune.plot(self.data)
 
     @property
     def table(self) -> Table:
@@ -126,7 +126,7 @@ class TuneScreen(ProofView[SearchReading]):
         fresh = now if now.is_read else self.data  # a file that cannot be read now may have been read before
         if fresh != self.data:
             self.data = fresh
-            self._ranked, self._memory = ranked(fresh), tune_memory.plot(fresh)
+            self._ranked, self._memory = ranked(fresh), tune.plot(fresh)
             self.show_now()
         elif self.is_measuring:
             for name in ("#head", "#lines"):
@@ -174,7 +174,7 @@ class TuneScreen(ProofView[SearchReading]):
     def _show_charts(self) -> None:
         if self.query_one("#charts").display:
             shown = {plot.key: plot for plot in self.charts(self.app.settings.charts)}
-            for name, key in (("speed", SPEED), ("loss", LOSS), ("memory", tune_memory.KEY)):
+            for name, key in (("speed", SPEED), ("loss", LOSS), ("memory", tune.KEY)):
                 self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
 
     def _head(self, width: int, _height: int) -> list[Row]:
@@ -184,7 +184,7 @@ class TuneScreen(ProofView[SearchReading]):
     def _detail(self, width: int, height: int) -> list[Row]:
         if self.picked is None:
             return [[("nothing has been measured so far" if self.data.is_read else "reading the search ...", "label")]]
-        return tune_leaderboard.detail(self.picked, width, height, self.glyphs)
+        return tune.detail(self.picked, width, height, self.glyphs)
 
     def _lines(self, width: int, _height: int) -> list[Row]:
         now, data, glyphs = self.reading, self.data, self.glyphs
@@ -204,7 +204,7 @@ class TuneScreen(ProofView[SearchReading]):
     def _fill(self, width: int) -> None:
         """The cursor stays on its candidate, or in the first row."""
         at_top = self.table.cursor_row == 0
-        widths = tune_leaderboard.widths(width)
+        widths = tune.widths(width)
         rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
         marked = any(candidate.without_input for candidate in self._ranked)
         columns = [_column(name, width, marked) for name, width in widths.items() if name != "bar"]
@@ -216,14 +216,14 @@ class TuneScreen(ProofView[SearchReading]):
             self.table.move_cursor(row=0, animate=False)
 
     def _row(self, candidate: Ranked, widths: Mapping[str, int]) -> list[Text]:
-        cells = tune_leaderboard.cells(candidate, self.data, widths, self.glyphs, self._scale)
+        cells = tune.cells(candidate, self.data, widths, self.glyphs, self._scale)
         return [self.cell(cell.row) if cell.row else
                 Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
                      justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
 
     @property
     def _scale(self) -> Scale | None:
-        return interval_bar.scale_of(map(tune_leaderboard.interval, self._ranked))
+        return interval_bar.scale_of(map(tune.candidate_interval, self._ranked))
 
     def on_data_table_row_highlighted(self) -> None:
         self.query_one("#detail", Panel).repaint()
@@ -268,7 +268,7 @@ class TuneScreen(ProofView[SearchReading]):
         self._open_chart(self.charts()[0].key)
 
     def _open_chart(self, key: str) -> None:
-        from ..chart import ChartScreen  # only when it is asked for
+        from .chart import ChartScreen  # only when it is asked for
 
         self.app.push_screen(ChartScreen(self, key))
 
