@@ -67,6 +67,8 @@ def test_a_recorded_run_is_read_whole(home: Path) -> None:
     assert now.gpus[0].tf_peak_bytes == pytest.approx(57.9 * recorded.GIB, rel=1e-6)
     assert len(now.line("loss")) == 48
     assert len(now.line("val_loss")) == 1
+    lost = recorded.write(home, name="20260921-110000-cnn", gpus=0, seconds=60, outcome=None)
+    assert entry_of(lost).validation == ("val_accuracy", opened(lost).epochs[-1].metrics["val_accuracy"])
     assert now.line("gpu0").y[-1] > 0.5
 
 
@@ -379,6 +381,20 @@ def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
     assert now.joins == ((16.0, 5.0), (19.0, 8.0))
     assert now.outcome is None
     assert now.pace.begin == 5.0, "the charts begin with the first step of the first sitting"
+
+
+def test_a_resumed_run_repeats_an_epoch_and_counts_the_samples_of_its_own_steps() -> None:
+    def epoch(t: float, number: int) -> dict[str, Any]:
+        return {"t": t, "type": "epoch", "epoch": number, "step": 4 * number, "metrics": {"loss": 1 / t}, "seconds": 2}
+
+    now = fed_of_snapshot(
+        phase(0.0, "importing"), phase(1.0, "training"), epoch(4.0, 1), epoch(6.0, 2), epoch(8.0, 3),
+        {"t": 10.0, **STOPPED}, phase(100.0, "importing"),
+        {"t": 101.0, "type": "started", "resumed_at_step": 8, "global_batch_size": 32}, phase(104.0, "training"),
+        progress(106.0, 10, samples=50), epoch(107.0, 3),
+    ).snapshot()  # fmt: skip
+    assert [(each.number, each.metrics["loss"]) for each in now.epochs] == [(1, 1 / 4), (2, 1 / 6), (3, 1 / 107)]
+    assert now.pace.samples_per_step == 25.0
 
 
 def test_a_result_keeps_what_the_events_knew() -> None:
