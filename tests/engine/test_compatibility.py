@@ -46,7 +46,7 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(
         ("cudnn", ONE, "epochs=3", with_cuda, (9, 24), [], ""),
     ):
         monkeypatch.setattr(installed, "build_info", lambda build=build: build)
-        monkeypatch.setattr(installed, "cudnn_version", lambda version=version: version)
+        monkeypatch.setattr(installed, "cudnn", lambda version=version: installed.Cudnn(version))
         found = found_by(rule, on, settings)
         assert [finding.level for finding in found] == levels, (rule, settings, version)
         said += [f"{settings}, cuDNN {version}: {finding.level}: {finding}" for finding in found]
