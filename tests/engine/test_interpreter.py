@@ -173,28 +173,3 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
     pid = tmp_path / "pid"
     assert not pid.exists() or not pid.read_text().strip() or not psutil.pid_exists(int(pid.read_text()))
     assert interpreter.slow() is None
-
-
-ANSWER = '{"version": [3, 12, 1], "packages": {}, "places": {}, "path": ["/a"]}'
-NO_PYTHON = "it does not answer as a Python does"
-
-
-LOADER, GLIBC = "python: error while loading shared libraries: x.so", "python: version GLIBC_2.38 not found"
-
-
-@pytest.mark.parametrize(
-    ("printed", "logged", "why"),
-    [
-        (ANSWER.replace("12, 1]", "12, true]"), "", NO_PYTHON), (ANSWER.replace('"places": {}, ', ""), "", NO_PYTHON),
-        ("", "one\ntwo", NO_PYTHON), ("", "  one\t2  \n\n", "one 2"),
-        ("", "ImportError: first\nValueError: second\nlast", "ValueError: second"), ("", f"{GLIBC}\ntwo", GLIBC),
-        ("", f"one\n{LOADER}\n", LOADER),
-    ],
-)  # fmt: skip
-def test_why_a_program_is_no_usable_python_is_its_last_telling_line(
-    printed: str, logged: str, why: str, tmp_path: Path
-) -> None:
-    (tmp_path / "out").write_text(f"{installed_query.MARK}{printed}\n" if printed else "")
-    (tmp_path / "err").write_text(logged)
-    python = script(tmp_path / "python", f"cat {tmp_path}/out; cat {tmp_path}/err >&2")
-    assert [each.message for each in checks.of_packages(str(python))] == [f"{python} is not a usable Python: {why}"]

@@ -72,14 +72,6 @@ def test_every_command_finds_them_from_elsewhere(
     assert asked.changes == {"input.cache": f"{Path.cwd()}/other"}
 
 
-def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
-    for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
-        preset = presets.resolve(str(project / name))
-        copy = Path.cwd() / "copy.yaml"
-        copy.write_text(preset.to_yaml())
-        assert resolved(copy) == preset.options
-
-
 # ---- the form ---------------------------------------------------------------------------------
 
 

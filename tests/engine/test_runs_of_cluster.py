@@ -25,7 +25,6 @@ from tests.doors.engine import (
     RunError,
     Started,
     entries,
-    event_reading,
     folders,
     launch,
     part_of_sweep,
@@ -35,7 +34,6 @@ from tests.doors.engine import (
     run_cluster,
     runner,
     runs,
-    writing,
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import run as run_module
@@ -101,17 +99,6 @@ def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) 
     with pytest.raises(RunError) as refusal:
         resuming.latest()
     assert str(refusal.value) == f"there is no run to resume: {resuming.without_checkpoint(chief)}", "it asks no other"
-
-
-def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
-    chief, worker = cluster_runs[:2]
-    assert [run.id for run in run_cluster.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
-    assert run_cluster.local_chief(worker) == chief
-    assert run_cluster.other_workers(worker) == []
-    kept = json.loads(worker.file(run_cluster.FILE).read_text())
-    worker.file(run_cluster.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
-    assert worker not in run_cluster.other_workers(chief)
-    assert run_cluster.local_chief(worker) is None
 
 
 @pytest.mark.parametrize(
@@ -223,20 +210,6 @@ def test_events_of_both_files_come_in_the_order_of_time_and_the_end_last(followe
     followed.phase(TELEMETRY_FILE, 5.0, "ended")
     assert (followed.poll(), followed.follower.ended) == (["ended"], False), "there may be more"
     assert (followed.poll(), followed.follower.ended, followed.follower.outcome) == (["finished"], True, "ok")
-
-
-def test_a_run_that_is_gone_without_a_result_has_crashed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    followed.run.file("engine.log").write_text("x\n last words \n\n")
-    followed.now = Liveness()
-    for full, message in (("", "the run ended without a result: its engine is gone"), ("no room", "no room")):
-        monkeypatch.setattr(writing, "try_writing", lambda _folder, full=full: full)
-        monkeypatch.setattr(event_reading, "SILENT_SECONDS", 0.0)
-        follower = Follower(followed.run)
-        (last,) = follower.poll()
-        assert (follower.outcome, vars(last)["summary"]) == ("crashed", {
-            "outcome": "crashed",
-            "error": {"kind": "crash", "message": message, "hint": "the last line of engine.log: last words"},
-        })  # fmt: skip
 
 
 # ---- runs that go on -----------------------------------------------------------------------------

@@ -91,16 +91,6 @@ def test_any_change_survives(file: Path) -> None:
         assert comment in file.read_text()
 
 
-def test_shipped_presets_are_refused() -> None:
-    path = presets.SHIPPED / "quickstart.yaml"
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.save(presets.resolve("quickstart"), path)
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.delete(path)
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.place("quickstart")
-
-
 def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path) -> None:
     path, link = tmp_path / "mine.yaml", tmp_path / "link.yaml"
     path.write_bytes(b"\xef\xbb\xbf# mine\r\ntrain: {epochs: 3}\r\n")
@@ -127,14 +117,6 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     (tmp_path / "folder.yaml").mkdir()
     with pytest.raises(SaveError, match=r"folder\.yaml exists$"):
         saving.save_as(presets.resolve(str(path)), tmp_path / "folder.yaml")
-
-
-def test_a_file_changed_by_another_is_not_overwritten(file: Path) -> None:
-    preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
-    file.write_text(LAID_OUT + "compile: {xla: true}\n")
-    with pytest.raises(SaveError, match="changed since it was opened"):
-        saving.save(preset, file, LAID_OUT)
-    assert "xla: true" in file.read_text()
 
 
 def test_a_base_beside_the_source_is_still_found_elsewhere(file: Path, tmp_path: Path) -> None:
