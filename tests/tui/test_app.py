@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +15,14 @@ from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import Liveness, Proof, Run, places, presets, resolving, runs
+from tests.doors.engine import Liveness, Run, places, presets, resolving, runs
 from tests.doors.engine import presets_PresetError as PresetError
-from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, Refused, saving, show, watch
-from tests.doors.tui import app as application
+from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, watch
 from tests.doors.tui import watch as run_watch
 from tests.support import recorded
 from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof
 from tests.support.tiny import text_of, wait_for
-
-STREAMS = ("in", "out", "err")
 
 
 class Opening(GputuiApp):
@@ -130,25 +126,6 @@ def test_changes_are_put_into_the_preset_of_their_run_and_keep_what_the_form_has
     assert app.did == []
 
 
-def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[FormState] = []
-
-    async def save_first(_app: Any, state: FormState) -> bool:
-        asked.append(state)
-        return len(asked) == 2
-
-    monkeypatch.setattr(saving, "save_first", save_first)
-    app = GputuiApp(FormState.open(own))
-    state = app.form_state
-    assert asyncio.run(app.form_is_safe())
-    state.set("train.epochs", "9")
-    assert [asyncio.run(app.form_is_safe()) for _ in range(2)] == [False, True]
-    assert asked == [state, state]
-    state.keep()  # a run was started with them
-    assert asyncio.run(app.form_is_safe())
-    assert len(asked) == 2
-
-
 # ---- settings and pictures ------------------------------------------------------------------------------
 
 
@@ -195,67 +172,6 @@ def test_the_theme_of_the_start_suits_the_settings_or_the_colours_of_the_termina
 
 
 # ---- the terminal ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("terminals", "more", "refusal"),
-    [
-        ("in out err", {}, ""), ("in out err", {"TERM": "xterm"}, ""),
-        ("out err", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("in err", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("in out", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("", {"TEXTUAL_DRIVER": show.WEB_DRIVER}, ""),
-        ("in out err", {"TERM": "Dumb"}, "the screen cannot be drawn with TERM=Dumb; export TERM=xterm-256color, if "
-         "this terminal supports it; do it without a screen"),
-        ("in out err", {"TERM": "unknown"}, "the screen cannot be drawn with TERM=unknown; export TERM=xterm-256color, "
-         "if this terminal supports it; do it without a screen"),
-    ],
-)  # fmt: skip
-def test_a_screen_needs_a_terminal_that_can_draw_it(
-    monkeypatch: pytest.MonkeyPatch, terminals: str, more: dict[str, str], refusal: str
-) -> None:
-    for name in ("TEXTUAL_DRIVER", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in more.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(show, "in_cell", lambda: False)
-    streams = {name: SimpleNamespace(isatty=partial(terminals.split().__contains__, name)) for name in STREAMS}
-    monkeypatch.setattr(show, "sys", SimpleNamespace(**{f"std{name}": each for name, each in streams.items()}))
-    if refusal:
-        with pytest.raises(Refused) as refused:
-            show.need_a_terminal("do it")
-        assert str(refused.value) == refusal
-    else:
-        show.need_a_terminal("do it")
-
-
-def test_after_the_screens_what_goes_on_is_named_with_the_command_that_shows_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, proof = recorded.write(home, gpus=0, seconds=20), Proof(home / "proofs" / "x\x1b")
-    made: list[Any] = []
-
-    def make(*given: Any, **named: Any) -> Any:
-        made.append((*given, named))
-        return SimpleNamespace(
-            run=lambda: None, going_on=lambda: [run], measuring=lambda: [proof], not_deleted="not deleted: disk",
-            return_code=3,
-        )  # fmt: skip
-
-    monkeypatch.setattr(application, "GputuiApp", make)
-    needed: list[Any] = []
-    monkeypatch.setattr(show, "need_a_terminal", lambda *given: needed.append(given))
-    monkeypatch.setattr(show, "gc", SimpleNamespace(disable=lambda: None, freeze=lambda: None))
-    assert show.show(None, run, 4.0) == 3
-    assert show.show() == 3
-    assert needed == [(f"gputui logs {run.name} prints the log",), ()]
-    assert made == [(None, {"watch": run, "replay_speed": 4.0}), (None, {"watch": None, "replay_speed": None})]
-    out, err = capsys.readouterr()
-    assert out.splitlines()[:2] == [
-        "recorded goes on: gputui watch recorded shows it again",
-        "the measurement x? goes on: gputui proof x? shows it",
-    ]
-    assert err.splitlines() == ["not deleted: disk"] * 2
 
 
 def test_the_first_preset_is_what_its_file_says() -> None:

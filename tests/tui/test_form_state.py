@@ -36,15 +36,6 @@ def test_a_wrong_field_keeps_the_others(state: FormState) -> None:
     assert not state.errors
 
 
-def test_the_form_says_what_a_file_would_be_told(state: FormState, tmp_path: Path) -> None:
-    state.set("input.batch_size", "0")
-    file = tmp_path / "same.yaml"
-    file.write_text("input: {batch_size: 0}\n")
-    with pytest.raises(presets.PresetError) as told:
-        presets.resolve(str(file))
-    assert state.errors["input.batch_size"] == told.value.problems[0].message
-
-
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
@@ -101,13 +92,6 @@ def test_an_emptied_field_and_the_folder_of_own_code_stand_in_the_command(tmp_pa
     assert shipped.command() == "gputui --preset quickstart \\\n  --set workload.entry=mine.text:build", (
         "it has no folder"
     )
-
-
-def test_the_yaml_gives_the_same_options(state: FormState, tmp_path: Path) -> None:
-    state.set("workload.tfrecord_input", "yes")
-    file = tmp_path / "all.yaml"
-    file.write_text(state.preset.to_yaml())
-    assert presets.resolve(str(file)).options == state.preset.options
 
 
 def test_a_runs_record_keeps_the_presets_name() -> None:
@@ -266,16 +250,6 @@ def test_a_form_whose_file_was_written_elsewhere_is_compared_with_it_and_would_l
     path.write_text("train: [")
     state.compare_with_file()
     assert (state.opened.description, state.modified) == ("one", False), "it cannot be read"
-
-
-def test_values_that_a_run_has_kept_are_at_risk_only_if_they_differ_from_the_file(state: FormState) -> None:
-    state.set("train.epochs", "9")
-    state.keep()
-    assert (state.modified, state.at_risk) == (True, False), "a run has them"
-    state.set("train.epochs", "8")
-    assert state.at_risk
-    state.set("train.epochs", state.text_of_file("train.epochs"))
-    assert (state.modified, state.at_risk) == (False, False), "the file has them"
 
 
 def _written(state: FormState, path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
@@ -11,23 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pynvml
 import pytest
 from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import resource_limits
 from tests.doors.tui import RICH, Gpu, GpuProcess, GpusScreen, ProcessesScreen, Snapshot, Users
 from tests.doors.tui import gpus_screen as gpus_screen
 from tests.doors.tui import machine_Line as Line
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
 from tests.support.form_pilot import told
-from tests.support.front_door import until
-from tests.support.machines import tensorflow, whole
-from tests.support.terminal import needs_tmux, terminal
 from tests.support.tiny import Tiny, lines_of, wait_for
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
@@ -202,24 +196,6 @@ async def test_without_a_driver_it_says_so_calmly(
         assert not isinstance(pilot.app.screen, GpusScreen)
 
 
-async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").touch()
-    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
-    monkeypatch.setattr(pynvml, "nvmlInit", init)
-    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, "disk wait")
-        shown = await wait_for(pilot, "no GPU readings: the NVIDIA driver")
-    assert "no GPU readings: the NVIDIA driver's libnvidia-ml.so.1 is missing" in shown
-    assert "CUDA may work without NVML" in shown
-    assert "training runs on the CPU" not in shown
-
-
 GIB = 1024**3
 OWN = GpuProcess(5303, own=True, use=0.9, idle_seconds=0.0, idle_at_least=False, started=1.0)
 IDLE = GpuProcess(911, use=0.0, idle_seconds=90.0, started=2.0)
@@ -280,30 +256,3 @@ async def test_the_tree_of_users_and_processes(monkeypatch: pytest.MonkeyPatch) 
             await processes(pilot, given[0])
             assert said in lines_of(pilot.app).split("\n")[-3]
     assert asked[0] == GPUS
-
-
-def importing(pid: int) -> list[psutil.Process]:
-    """The processes below one in which the doctor imports TensorFlow."""
-    found = []
-    for process in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            found += [process] if "list_physical_devices" in " ".join(process.cmdline()) else []
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_tmux
-def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: FakeNvml, tmp_path: Path) -> None:
-    environment = whole(nvml, tmp_path / "machine", "hang=DeviceGetPersistenceMode", 1) | tensorflow(tmp_path, "hang")
-    environment |= {"GPUTUI_WARM": "0", "TERM": os.environ.get("TERM", "xterm")}
-    with terminal(size=(120, 40), **environment) as window:
-        window.shows("Start")
-        window.type("F6")
-        window.shows("0 of 1 GPU(s) answered")
-        window.type("D")
-        window.shows("importing TensorFlow")
-        (child,) = until(lambda: importing(window.pid))
-        window.type("C-q")
-        assert "exit code 0" in window.shows("exit code")
-        assert not child.is_running()

@@ -6,7 +6,6 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -15,7 +14,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.containers import Vertical
-from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Static
@@ -27,7 +25,6 @@ from tests.doors.tui import (
     THEMES,
     ChangedCellsUpdate,
     Codes,
-    GputuiApp,
     Painted,
     Panel,
     Row,
@@ -39,7 +36,7 @@ from tests.doors.tui import (
     plain,
 )
 from tests.support import recorded
-from tests.support.tiny import Tiny, wait_for
+from tests.support.tiny import Tiny
 
 TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\x08)|(\n)|([^\x1b\x08\n]+)")
 PLAIN = Codes("", "", "")
@@ -225,41 +222,6 @@ async def test_text_and_curves_stand_out_from_every_ground_in_every_theme() -> N
             assert pilot.app.get_css_variables()["heavy"], other
     assert set(PAINTED_TEXT) < set(STYLES)
     assert HIGH_CONTRAST.dark
-
-
-@pytest.mark.nightly
-async def test_the_words_of_the_screens_can_be_read_in_every_theme_also_right_after_it_was_changed(home: Path) -> None:
-    runs = [
-        recorded.write(home, name=f"20260921-1{n}0000-cnn", seconds=40, outcome=outcome)
-        for n, outcome in enumerate(("ok", "oom", "stopped"))
-    ]
-    app = GputuiApp()
-    async with app.run_test(size=(140, 40)) as pilot:
-        for keys, awaited in (
-            ("slash b a t", "input.batch_size"), ("escape comma", "charts.fill"), ("escape o", "quickstart"),
-            ("q u i", "quickstart"), ("escape escape f4 slash c n", "3 of 3 runs"), ("enter w escape", "stopped"),
-        ):  # fmt: skip
-            await pilot.press(*keys.split())
-            await wait_for(pilot, awaited)
-            await reads_well(pilot, keys)
-        app.open_compare(runs[:2])
-        await wait_for(pilot, "outcome")
-        await reads_well(pilot, "compare")
-
-
-async def reads_well(pilot: Pilot[Any], where: str) -> None:
-    """Each word of the screen has the contrast of WCAG in every theme."""
-    for theme in THEMES:
-        pilot.app.theme = theme.name
-        await pilot.pause()
-        await pilot.pause()
-        for strip in pilot.app.screen._compositor.render_strips():
-            for piece in strip:
-                if re.search(r"\w", piece.text) and piece.style and piece.style.color and piece.style.bgcolor:
-                    ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
-                    assert ratio >= TEXT, f"{theme.name}: {piece.text.strip()!r} in {where}: {ratio:.2f}"
-    pilot.app.theme = THEMES[0].name
-    await pilot.pause()
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -6,7 +6,6 @@ import itertools
 import json
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from tests.doors.engine import free_devices_Device as Device
 from tests.doors.tui import (
     PLAIN,
     RICH,
-    Plot,
-    RunReader,
     Snapshot,
     Store,
     charts,
@@ -31,7 +28,6 @@ from tests.doors.tui import (
     tune_leaderboard,
     tune_memory,
 )
-from tests.doors.tui import printing_proof as proof
 from tests.doors.tui import series_Line as Line
 from tests.doors.tui import tune as drawing
 from tests.support import recorded
@@ -42,18 +38,6 @@ from tests.support.typed import as_read, typed
 def write(run: Run, *lines: dict[str, Any], name: str = "events.jsonl") -> None:
     run.path.mkdir(parents=True, exist_ok=True)
     run.file(name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-
-
-# ---- a run -------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
-    run = recorded.write(home, gpus=0, seconds=20, outcome="ok")
-    run.file("result.json").unlink()
-    reader = RunReader(run)
-    for _ in range(3):
-        reader.poll()
-    assert (reader.picture.snapshot.phase, reader.picture.snapshot.outcome) == ("ended", "ok")
 
 
 # ---- presets and the queue ------------------------------------------------------------------------------------
@@ -97,24 +81,8 @@ def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkey
 # ---- bars on a terminal ------------------------------------------------------------------------------------------
 
 
-def test_the_time_that_is_left_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "elapsed_of", lambda data: 40.0)
-
-    def left(**fields: Any) -> str:
-        return proof.left(SimpleNamespace(**{"budget_most_seconds": None, "kind": "ab"} | fields))  # type: ignore[arg-type]
-
-    assert [left(budget_seconds=None), left(budget_seconds=100.0), left(budget_seconds=30.0),
-            left(budget_seconds=100.0, kind="tune"), left(budget_seconds=70.0, budget_most_seconds=130.0)] == [
-        "", ", about 1:00 left", ", about 0.0 s left", ", at most 1:00 left", ", about 30.0 s to 1:30 left",
-    ]  # fmt: skip
-
-
 def line(*values: float, breaks: frozenset[int] = frozenset()) -> Line:
     return Line(array("d", range(len(values))), array("d", values), breaks, values[-1] if values else None)
-
-
-def drawn(plot: Plot, width: int = 60, height: int = 10) -> list[str]:
-    return [plain(row) for row in draw(plot, width, height, RICH)[0]]
 
 
 def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:
@@ -125,9 +93,6 @@ def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:
 
 def progress(step: int, **more: object) -> dict[str, object]:
     return {"type": "progress", "step": step, "steps": 100, "epoch": 1, "epochs": 1, "samples_per_second": 10.0} | more
-
-
-# ---- what is kept and drawn -------------------------------------------------------------------------
 
 
 # ---- what is read of a run --------------------------------------------------------------------------
