@@ -100,7 +100,7 @@ def test_the_peaks_are_those_of_the_data_sheets() -> None:
         name, *teraflops = line[:43].strip(), *line[43:].split()
         known = [chips.peak_flops(name, number_format) for number_format in FORMATS]
         assert known == [None if each == "-" else pytest.approx(float(each) * 1e12) for each in teraflops], name
-    for unknown in ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-10C", "Something Else", None):
+    for unknown in ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-10C", "NVIDIA GeForce RTX 4090 Laptop GPU", None):
         assert chips.peak_flops(unknown, "float32") is None, unknown
 
 

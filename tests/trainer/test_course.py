@@ -221,15 +221,8 @@ def test_the_story_of_a_training(forks: Forks, home: Any, snapshot: Any) -> None
         assert "\n".join(story(run)).replace(str(run.path), "RUN") == snapshot(name=name)
 
 
-DATA = (
-    "model=mlp",
-    "width=0.05",
-    "optimizer=sgd",
-    "data=digits",
-    "validation_split=0",
-    "cache=memory",
-    "one_batch=true",
-)
+DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits", "validation_split=0", "cache=memory",
+        "one_batch=true")  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*ran out of data")

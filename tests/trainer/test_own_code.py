@@ -232,17 +232,6 @@ def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: st
             np.testing.assert_array_equal(ours[0].numpy(), expected)
 
 
-def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
-    parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
-    training = own(source(f"return {parts}"), *SHORT)
-    assert training.loop.built.own is not None
-    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, None)
-    assert training.events("warning") == [], "nothing goes on that has not begun"
-    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, 7)
-    told = {event["kind"]: event["message"] for event in training.events("warning")}
-    assert "if Python code in it draws random numbers, it draws others" in told["resumed_batches"]
-
-
 # ---- callbacks ----------------------------------------------------------------------------------
 
 TELLING = """
@@ -290,18 +279,6 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
 
 
 # ---- what is refused ----------------------------------------------------------------------------
-
-
-def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:
-    endless, unknown = "dataset().repeat()", "dataset().filter(lambda a, b: True)"
-    mapped = "return {{'model': model(), 'train': {}, 'map': None}}"
-    batched = "return model(), {}.batch(10).repeat()"
-    assert own(source(mapped.format(endless)), *SHORT, "steps_per_epoch=30").train().loop.step == 30
-    for form, data in ((mapped, unknown), (batched, endless)):  # as many batches come
-        training = own(source(form.format(data)), *SHORT, "steps_per_epoch=30")
-        assert training.loop.steps == 30
-        assert len(list(training.loop.built.pipeline.stream().take(30))) == 30
-        assert training.loop.built.pipeline.train_samples is None
 
 
 CUSTOM = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.trainer import TrainerError, UserError, counting, exported, model_fit
+from tests.doors.trainer import TrainerError, UserError, counting, exported
 from tests.support.own import Write, resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
@@ -261,20 +260,6 @@ class Mine(keras.Sequential):
     assert refused.value.message.startswith(message)
 
 
-def test_a_fit_gets_its_data_under_any_name_and_by_keras_name_if_it_takes_only_names() -> None:
-    seen: list[Any] = []
-    fits: list[Callable[..., None]] = [
-        lambda dataset, **more: seen.append((dataset, more)),
-        lambda x=None, **more: seen.append((x, more)),
-        lambda *data, **more: seen.append((*data, more)),
-        lambda **more: seen.append((more.pop("x"), more)),
-        lambda *, x, epochs: seen.append((x, {"epochs": epochs})),
-    ]
-    for fit in fits:
-        model_fit._call(fit, "data", {"epochs": 3})
-    assert seen == [("data", {"epochs": 3})] * len(fits)
-
-
 HEAD_OF_OWN_ERRORS = """\
 import keras, numpy as np, tensorflow as tf
 x, y = np.zeros((64, 4), "float32"), np.zeros((64,), "float32")
@@ -284,16 +269,6 @@ def model():
     return made
 """
 CASES = {
-    "in-build": (
-        "def helper(n):\n    return x @ np.zeros((n, 1))\ndef build(context):\n    helper(3)\n",
-        "train.py:8 in helper: ValueError: matmul",
-        "return x @ np.zeros((n, 1))",
-    ),
-    "importing": (
-        "import no_such_module_here\ndef build(context): ...\n",
-        "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'",
-        "import no_such_module_here",
-    ),
     "argparse": (
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--train', required=True)\n"
         "args = parser.parse_args()\ndef build(context): ...\n",

@@ -9,14 +9,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
 
 from tests.doors.engine import environment_variables, presets
 from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
-from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla, xla_cache
+from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla_cache
 from tests.support.environments import as_launched as as_launched
 from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
@@ -69,17 +68,6 @@ def test_a_variable_with_an_option_follows_the_option_and_what_is_overridden_is_
         assert all(os.environ.get(name) == value for name, value in after.items()), case
 
 
-def test_all_other_variables_are_reported_without_secrets() -> None:
-    long = "--xla_dump_to=/" + "x" * 500
-    given = {"NCCL_DEBUG": "INFO", "TF_VAR_db": "p", "NVIDIA_API_KEY": "nv-1", "TF_TOKEN_x": "t", "CUDA_HOME": "/cuda",
-             "TF_GPU_ALLOCATOR": "x", "NCCL_CONF": "http://me:pw@host/", "XLA_FLAGS": long, VARIABLE: "0"}  # fmt: skip
-    assert prepared(given, "visible=none").environment == {
-        "CUDA_HOME": "/cuda", VARIABLE: "0", "NCCL_CONF": "http://...@host/", "NCCL_DEBUG": "INFO",
-        "XLA_FLAGS": long[:200] + "...",
-    }  # fmt: skip
-    assert os.environ[VARIABLE] == "-1"
-
-
 def test_a_list_of_gpus_never_leaves_what_the_launcher_has_given() -> None:
     cases = [
         ({VARIABLE: "4,5"}, "5", "5"),
@@ -119,21 +107,6 @@ def test_kernels_are_kept_in_four_gib_unless_the_caller_says_otherwise_and_what_
     assert Prepared({"A": "b"}, (), "on CPUs 1", XlaCache(Path("/x"))).actual() == {
         "environment": {"A": "b"}, "numa": "on CPUs 1", "xla_cache": "/x",
     }  # fmt: skip
-
-
-def test_whether_xla_compiles_a_users_model_is_decided_by_the_option_else_by_the_model() -> None:
-    for settings, compiled, expected in (
-        (("xla=true",), False, (True, "compile.xla is true")),
-        (("xla=false",), True, (False, "compile.xla is false")),
-        ((), False, (False, "jit_compile=False of your compiled model is Keras' choice: no GPU trains")),
-        ((), True, (True, "your code has compiled the model with jit_compile=True")),
-        (("deterministic=true",), False,
-         (False, "jit_compile=False of your compiled model is Keras' choice: train.deterministic is true: "
-                 "Keras then compiles nothing")),
-    ):  # fmt: skip
-        model: Any = SimpleNamespace(jit_compile=compiled)
-        found = xla.of_compiled(options(*settings), model)
-        assert (found.compiles, found.reason) == expected
 
 
 # ---- the log and the identity of GPUs ----------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -99,14 +98,6 @@ def of_older_version(folder: Path, find: Callable[[], Collected] | None) -> str:
     return prefix
 
 
-@pytest.mark.parametrize("generators", [1, 3])
-@pytest.mark.parametrize("write", [written, of_older_version])
-def test_code_that_keeps_other_generators_does_not_fit(write: Any, generators: int, tmp_path: Path) -> None:
-    state = State(model(), Kept(1, generators))
-    with pytest.raises(ValueError, match="your code has other random generators than when the checkpoint was written"):
-        state.restore(write(tmp_path, Kept()))
-
-
 def test_a_checkpoint_of_an_older_version_is_restored(tmp_path: Path) -> None:
     kept = Kept(2)
     kept.variables[1].assign(5.0)
@@ -167,35 +158,6 @@ def test_another_model_is_refused_by_the_names_of_its_variables(tmp_path: Path) 
     wider.compile("sgd", "mse")
     with pytest.raises(ValueError, match=r"^its variables of the model are others: .*/kernel only in the checkpoint"):
         State(wider).restore(prefix)
-
-
-def test_a_worker_takes_its_own_state_out_of_the_bytes_of_all() -> None:
-    """Its random numbers, and its statistics; weights and optimizer are those of all."""
-    mine, theirs = Kept(), Kept()
-    one, other = model(), model()
-    first, second = State(one, mine), State(other, theirs)
-    for kept in (mine, theirs):
-        kept.variables.append(tf.Variable("text, of which no worker has another"))
-    mine.variables[0].assign(3.5)
-    draw(mine.generators)
-    one.trainable_variables[0].assign([[1.0], [2.0]])
-    data = first.of_its_own()
-    expected = draw(mine.generators)
-    before = other.trainable_variables[0].numpy()
-    second.take_own(data)
-    assert draw(theirs.generators) == expected
-    assert theirs.variables[0].numpy() == 3.5
-    np.testing.assert_array_equal(other.trainable_variables[0].numpy(), before)
-    the_same = first.the_same()
-    assert [tuple(each.shape) for each in the_same][:2] == [(2, 1), (1,)]
-    assert len(the_same) == 2 + len(one.optimizer.variables)
-    assert [State.size_of(each) for each in the_same[:2]] == [8, 4]
-    State.take(the_same[0], np.array([7.0, 8.0], "float32").tobytes())
-    assert one.trainable_variables[0].numpy().tolist() == [[7.0], [8.0]]
-    replicas = [tf.Variable([1, 2]), tf.Variable([3, 4])]
-    mirrored: Any = SimpleNamespace(values=replicas, dtype=tf.int32, shape=(2,))
-    State.take(mirrored, np.array([5, 6], "int32").tobytes())
-    assert [each.numpy().tolist() for each in replicas] == [[5, 6]] * 2
 
 
 PROGRAM = """
