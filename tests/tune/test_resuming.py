@@ -328,15 +328,6 @@ def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_min
     assert 0 < len(measured_anew) < 6, "the pairs of the first sitting count"
 
 
-def test_two_minutes_try_something_and_claim_nothing(tmp_path: Path) -> None:
-    searcher, _ = searching_in_time(tmp_path / "p", asked(*PIPELINE, minutes=2), slow_input, start_slowly)
-    searcher.run()
-    assert any(one.decision == "kept" for one in searcher.search.candidates if one.tried)
-    record = searcher.record
-    assert record.changes_kept or searcher.search.unproved
-    assert record.elapsed < 1.1 * 120 + 12
-
-
 @pytest.mark.usefixtures("home")
 def test_only_minutes_that_try_nothing_are_refused() -> None:
     wanted = asked(minutes=2)

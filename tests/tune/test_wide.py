@@ -247,18 +247,6 @@ def test_a_storage_that_fails_meanwhile_ends_the_proposals_and_not_the_search(tm
     assert searcher.record.changes_kept["compile.xla"] is True, "what was found by then is proved"
 
 
-@pytest.mark.nightly
-@needs_optuna
-def test_a_database_holds_a_study_as_well(tmp_path: Path) -> None:
-    location = f"sqlite:///{tmp_path / 'studies.db'}"
-    for name in "ab":
-        wanted = tune_request.joined(asked(study=location, study_name="one", only=["xla"]))
-        searcher, bench = searching(tmp_path / name, wanted, only_xla)
-        searcher.run()
-        assert searcher.record.changes_kept == {"compile.xla": True}
-    assert len(bench.asked) == 1 + 1 + 6, "the second member has found everything there"
-
-
 @needs_optuna
 def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
