@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import Run, presets, runs
+from tests.doors.engine import Run, runs
 from tests.doors.tui import tui_cli as cli
-from tests.support.forking import Forks, Program, trainer_of
-from tests.support.front_door import detached, ended, events, gputui, happened, last_losses, opened, step, until
+from tests.support.forking import Forks, Program
+from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
 
 PRESET = "workload: {entry: 'train.py:build'}\ninput: {batch_size: 20}\ntrain: {epochs: 2, validation_split: 0}\n"
 MODEL = """
@@ -45,32 +45,6 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 # ---- before anything is launched ------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (None, "train.py does not exist"),
-        ("import keras\ndef build(context):\n    return (1\n", "train.py:3: '(' was never closed: return (1"),
-        ("def other(context): ...\n", "train.py has no function build (it has other)"),
-        ("def build(): ...\n", "train.py:1: build must accept one argument, the context"),
-        ("async def build(context): ...\n", "train.py:1: build is async"),
-    ],
-    ids=["missing", "syntax", "other-name", "no-argument", "async"],
-)
-def test_code_that_cannot_run_is_refused_with_file_and_line(
-    source: str | None, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if source is not None:
-        (folder / "train.py").write_text(source)
-    code, out, errors = ran(capsys, "--preset", "preset.yaml")
-    assert code == 2
-    assert out == ""
-    assert errors.startswith("preset.yaml:1: workload.entry: ")
-    assert words in errors
-    assert errors.count("\n") <= 2
-    assert runs.all_runs() == []
 
 
 @pytest.mark.usefixtures("nothing_left_running")
@@ -142,73 +116,6 @@ def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_li
     assert "main ran" not in log
     assert run.result is not None
     assert run.result["error"]["kind"] == "user_code"
-
-
-KILLED_ONCE = """
-import keras, numpy as np, os, signal, tensorflow as tf
-
-class Mine(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dropout, self.hidden, self.out = keras.layers.Dropout(0.5), keras.layers.Dense(8), keras.layers.Dense(1)
-        self.seen = keras.metrics.Mean("seen")
-        self.draws = keras.random.SeedGenerator(3)
-    def call(self, x, training=False):
-        return self.out(self.dropout(self.hidden(x), training=training))
-    def train_step(self, data):
-        x, y = data
-        x += 0.1 * keras.random.normal(tf.shape(x), seed=self.draws)
-        y += 0.1 * keras.random.uniform(tf.shape(y))  # of Keras' global generator
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(self(x, training=True)[:, 0] - y))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        self.seen.update_state(loss)
-        return {"loss": self.seen.result()}
-
-class Killer(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 77 and os.path.exists("kill me"):
-            os.unlink("kill me")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-def build(context):
-    made = Mine()
-    made.compile(keras.optimizers.Adam(0.01))
-    x = np.random.default_rng(0).normal(size=(1000, 4)).astype("float32")
-    return {"model": made, "train": (x, x.sum(axis=1)), "callbacks": [Killer()]}
-"""
-
-
-def whole_and_broken(forks: Forks, folder: Path, *settings: str) -> tuple[Run, Run]:
-    """A run of the preset to its end, and one whose trainer has been killed."""
-    whole, trainer = trainer_of(presets.resolve("preset.yaml", settings))
-    forks.run(trainer)
-    (folder / "kill me").touch()
-    done = gputui("--preset", "preset.yaml", *(word for setting in settings for word in ("--set", setting)))
-    assert done.returncode == 1
-    assert not (folder / "kill me").exists()
-    return whole, runs.find(done.stdout.split()[0])  # its first line begins with the short name of the run
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_trainers")
-@pytest.mark.slow
-def test_a_killed_run_of_their_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(
-    folder: Path, tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "train.py").write_text(KILLED_ONCE)
-    whole, broken = whole_and_broken(forks, folder, "seed=5", "deterministic=true", "epochs=2", "run.checkpoint=30")
-    assert ended(broken)["outcome"] == "crashed"
-    monkeypatch.chdir(tmp_path)  # from elsewhere: the run knows where it belongs
-    done = gputui("resume", broken.id, "--json")
-    assert done.returncode == 0, done.stderr
-    started = next(event for event in events(done.stdout) if event["type"] == "started")
-    assert started["resumed_at_step"] == 60  # in the middle of the second epoch
-    assert ended(broken)["outcome"] == "ok"
-    assert not [event for event in happened(broken, "warning") if event["kind"] == "random_anew"]
-    assert last_losses(broken) == last_losses(whole)
-    assert last_losses(whole)["loss"] < 10
 
 
 # ---- speeds -----------------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,65 +13,14 @@ from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import Liveness, Run, places, presets, resolving, runs
+from tests.doors.engine import Liveness, Run, places, presets, resolving
 from tests.doors.engine import presets_PresetError as PresetError
-from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, watch
+from tests.doors.tui import THEMES, Ended, GputuiApp, LiveScreen, watch
 from tests.doors.tui import watch as run_watch
 from tests.support import recorded
 from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof
 from tests.support.tiny import text_of, wait_for
-
-
-class Opening(GputuiApp):
-    """The application, which is not run. `did` has what it has opened, shown and said; `answer` is that of the user to
-    the question about unsaved changes, None if there must be none.
-    """
-
-    answer: bool | None = None
-    present: Any = None  # the screen in front
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.did: list[Any] = []
-        for name in ("load", "apply", "offer", "introduce"):
-            setattr(self.form, name, self._noting(name))
-
-    def _noting(self, name: str) -> Any:
-        return lambda *given: self.did.append((name, *given))
-
-    @property
-    def screen(self) -> Any:
-        return self.present
-
-    def open_screen(self, screen: Any, instead: bool = False) -> None:
-        self.did.append((screen, instead))
-
-    def action_show(self, name: str) -> None:
-        self.did.append(name)
-
-    def call_from_thread(self, do: Any, *given: Any, **named: Any) -> Any:  # type: ignore[override]
-        return do(*given, **named)
-
-    def notify(self, message: str, **more: Any) -> None:
-        self.did.append(message if not more else (message, more.get("severity", more.get("title", ""))))
-
-    def clear_notifications(self) -> None:
-        self.did.append("cleared")
-
-    async def form_is_safe(self) -> bool:
-        if self.answer is None:
-            assert await super().form_is_safe()
-            return True
-        return self.answer
-
-
-def call(app: GputuiApp, name: str, *given: Any) -> None:
-    """Call a method that works in the background, and wait for its end."""
-    result = getattr(GputuiApp, name).__wrapped__(app, *given)
-    if asyncio.iscoroutine(result):
-        asyncio.run(result)
-
 
 # ---- screens --------------------------------------------------------------------------------------------
 
@@ -85,64 +32,33 @@ def test_runs_of_other_machines_and_runs_that_have_ended_are_not_named_as_going_
     monkeypatch.setattr(Run, "liveness", property(lambda run: alive.get(run.id, Liveness())))
     for name in "abcd":
         recorded.write(home, name=name, gpus=0, seconds=20)
-    assert [run.id for run in Opening().going_on()] == ["b"]
+    assert [run.id for run in GputuiApp().going_on()] == ["b"]
 
 
 def test_only_proofs_that_measure_now_are_named_as_going_on(home: Path) -> None:
     for name, state in (("a", "stopped"), ("b", "done"), ("c", "failed")):
         write_proof(home, f"20260921-13000{name}-x", state=state)
     going_on = write_proof(home, "20260921-140000-x", **running())
-    assert Opening().measuring() == [going_on]
-
-
-# ---- the form -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.yaml"
-    path.write_text("train: {epochs: 3, seed: 5}\n")
-    return path
-
-
-def test_changes_are_put_into_the_preset_of_their_run_and_keep_what_the_form_has_changed_of_it(
-    home: Path, own: Path
-) -> None:
-    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
-    app, changes = Opening(), {"input.batch_size": 16}
-    call(app, "apply", run, changes, "batch_size=16")
-    shown, (what, state, *given) = app.did
-    assert (shown, what, state.path, given) == ("form", "apply", run.file("preset.yaml"), [changes, "batch_size=16"])
-    assert state is not app.form.state
-    app.form.state = state
-    state.set("train.epochs", "9")
-    app.did.clear()
-    app.answer = False  # nobody is asked, as nothing is lost
-    call(app, "apply", run, changes, "batch_size=16")
-    assert app.did == ["form", ("apply", state, changes, "batch_size=16")]
-    app.form.state = FormState.open(own)
-    app.did.clear()
-    call(app, "apply", run, changes, "batch_size=16")
-    assert app.did == []
+    assert GputuiApp().measuring() == [going_on]
 
 
 # ---- settings and pictures ------------------------------------------------------------------------------
 
 
-def test_faults_of_the_settings_are_said_or_counted_and_listed_in_the_palette() -> None:
+async def test_faults_of_the_settings_are_said_or_counted_and_listed_in_the_palette() -> None:
     path = places.settings_file()
     path.parent.mkdir(parents=True)
-    for text, count in (("", 0), ("a: 1\n", 1), ("a: 1\nb: 2\n", 2), ("a: 1\nb: 2\nkeys: {x: y}\n", 3)):
+    for text, said in (
+        ("", ""), ("a: 1\n", "there is no setting a"),
+        ("a: 1\nkeys: {x: y}\n", "2 faults in settings.yaml: ctrl+p faults lists them"),
+    ):  # fmt: skip
         path.write_text(text)
-        app = Opening()
-        app.present = SimpleNamespace(active_bindings={})
-        app._notify_faults()
-        listed = [each for each in app.get_system_commands(app.present) if each.title == "Faults in the settings"]
-        assert len(app.settings.problems) == count
-        assert len(listed) == min(count, 1)
-        many = [f"{count} faults in settings.yaml: ctrl+p faults lists them"] if count > 1 else []
-        assert app.did == [(message, "error") for message in (many or app.settings.problems)]
-        app.did.clear()
+        async with opened() as pilot:
+            commands = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
+            assert commands.count("Faults in the settings") == bool(said)
+            messages = [message for message in told(pilot).splitlines() if "setting" in message]
+            assert len(messages) == bool(said)
+            assert said in "".join(messages)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import OPTIONS, presets, runs
-from tests.doors.tui import INFO, FormState, History, Moment, search, to_text, to_value
+from tests.doors.tui import INFO, FormState, search, to_text, to_value
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -118,52 +118,6 @@ def test_search_finds_names_before_help_and_help_before_calls() -> None:
     places = [hit.elsewhere.place if hit.elsewhere else "name" for hit in search("cache")]
     assert places == sorted(places, key=("name", "also", "takes", "help", "calls").index)
     assert {"name", "help", "calls"} <= set(places)
-
-
-def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
-    history, first = History(), Moment.of(state)
-
-    def act(what: str, values: dict[str, object], edit: object = None) -> None:
-        before = Moment.of(state)
-        state.change(values)
-        history.record(before, state, what, edit)
-
-    for typed in ("1", "12", "128"):
-        act("batch", {"input.batch_size": typed}, edit="one")
-    act("nothing", {"input.batch_size": 128})
-    act("a remedy", {"input.cache": "memory", "compile.xla": True, "no.option": 3})
-    assert [done.what for done in history.done] == ["batch", "a remedy"]
-    assert state.preset.options.compile.xla is True
-    last = Moment.of(state)
-    for _ in range(2):
-        undone = history.undo(state)
-        assert undone is not None
-        state.put(undone.before.texts, undone.before.description)
-    assert Moment.of(state) == first
-    assert history.undo(state) is None
-    for _ in range(2):
-        again = history.redo(state)
-        assert again is not None
-        state.put(again.before.texts, again.before.description)
-    assert Moment.of(state) == last
-    assert history.redo(state) is None
-    undone = history.undo(state)
-    assert undone is not None
-    state.put(undone.before.texts, undone.before.description)
-    assert len(history.undone) == 1
-    act("another", {"train.epochs": 7})
-    assert history.redo(state) is None, "what was undone before another act cannot be done again"
-    before = Moment.of(state)
-    state.put(before.texts, "words of its own")
-    history.record(before, state, "the description")
-    described = history.undo(state)
-    assert described is not None
-    assert (described.what, described.before.description) == ("the description", before.description)
-    state.put(before.texts, before.description)
-    act("back", {"train.epochs": int(first.texts["train.epochs"])}, edit="two")
-    for typed in ("9", first.texts["train.epochs"]):
-        act("typed and taken back", {"train.epochs": typed}, edit="three")
-    assert history.done[-1].what == "back"
 
 
 def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
