@@ -4,7 +4,6 @@ from gputui.engine.compare import baseline, comparison
 from gputui.engine.compare.baseline import LineUp, line_up
 from gputui.engine.compare.caveats import caveats
 from gputui.engine.compare.comparison import Comparison as comparison_Comparison, compare
-from gputui.engine.compare.same_code import CodeRow
 from gputui.engine.diagnosis import (
     RULES,
     SUPPORTING,
@@ -101,7 +100,7 @@ from gputui.engine.options.synonyms import keys_of, option_meant
 from gputui.engine.options.validation import MisfitsError, validated
 from gputui.engine.prepare import layout, preparing, request as prepare_request, result_files, workers
 from gputui.engine.prepare.estimates import Estimate
-from gputui.engine.prepare.manifest import Broken, Manifest, ManifestError, Written
+from gputui.engine.prepare.manifest import Broken, Manifest, Written
 from gputui.engine.prepare.preparing import Progress as preparing_Progress
 from gputui.engine.prepare.request import PrepareError, Request as prepare_request_Request, of
 from gputui.engine.presets import (
@@ -185,7 +184,7 @@ from gputui.engine.runs import (
     titles,
 )
 from gputui.engine.runs.checkpoint_files import Damage, MANIFEST, path_of, seal, steps_in, verify, whole_step
-from gputui.engine.runs.event_reading import Follower, Tail as event_reading_Tail, read_events
+from gputui.engine.runs.event_reading import Tail as event_reading_Tail, read_events
 from gputui.engine.runs.events import (
     Allocator,
     Best as events_Best,
@@ -252,7 +251,7 @@ from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
 from gputui.engine.telemetry.nvml.reasons import Reason
 from gputui.engine.telemetry.nvml.xid_errors import DriverError
 from gputui.engine.telemetry.resource_limits import Ceilings
-from gputui.engine.telemetry.sampler import ALL_LOST_HINT, GpuReader, Sampler
+from gputui.engine.telemetry.sampler import GpuReader, Sampler
 from gputui.engine.trials import (
     STAGES,
     comparing,

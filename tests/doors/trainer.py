@@ -10,18 +10,16 @@ from gputui.engine.trainer.cluster import exchange, failed_worker, rendezvous, t
 from gputui.engine.trainer.cluster.connection_watch import LOST
 from gputui.engine.trainer.cluster.exchange import Agreement, Exchange, Wishes
 from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
-from gputui.engine.trainer.cluster.tensorflow_cluster import Joined
 from gputui.engine.trainer.common import process_exit, stopping, versions
 from gputui.engine.trainer.common.process_exit import ProcessExit
 from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.data import batching, file_sources, finishing, pipeline, source
 from gputui.engine.trainer.data.batches import Share
-from gputui.engine.trainer.data.batching import Elements
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.source import Part, Source
 from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
-from gputui.engine.trainer.fit import best_models, built_training, evaluation, micro_batches, model_fit, train_function
+from gputui.engine.trainer.fit import best_models, built_training, evaluation, micro_batches, train_function
 from gputui.engine.trainer.fit.built_training import save_as
 from gputui.engine.trainer.fit.model_fit import FitData
 from gputui.engine.trainer.fit.train_function import constant
@@ -49,13 +47,12 @@ from gputui.engine.trainer.own import (
 )
 from gputui.engine.trainer.own.fit_arguments import FitArguments
 from gputui.engine.trainer.own.iterables import positions, stream
-from gputui.engine.trainer.own.iterables.kinds import Anew, Once, Passes
+from gputui.engine.trainer.own.iterables.kinds import Anew, Passes
 from gputui.engine.trainer.own.iterables.positions import Positions
-from gputui.engine.trainer.own.iterables.recognised import passes_of
 from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
 from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
-from gputui.engine.trainer.prepare import array_file, preset_data, work
+from gputui.engine.trainer.prepare import preset_data, work
 from gputui.engine.trainer.prepare.request import Request
 from gputui.engine.trainer.prepare.samples import Broken, Samples
 from gputui.engine.trainer.session import _failed

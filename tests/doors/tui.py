@@ -19,34 +19,32 @@ from gputui.tui.drawing import charts, rate, tune, tune_leaderboard, tune_memory
 from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot.canvas import draw
-from gputui.tui.drawing.plot.curves import Plot
-from gputui.tui.drawing.rows import Row, length, plain
+from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.form_state import FormState, History, INFO, Moment, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
 from gputui.tui.printing.diagnosis import lines
 from gputui.tui.printing.run_progress import LineView
-from gputui.tui.reading import earlier_starts, preset_files, queue, queue_times, run_list
-from gputui.tui.reading.earlier_starts import start_of
-from gputui.tui.reading.machine import Line as machine_Line, Users
+from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
+from gputui.tui.reading.machine import Users
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run import reader
-from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, by_physical_gpu
+from gputui.tui.reading.run.gpu_reading import Gpu
 from gputui.tui.reading.run.reader import MergedTail, Picture, RunReader
 from gputui.tui.reading.run.series import CAPACITY, Line as series_Line, Series
 from gputui.tui.reading.run.snapshot import Epoch, Message, Snapshot
 from gputui.tui.reading.run.store import Store
 from gputui.tui.reading.run_columns import COLUMNS, matching, ordered, usual
-from gputui.tui.reading.run_list import Ended, Entry, Now, RunList, entry_of, queue_first
+from gputui.tui.reading.run_list import Ended, Entry, RunList, entry_of, queue_first
 from gputui.tui.reading.sweep_rows import SweepEntry
 from gputui.tui.screens import base, starting, undoing
 from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
 from gputui.tui.screens.catalogue import SCREENS, ScreenEntry, offers_all
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, Copyable, SEEN_AFTER_SECONDS
+from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.gpus import screen as gpus_screen
 from gputui.tui.screens.gpus.screen import GpusScreen, ProcessesScreen
@@ -68,7 +66,6 @@ from gputui.tui.screens.runs.queue_actions import QueueActions
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen
 from gputui.tui.screens.runs.side_view import SideView
-from gputui.tui.screens.runs.watch import RunWatch
 from gputui.tui.screens.settings import SettingsRows
 from gputui.tui.screens.starting import Start
 from gputui.tui.screens.tune.limits_dialog import TuneDialog
@@ -88,5 +85,4 @@ from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Painted, Panel, STYLES
 from gputui.tui.wording import comparison
 from gputui.tui.wording.run import next_step, scaled_learning_rate
-from gputui.tui.base import warm_engine
 from gputui.tui.screens.runs import actions as runs_actions

@@ -25,7 +25,6 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 
 
 MB = 1024**2
-SHORT = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=3", "validation_split=0", "sample_seconds=0.2")
 # Goes on until it is stopped.
 BUSY = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=1000000", "sample_seconds=0.1", "xla=off",
         "validation_split=0")  # fmt: skip
@@ -48,10 +47,6 @@ def most_used(readings: list[dict[str, Any]]) -> list[int]:
     """The most memory that the driver has seen in use, by GPU."""
     of_each = zip(*(event["gpus"] for event in readings), strict=True)
     return [max(gpu["memory_used_bytes"] for gpu in of_one) for of_one in of_each]
-
-
-def train(environment: dict[str, str], *settings: str) -> Done:
-    return Done(**vars(trained(*SHORT, *settings, env=os.environ | environment)))
 
 
 def stopped_when_watched(*words: str, environment: dict[str, str]) -> Done:
@@ -116,14 +111,6 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
     for gpu in (*alone["gpu_devices"], *mirrored["gpu_devices"]):
         assert (gpu["index"], gpu["name"], gpu["compute_capability"]) == (None, "NVIDIA H100 80GB HBM3", [9, 0])
         assert 0.9 * 8192 * MB < gpu["memory_limit_bytes"] < gpu["memory_total_bytes"] == 8192 * MB
-
-
-# ---- boxes of eight -----------------------------------------------------------------------------
-
-
-def several(found: Any) -> list[dict[str, Any]]:
-    """The remedies that use more GPUs."""
-    return [dict(one["changes"]) for one in found.remedies if "strategy.kind" in one["changes"]]
 
 
 # ---- too small, lost, hanging ---------------------------------------------------------------------

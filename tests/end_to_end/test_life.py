@@ -192,19 +192,6 @@ def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> 
 
 
 @pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.parametrize("name", ["events.jsonl"])
-def test_a_run_with_a_folder_in_place_of_its_file_is_not_resumed(name: str) -> None:
-    run = left(place=Place.here(), phase="ended")
-    run.file("result.json").write_text('{"outcome": "stopped"}')
-    run.file(name).unlink(missing_ok=True)
-    run.file(name).mkdir()
-    refused = gputui("resume", run.id, "--detach")
-    assert refused.returncode == 2
-    assert f"{run.name} cannot be resumed: {name} cannot be read: is a folder, not a file\n" in refused.stderr
-    assert run.file("result.json").exists()
-
-
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
@@ -272,38 +259,6 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     deleted(run)
     assert not run.path.exists()
     assert runs.all_runs() == []
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.nightly
-@pytest.mark.needs("root")  # for unshare
-def test_a_clock_that_is_set_changes_nothing(stand_in: None, tmp_path: Path) -> None:
-    """The kernel shows the clock's step in /proc/stat; a container has process numbers of its own."""
-    run = training()
-    for step in (1, -3600, 86400 * 400):
-        lines = Path("/proc/stat").read_text().splitlines()
-        fake = [f"btime {int(line.split()[1]) + step}" if line.startswith("btime") else line for line in lines]
-        (tmp_path / "stat").write_text("\n".join(fake) + "\n")
-        command = f"mount --bind {tmp_path}/stat /proc/stat; exec gputui runs"
-        shown = subprocess.run(
-            ["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False, env=on_path()
-        )
-        assert " running " in shown.stdout, shown.stderr
-    inside = subprocess.run(
-        ["unshare", "-pf", "--mount-proc", "gputui", "resume", "latest"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=on_path(),
-    )
-    assert inside.returncode == 2
-    assert "is running on" in inside.stderr
-    assert engines_of(run) == [run.status["engine_pid"]]
-    stopped(run)
-
-
-def on_path() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 # ---- who gets a signal --------------------------------------------------------------------------

@@ -132,26 +132,6 @@ def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Pa
     )
 
 
-def test_the_first_preset_has_few_settings_and_proposes_others_that_can_be_uncommented(here: Path) -> None:
-    assert cli.run(["init"]) == 0
-    first = presets.resolve("preset.yaml")
-    settings = {
-        "workload.entry": f"{here}/train.py:build", "workload.folder": str(here), "workload.args": {"units": 64},
-        "input.batch_size": 32, "input.cache": "memory", "input.shuffle": 2000, "train.epochs": 5,
-        "train.optimizer": "adam", "train.learning_rate": 0.003, "train.seed": 1, "run.checkpoint": "epoch",
-    }  # fmt: skip
-    defaults = {info.key: info.default for info in OPTIONS}
-    assert first.changed() == {key: value for key, value in settings.items() if value != defaults[key]}
-    assert (first.description, first.name) == ("My training", here.name)
-    text = (here / "preset.yaml").read_text()
-    (here / "preset.yaml").write_text(re.sub(r"(?m)^# (precision|compile|strategy):", r"\1:", text))
-    more = {
-        "precision.policy": "mixed_bfloat16", "compile.xla": True, "compile.steps_per_execution": 10,
-        "strategy.kind": "mirrored",
-    }  # fmt: skip
-    assert presets.resolve("preset.yaml").changed() == first.changed() | more
-
-
 # ---- what a shell proposes -----------------------------------------------------------------------
 
 

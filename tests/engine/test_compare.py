@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import CodeRow, LineUp, Run, RunError, Started, caveats, recalled
+from tests.doors.engine import LineUp, Run, RunError, Started, caveats, recalled
 from tests.doors.engine import compare as compare_line_up
-from tests.doors.engine import comparison as comparison_repeats
 from tests.doors.engine import comparison_Comparison as Comparison
 from tests.doors.tui import Refused, comparison
 from tests.doors.tui import compare as compare_command
@@ -184,33 +182,3 @@ def test_losses_are_compared_after_as_many_samples(
     notes = caveats([options, {}], results, ["ok", "ok"], [started, None])
     losses = f"the losses are after different numbers of samples ({said}): they do not show which learns better"
     assert [text for text in notes if text.startswith("the losses")] == ([losses] if said else [])
-
-
-# ---- Which of the compared runs are repeats of each other, whose spread is the noise, and what is
-
-
-@pytest.fixture
-def three(home: Path) -> list[Run]:
-    """Runs with equal options but for their seeds."""
-    return [
-        recorded.write(home, name=f"20260921-11000{n}-r", seconds=30, gpus=0, settings=(f"train.seed={n}",),
-                       samples_per_second=1000.0 + 10 * n)
-        for n in range(3)
-    ]  # fmt: skip
-
-
-def groups(runs: Sequence[Run]) -> tuple[int, ...]:
-    return comparison_repeats.compare(LineUp(tuple(runs))).groups
-
-
-def test_runs_that_differ_in_their_seed_or_copy_of_the_code_alone_are_repeats(
-    three: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert groups(three) == (0, 0, 0)
-    for numbers in ((0, 0, 1), (0, 1, 0), (0, 1, 2), (0, 0, 0)):
-        row = CodeRow(("a", "b", "c"), ((), (), ()), numbers)
-        monkeypatch.setattr(comparison_repeats, "code_row", lambda _runs, row=row: row)
-        found = comparison_repeats.compare(LineUp(tuple(three)))
-        assert (found.groups, found.code) == (numbers, row)
-        (speed,) = (each for each in found.figures if each.key == "samples_per_second")
-        assert (speed.noise is None) is (len(set(numbers)) == 3)

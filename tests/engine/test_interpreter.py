@@ -95,21 +95,6 @@ def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatc
     assert interpreter.examine(str(python)).keras == "3.12.0"
 
 
-def test_a_tensorflow_that_cannot_be_imported_is_told_with_its_python(tmp_path: Path) -> None:
-    """In a process of its own, as only the trainer imports this module."""
-    program = """if True:
-        import sys
-        from pathlib import Path
-        from gputui.engine.trainer.session import _failed
-        for fault in (ImportError("no symbol"), ValueError("own")):
-            print(_failed(fault, "importing", 1, Path(sys.argv[1]))[1])
-    """
-    command = [sys.executable, "-P", "-c", program, str(tmp_path)]
-    first, second = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert f"TensorFlow cannot be imported in {sys.executable}: ImportError: no symbol" in first
-    assert "cannot be imported" not in second
-
-
 def test_a_run_is_resumed_in_another_python_by_a_change_of_its_own_preset(tmp_path: Path) -> None:
     (gone,) = checks.of_resumed(str(tmp_path / "gone"), "/runs/one/preset.yaml")
     assert str(gone).endswith("gone does not exist; change run.python in /runs/one/preset.yaml")

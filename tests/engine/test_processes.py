@@ -239,23 +239,6 @@ def test_the_engine_gets_the_signals_of_a_stop_and_the_trainer_only_if_it_is_alo
     assert [call[:3] for call in sent] == [(*expected, "status.json")]
 
 
-@pytest.mark.parametrize(
-    ("alive", "message"),
-    [
-        ({}, r"a is not running \(it is crashed\)"),
-        ({"engine": True, "starting": True}, "a is not running"),  # the status names the processes of an earlier start
-        ({"engine": True, "host": "box7"}, "a is running on box7; stop it there: gputui stop a"),
-    ],
-)
-def test_a_stop_that_reaches_nobody_is_refused(
-    run: Run, sent: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, alive: dict[str, Any], message: str
-) -> None:
-    lives(monkeypatch, **alive)
-    with pytest.raises(RunError, match=message):
-        control.request_stop(run)
-    assert sent == []
-
-
 def test_one_at_a_time_has_a_run_that_is_not_alive(run: Run) -> None:
     with control.reserved(run, "delete"):
         assert locks.held(run.file(ENGINE_LOCK))

@@ -279,28 +279,6 @@ def test_the_number_formats_that_a_device_multiplies_faster(
 
 
 @pytest.mark.parametrize(
-    ("options", "figures", "added", "reason"),
-    [
-        ({"compile.xla": False}, {}, {}, "XLA fuses small operations into few kernels; some models get faster"),
-        ({"compile.xla": False, "input.drop_remainder": False}, {"train_samples": 4097},
-         {"input.drop_remainder": True}, "XLA fuses small operations into few kernels, and steps of one shape compile "
-         "only once; some models get faster"),
-        ({"compile.xla": "auto"}, {"xla_reason": "too small"}, {}, "XLA fuses small operations into few kernels; some "
-         "models get faster; auto leaves it off here: too small"),
-        ({"compile.xla": "auto"}, {"xla_reason": "XLA cannot compile it"}, None, ""),
-        ({"compile.xla": False, "train.deterministic": True}, {}, None, ""),
-        ({"compile.xla": False}, {"newest_capability": (12, 0)}, None, ""),
-    ],
-)  # fmt: skip
-def test_xla_is_proposed_with_steps_of_one_shape(
-    options: dict[str, Any], figures: dict[str, Any], added: dict[str, Any] | None, reason: str
-) -> None:
-    known = gpu({"precision.policy": "mixed_bfloat16", **options}, **{"jit_compile": False} | figures)
-    expected = [] if added is None else [Remedy(step="xla", changes={"compile.xla": True} | added, reason=reason)]
-    assert list(making.computing(known)) == expected
-
-
-@pytest.mark.parametrize(
     ("options", "figures", "reasons"),
     [
         ({"run.checkpoint": 1}, {}, ["checkpoints are written every step: write them less often"]),

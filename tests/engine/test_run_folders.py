@@ -32,7 +32,6 @@ from tests.doors.engine import (
     XlaAnswer,
     code_copy,
     launch,
-    liveness,
     locks,
     path_of,
     presets,
@@ -46,7 +45,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import events_Best as Best
 from tests.doors.engine import events_Progress as Progress
-from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import run as run_module
 
 
@@ -116,30 +114,6 @@ def test_seconds_and_goodput_are_those_of_all_launches(
     wrote(run, "result.json", {"outcome": "ok"} | last)
     whole = {key: value for key, value in run.whole_result.items() if key in ("seconds", "goodput")}
     assert whole == pytest.approx(figures)
-
-
-def test_a_heartbeat_of_another_machine_lives_for_a_minute_after_its_last_change(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [5000.0]
-    stand_in = SimpleNamespace(time=lambda: 1e9 + now[0], monotonic=lambda: now[0])
-    monkeypatch.setattr(liveness, "time", stand_in)
-    monkeypatch.setattr(liveness, "_seen", {})
-    monkeypatch.setattr(locks, "held", lambda _path: False)
-    place = Place("elsewhere", "another boot", "pid:[1]").as_fields()
-
-    def host(heartbeat: float, phase: str = "training") -> str:
-        return liveness.check(run.path, place | {"heartbeat": heartbeat, "phase": phase}).host
-
-    first = 1e9 + now[0]
-    assert host(first + 59.9) == "elsewhere", "clocks differ by a minute at most"
-    liveness._seen.clear()
-    assert host(first - 60) == ""
-    assert host(first - 59) == "elsewhere", "it has changed"
-    for passed, alive in ((0, True), (59.9, True), (60, False)):
-        now[0] = 5000.0 + passed
-        assert (host(first - 59) == "elsewhere") is alive, passed
-    assert host(first, "ended") == ""
 
 
 # ---- notes, tags and deleted runs ----------------------------------------------------------------

@@ -62,21 +62,6 @@ def test_only_the_changed_lines_change(file: Path) -> None:
     assert presets.resolve(str(file)).options == preset.options
 
 
-def test_what_the_base_gives_is_written_only_when_changed(file: Path) -> None:
-    saving.save(changed(presets.resolve(str(file)), {"input.shuffle": 5}), file)
-    text = file.read_text()
-    assert "shuffle: 5" in text
-    assert "cosine" not in text
-    assert "extends: quickstart" in text
-
-
-def test_back_to_the_default_stays_in_the_file(file: Path) -> None:
-    preset = changed(presets.resolve(str(file)), {"train.seed": None, "train.schedule": "constant"})
-    saving.save(preset, file)
-    assert presets.resolve(str(file)).options == preset.options
-    assert "seed: null" in file.read_text()
-
-
 def test_any_change_survives(file: Path) -> None:
     dice = random.Random(1)
     for _ in range(60):

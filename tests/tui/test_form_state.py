@@ -120,35 +120,6 @@ def test_search_finds_names_before_help_and_help_before_calls() -> None:
     assert {"name", "help", "calls"} <= set(places)
 
 
-def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
-    mine, folder = tmp_path / "preset.yaml", home / "proofs" / "20260921-100000-x"
-    folder.mkdir(parents=True)
-    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
-    improved, other = folder / "improved.yaml", folder / "preset.yaml"
-    for path in (mine, improved, other, run.file("improved.yaml")):
-        path.write_text("train: {epochs: 3}\n")
-    link = tmp_path / "link"
-    link.symlink_to(home)
-    for path, record, name in (
-        (QUICKSTART, "", "quickstart"), (mine, "", tmp_path.name), (other, "", folder.name),
-        (run.file("preset.yaml"), "of a run", "quickstart"),
-        (improved, "of a proof", "x"), (run.file("improved.yaml"), "", "improved"),
-        (link / "proofs" / folder.name / "improved.yaml", "of a proof", "x"),
-    ):  # fmt: skip
-        state = FormState.open(path)
-        assert (state.record, state.of_a_run, state.name) == (record, bool(record), name), path
-        assert state.shipped is (path == QUICKSTART)
-        assert state.preset.file == path
-    assert FormState.open(improved).command() == f"gputui --preset {improved}"
-    assert FormState.open(QUICKSTART).command() == "gputui --preset quickstart"
-    named = tmp_path / "quickstart.yaml"
-    named.write_text("train: {epochs: 3}\n")
-    assert FormState.open(named).command() == f"gputui --preset {named}", "the name means another file"
-    unsaved = FormState(None, presets.defaults([]))
-    assert (unsaved.record, unsaved.shipped) == ("", False)
-    assert unsaved.command() == f"gputui --preset {unsaved.name}"
-
-
 def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_path: Path) -> None:
     assert not state.at_risk
     state.set("train.epochs", "wrong")

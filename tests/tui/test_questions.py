@@ -96,17 +96,6 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
 
 
-BUSY = "the run 20260921-100000-cnn is running"
-SLOWER = (
-    "The run 20260921-100000-cnn is running on the same devices: at the same time both are slower, or run out of "
-    "memory.\nStart anyway?"
-)
-DISTURBED = (
-    "The run 20260921-100000-cnn is running on the same devices, and would disturb the measurements: the figures are "
-    "worse, and the result says so.\nMeasure anyway?"
-)
-
-
 def noting(calls: list[Any], returned: Any) -> Callable[..., Any]:
     """A function that keeps what it is called with: one argument as it is."""
 
@@ -127,27 +116,6 @@ def start(busy: str = "", launched: Any = ("run", "process"), measures: bool = F
 
 
 # ---- starting -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("busy", "measures", "answer", "question", "choice", "told"),
-    [
-        ("", False, None, [], "Start anyway", []),
-        ("", True, None, [], "Start anyway", []),
-        (BUSY, False, "Start anyway", [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Start anyway", []),
-        (BUSY, True, "Measure anyway", [(DISTURBED, ("Wait for it", "Measure anyway", "Cancel"))], "Measure anyway",
-         []),
-        (BUSY, False, "Wait for it", [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Wait for it",
-         ["queued: fast, place 2 in the queue"]),
-        (BUSY, False, None, [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Cancel", []),
-    ],
-)  # fmt: skip
-def test_busy_devices_lead_to_a_question_and_only_waiting_puts_the_start_in_the_queue(
-    busy: str, measures: bool, answer: str | None, question: list[Any], choice: str, told: list[str]
-) -> None:
-    app = Answering(answer)
-    assert asyncio.run(starting.choice_if_busy(app, start(busy, measures=measures))) == choice
-    assert (app.asked, app.told) == (question, told)
 
 
 @pytest.mark.parametrize(

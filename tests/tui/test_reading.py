@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from array import array
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, Record, Run, entries, free_devices, recalled, search_results
-from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import Record, recalled, search_results
 from tests.doors.tui import (
     PLAIN,
     RICH,
@@ -24,7 +22,6 @@ from tests.doors.tui import (
     length,
     phases,
     plain,
-    queue_times,
     tune_leaderboard,
     tune_memory,
 )
@@ -33,50 +30,6 @@ from tests.doors.tui import tune as drawing
 from tests.support import recorded
 from tests.support.recorded_search import ENDED, running
 from tests.support.typed import as_read, typed
-
-
-def write(run: Run, *lines: dict[str, Any], name: str = "events.jsonl") -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
-    run.file(name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-
-
-# ---- presets and the queue ------------------------------------------------------------------------------------
-
-
-def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-
-    def start_times(waiting: Any, uses: Any, most: Any, opens_in: Any) -> dict[str, float | None]:
-        begun[:] = [(each.run, set(each.devices), each.seconds_left, each.is_queued) for each in uses]
-        return {each.run: 7.0 for each in waiting}
-
-    monkeypatch.setattr(queue_times, "start_times", start_times)
-    monkeypatch.setattr(queue_times, "state_if_not_ended", lambda run: "" if run == "over" else "running")
-    for name, left in (("queued", 60.0), ("mine", 30.0), ("first", 90.0)):
-        progress = {"t": 1.0, "type": "progress", "step": 1, "eta_seconds": left}
-        write(run := Run(home / "runs" / name), progress)
-        run.file("preset.yaml").write_text("schema: 1")
-    devices = [
-        Device("GPU-a", 0, "run queued", run=str(home / "runs" / "queued")),
-        Device("GPU-b", 1, "run mine", run=str(home / "runs" / "mine")), Device("GPU-c", 2, "bob's python"),
-        Device("GPU-d", 3),
-    ]  # fmt: skip
-    monkeypatch.setattr(free_devices, "from_news", lambda news: devices if news else [])
-    listed = [Entry("queued", 0.0, "running", devices=("GPU-a", "GPU-x")), Entry("w1", 1.0, after="first"),
-              Entry("w2", 2.0, "held", after="over"), Entry("w3", 3.0, after="queued"),
-              Entry("slurm", 4.0, slurm_job="7")]  # fmt: skip
-    news = {"devices": ["known"]}
-    starts = queue_times.starts_in(listed, news)
-    assert starts == {"w1": 7.0, "w2": 7.0, "w3": 7.0, "slurm": None}
-    assert begun == [
-        ("queued", {"GPU-a", "GPU-x"}, 60.0, True), ("mine", {"GPU-b"}, 30.0, False), ("GPU-c", {"GPU-c"}, None, False),
-        ("first", set(), 90.0, False),
-    ]  # fmt: skip
-    unknown = dict.fromkeys(("w1", "w2", "w3", "slurm"))
-    assert queue_times.starts_in(listed, {}) == unknown, "the devices have not been looked at"
-    monkeypatch.setattr(entries, "is_paused", lambda: True)
-    assert queue_times.starts_in(listed, news) == unknown
-
 
 # ---- bars on a terminal ------------------------------------------------------------------------------------------
 
