@@ -203,9 +203,8 @@ def stale(run: Run) -> bool:
     return time.time() - float(run.status["heartbeat"]) > 3
 
 
-@pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,9 +239,8 @@ def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     assert drafts(run.path) == []
 
 
-@pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()

@@ -353,8 +353,7 @@ def exported_and_moved(preset: Preset, folder: Path, form: Form | None) -> tuple
     return presets.resolve(str(moved / "default.yaml")), moved
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("unasked")
+@pytest.mark.usefixtures("nothing_left_running", "unasked")
 def test_a_folder_has_all_that_the_entry_imports_and_names_no_place_of_this_machine(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,8 +65,7 @@ def was_watched(run: Run) -> bool:
     return len([event for event in happened(run, "gpu") if event["t"] > first]) >= 3
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path) -> None:
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=4, words="mem_used=4096@2")
     words = [word for setting in (*BUSY, "kind=mirrored", "strategy.devices=3,1") for word in ("--set", setting)]
@@ -116,8 +115,7 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
 # ---- too small, lost, hanging ---------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.slow
 def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is_found(
     fakegpu: FakeGpu, tmp_path: Path
@@ -150,9 +148,8 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert "in _execute" in "\n".join(run.log_tail(400)), "the log has the stack of the main thread"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.nightly
-@pytest.mark.usefixtures("forked_gpu_trainers")
 def test_a_gpu_that_is_too_small_trains_the_whole_batch_in_parts(fakegpu: FakeGpu, tmp_path: Path) -> None:
     """Without a checkpoint from the beginning, and it learns what a GPU with enough memory learns at once."""
     box = os.environ | fakegpu.environment(tmp_path / "gpus")
@@ -291,8 +288,7 @@ def failing(fakegpu: FakeGpu, tmp_path: Path) -> dict[str, str]:
     return os.environ | fakegpu.environment(tmp_path / "gpus", settings="xla_fails=1")
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str, str]) -> None:
     done = trained(*SHORT_CNN, "checkpoint=epoch", env=failing)
     assert done.code == 0, done.errors
@@ -320,9 +316,8 @@ def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str,
     assert resuming.of_preset(asked, print) == run
 
 
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.nightly
-@pytest.mark.usefixtures("forked_gpu_trainers")
 def test_true_ends_with_the_name_of_the_failure(failing: dict[str, str]) -> None:
     done = trained(*SHORT_CNN, "compile.xla=true", env=failing)
     assert done.code == 1, done.errors

@@ -15,6 +15,8 @@ from tests.doors.tui import tui_cli as cli
 from tests.support.forking import Forks, Program
 from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
 
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
+
 PRESET = "workload: {entry: 'train.py:build'}\ninput: {batch_size: 20}\ntrain: {epochs: 2, validation_split: 0}\n"
 MODEL = """
 import keras
@@ -47,14 +49,12 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 # ---- before anything is launched ------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_looking_at_the_code_does_not_run_it(folder: Path) -> None:
     (folder / "train.py").write_text("open('it_ran', 'w')\nfrom somewhere import build\n")
     assert gputui("--preset", "preset.yaml", "--dry-run").returncode == 0
     assert not (folder / "it_ran").exists()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +78,6 @@ def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(
 # ---- in the trainer -------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_line(folder: Path) -> None:
@@ -160,7 +159,6 @@ def build(context):
 """
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.parametrize(
     ("rows", "settings"),
@@ -196,7 +194,6 @@ def test_a_speed_is_that_of_the_samples_that_were_trained(folder: Path, rows: li
 # ---- gputui init ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: Forks) -> None:
@@ -212,7 +209,6 @@ def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: F
     assert not [event for event in told if event["type"] == "warning"]
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_init_never_overwrites(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
     done = gputui("init", cwd=tmp_path)
@@ -261,7 +257,6 @@ def printed(program: Program) -> list[str]:
     return Path(program.output).read_text().splitlines()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.slow
 def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goes_on(
     folder: Path, forks: Forks, capsys: pytest.CaptureFixture[str]
@@ -344,7 +339,7 @@ def units(run: Run) -> list[str]:
     return [line for line in run.file("engine.log").read_text().splitlines() if line.startswith("UNITS")]
 
 
-@pytest.mark.usefixtures("nothing_left_running", "forked_trainers")
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says(package: Path) -> None:
     run = detached("--preset", "preset.yaml", "--set", "run.code=copy", "--set", "epochs=100000")
@@ -372,7 +367,7 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
     assert run.file("code-1/parts/sizes.py").read_text() == "units = 1\n"
 
 
-@pytest.mark.usefixtures("nothing_left_running", "forked_trainers")
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(
     package: Path,
