@@ -35,7 +35,7 @@ from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
 from gputui.engine.files import appending, places, reading, run_numbers, values, writing, yaml_nodes
-from gputui.engine.files.appending import Gap, KEPT_BYTES, LineFile
+from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.values import completed
 from gputui.engine.files.places import TRIALS, home, proofs_folder, runs_folder as places_runs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
@@ -169,7 +169,6 @@ from gputui.engine.runs import (
     code_copy,
     code_files,
     create_at,
-    event_reading,
     events,
     folders,
     history,

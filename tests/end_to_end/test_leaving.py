@@ -216,9 +216,7 @@ def build(context):
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "number"),
-    [(THEIR_HANDLERS, signal.SIGTERM), (BUSY_IN_C, signal.SIGTERM)],
-    ids=["their-handler", "in-c"],
+    ("source", "number"), [(THEIR_HANDLERS, signal.SIGTERM), (BUSY_IN_C, signal.SIGTERM)], ids=["their-handler", "in-c"]
 )
 def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
     source: str, number: signal.Signals, folder: Path

@@ -164,9 +164,7 @@ def build(context):
     ("rows", "settings"),
     [
         pytest.param([1] * 101, ["batch_size=1"], marks=pytest.mark.nightly),
-        pytest.param([101], ["batch_size=101"], marks=pytest.mark.nightly),
         ([101], ["batch_size=5000"]),
-        pytest.param([40, 40, 21], ["batch_size=40"], marks=pytest.mark.nightly),
         ([40, 40, 21], ["batch_size=20", "strategy.kind=mirrored", "logical_devices=2"]),
         pytest.param([40, 40, 21], ["batch_size=40", "micro_batches=3"], marks=pytest.mark.nightly),
         pytest.param([40, 40, 21], ["batch_size=40", "steps_per_execution=2"], marks=pytest.mark.nightly),
@@ -369,9 +367,7 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
 
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
-def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(
-    package: Path,
-) -> None:
+def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(package: Path) -> None:
     assert gputui("queue", "pause").returncode == 0
     queued = [gputui("--preset", "preset.yaml", "--queue", "--set", f"seed={seed}").stdout.strip() for seed in (1, 2)]
     first, second = (runs.find(name) for name in queued)

@@ -126,10 +126,7 @@ def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Pa
         f"wrong.yaml:3: error: {takes_none} train.momentum=0",
     ]
     assert answered(capsys, "presets", "check", "good.yaml") == (0, "good.yaml: good\n", "")
-    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (
-        2,
-        "good.yaml: good\n",
-    )
+    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (2, "good.yaml: good\n")
 
 
 # ---- what a shell proposes -----------------------------------------------------------------------

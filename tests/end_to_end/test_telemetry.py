@@ -85,8 +85,7 @@ def test_a_partitioned_gpu_lists_its_instances(nvml: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [("init=9", "installed but not loaded"), ("init=18", "of different versions")],
+    ("words", "says"), [("init=9", "installed but not loaded"), ("init=18", "of different versions")]
 )
 def test_why_nvml_cannot_be_opened(nvml: FakeNvml, words: str, says: str) -> None:
     assert says in nvml.run(READ, words)

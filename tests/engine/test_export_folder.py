@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import (
-    EntryFault,
-    Exported,
-    Form,
-    Preset,
-    export,
-    presets,
-    stateful_draws,
-)
+from tests.doors.engine import EntryFault, Exported, Form, Preset, export, presets, stateful_draws
 
 
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:

@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import (
-    OPTIONS,
-    MisfitsError,
-    Options,
-    gpu_choice,
-    keys_of,
-    option_meant,
-    presets,
-    validated,
-)
+from tests.doors.engine import OPTIONS, MisfitsError, Options, gpu_choice, keys_of, option_meant, presets, validated
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.support.cases import all_hold
 from tests.support.training import options

@@ -154,14 +154,7 @@ def test_the_last_of_two_settings_wins() -> None:
     assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
 
 
-@pytest.mark.parametrize(
-    ("version", "shown"),
-    [
-        ("true", "true"),
-        ("2", "2"),
-        ("'1'", "'1'"),
-    ],
-)
+@pytest.mark.parametrize(("version", "shown"), [("true", "true"), ("2", "2"), ("'1'", "'1'")])
 def test_a_version_that_is_not_read_is_named(version: str, shown: str, tmp_path: Path) -> None:
     path = write(tmp_path / "mine.yaml", f"train: {{epochs: 2}}\nschema_version: {version}\n")
     assert problem(path) == f"{path}:2: schema_version: this gputui reads version 1, not {shown}"

@@ -62,7 +62,7 @@ class Process:
     """Stands for a trainer that runs until it is killed."""
 
     def __init__(self) -> None:
-        self.pid, self.killed, self.signals, self.waits = os.getpid(), 0, list[int](), list[float]()
+        self.pid, self.killed, self.waits = os.getpid(), 0, list[float]()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -77,93 +77,26 @@ class Process:
     def kill(self) -> None:
         self.killed += 1
 
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
 
-
-class Watched:
-    """The engine of such a trainer, on a clock of its own."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
-        self.now = 1000.0
-        (folder / "preset.yaml").write_text(presets.defaults(["hang_seconds=50", *settings]).to_yaml())
-        reader, lifeline = os.pipe()
-        self._reader = open(reader, "rb", buffering=0)  # noqa: SIM115 - closed with the test
-        os.set_blocking(reader, False)
-        self.process = Process()
-        trainer = Trainer(self.process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
-        self.engine = Supervisor(Run(folder), trainer, Lock(-1, works=False), RunClock.launched())
-        self.tail: Any = SimpleNamespace(suspended_seconds=0.0, hangs="", hang=lambda _: self.tail.hangs)
-        monkeypatch.setattr(
-            supervisor, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time, sleep=self.pass_)
-        )
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
-
-    def look(self, seconds: float = 0.0) -> str:
-        """So much time passes; returns what the trainer is told then."""
-        self.now += seconds
-        self.engine._enforce(self.tail)
-        return (self._reader.read() or b"").decode()
-
-    def told(self) -> list[str]:
-        self.engine.events.drain(1.0)
-        return [event.message for event in read_events(self.engine.run.path, [TELEMETRY_FILE]).of(Warn)]
-
-    def close(self) -> None:
-        self.engine.events.close()
-        self._reader.close()
-        os.close(self.engine.lifeline)
-
-
-@pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    made: list[Watched] = []
-
-    def make(*settings: str) -> Watched:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Watched(folder, monkeypatch, *settings))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.close()
-
-
-def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(watched: Any) -> None:
-    item = watched()
-    assert item.look() == ""
-    item.engine._on_signal(signal.SIGTERM, None)
-    item.engine._on_signal(signal.SIGTERM, None)
-    assert item.look() == "stop\n"
-    assert item.look(29) == "", "asked once"
-    assert item.process.killed == 0
-    item.look(2)
-    assert item.process.killed == 1
-    item.look(60)
-    assert item.process.killed == 1
-    assert (item.engine.asked_because, item.told()) == ("stop", [])
-
-
-def test_a_hung_trainer_writes_its_stacks_and_is_killed_once(watched: Any) -> None:
-    item = watched()
-    item.tail.hangs = "no step was completed"
-    item.look()
-    item.look()
-    assert (item.process.signals, item.process.killed) == ([spawn.DUMP_STACKS], 1)
-    assert (item.engine.asked_because, item.engine.limit_reached) == ("hang", "no step was completed")
-    off = watched("hang_seconds=off")
-    off.tail.hangs = "no step was completed"
-    off.look()
-    assert off.process.killed == 0
-    asked = watched()
-    asked.engine._on_signal(signal.SIGTERM, None)
-    asked.look()
-    asked.tail.hangs = "no step was completed"
-    asked.look()
-    assert (asked.process.killed, asked.engine.asked_because, asked.engine.limit_reached) == (1, "stop", "")
+def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "preset.yaml").write_text(presets.defaults(["hang_seconds=50"]).to_yaml())
+    now, process, (reader, lifeline) = [1000.0], Process(), os.pipe()
+    trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
+    engine = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    for _ in range(2):
+        engine._on_signal(signal.SIGTERM, None)
+    tail: Any = SimpleNamespace(suspended_seconds=0.0, hang=lambda _: "")
+    killed = []
+    for second in (0.0, 29.0, 31.0, 91.0):
+        now[0] = 1000.0 + second
+        engine._enforce(tail)
+        killed.append(process.killed)
+    engine.events.close()
+    os.close(lifeline)
+    with open(reader, "rb") as stream:
+        assert stream.read() == b"stop\n", "asked once"
+    assert (killed, engine.asked_because) == ([0, 0, 1, 1], "stop")
 
 
 # ---- an engine that fails -----------------------------------------------------------------------

@@ -331,14 +331,7 @@ def noisy(speed: float, before: int, wait: float | None = 0.8, **more: Any) -> P
     return Planted(speed * (1 + 0.004 * (before % 3)), wait, **more)
 
 
-@pytest.mark.parametrize(
-    ("kind", "ended", "code"),
-    [
-        ("ab", "oom", 3),
-        ("baseline", "crashed", 1),
-        ("loop", "oom", 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "ended", "code"), [("ab", "oom", 3), ("baseline", "crashed", 1), ("loop", "oom", 0)])
 def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: str, ended: str, code: int) -> None:
     class NoPresses:
         count = 0

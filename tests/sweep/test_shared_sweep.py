@@ -114,24 +114,6 @@ def test_three_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, whe
     assert ended[0]["winner"]["train.learning_rate"] == 0.004
 
 
-@pytest.mark.needs("optuna")
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("values", "count", "more"),
-    [
-        (9, 9, {"epochs": 9, "rungs": [1, 3], "beat": 1.0}),
-        (18, 2 * 14, {"sampler": "tpe", "most_trials": 14, "seeds": 2}),
-    ],
-)
-def test_halving_and_proposals_are_shared(tmp_path: Path, values: int, count: int, more: dict[str, Any]) -> None:
-    over = [f"learning_rate={','.join(f'{number}e-4' for number in range(1, values + 1))}"]
-    ended = members(tmp_path, str(tmp_path / "s.journal"), 2, over, proof_seeds=3, **more)
-    agree(ended, count + 2 * 3)
-    for each in ended:
-        assert all(epochs == sorted(set(epochs)) for epochs in each["epochs"].values()), "no epoch is trained twice"
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that read the study at each look, and do not wait long for each other."""

@@ -72,10 +72,7 @@ def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
 
 @pytest.mark.parametrize(
     ("name", "samples", "last", "xla"),
-    [
-        pytest.param("arrays-weighted", 100, 10, "true", marks=pytest.mark.nightly),
-        ("batched", 90, 5, "false"),
-    ],
+    [pytest.param("arrays-weighted", 100, 10, "true", marks=pytest.mark.nightly), ("batched", 90, 5, "false")],
 )
 def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str, own: Write) -> None:
     # Batches of 10 for each of two replicas; 100 samples end with a whole batch, 90 with a smaller one.
@@ -112,9 +109,7 @@ return model(), (x, y)
     own(source(body), *SHORT, "args={units: 3}", "strategy.kind=mirrored", "policy=mixed_bfloat16", "parallel_calls=3")
 
 
-def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps_its_own(
-    own: Write,
-) -> None:
+def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps_its_own(own: Write) -> None:
     settings = (*SHORT, "optimizer=adamw", "learning_rate=0.25", "xla=true", "steps_per_execution=5")
     ours = own(source(f"return {DATA['arrays']}"), *settings).loop.built.model
     assert type(ours.optimizer) is keras.optimizers.AdamW

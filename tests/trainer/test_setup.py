@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import os
@@ -13,14 +12,11 @@ from types import ModuleType
 
 import pytest
 
-from tests.doors.engine import environment_variables, presets
+from tests.doors.engine import environment_variables
 from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla_cache
 from tests.support.environments import as_launched as as_launched
 from tests.support.fakegpu import FakeGpu
-from tests.support.forking import Forks, trainer_of
-from tests.support.front_door import happened
-from tests.support.machines import put
 from tests.support.training import options
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # in Keras
@@ -131,9 +127,6 @@ def test_functions_of_gputui_are_not_converted_and_those_of_others_as_before(mon
 # ---- models and their optimizers ---------------------------------------------------------------
 
 
-CONTAINER = {"sys/fs/cgroup/cpu.max": "100000 100000", "sys/fs/cgroup/memory.max": "4000000000"}
-
-
 @pytest.fixture
 def no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "")
@@ -235,38 +228,6 @@ def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_l
     killed_in_first_step(first.folder)
     assert kept("xla_cache=true").folder == first.folder
     assert not kept().executables, "that kept programs can be loaded is to be shown again"
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-@pytest.mark.usefixtures("no_flags")
-@pytest.mark.nightly
-def test_a_second_run_takes_what_the_first_has_compiled_and_both_keep_to_the_containers_cpus(
-    tmp_path: Path, home: Path, forks: Forks
-) -> None:
-    put(tmp_path / "root", CONTAINER)
-    given = {"GPUTUI_ROOT": str(tmp_path / "root"), "GPUTUI_HOME": str(home), "NCCL_DEBUG": "INFO",
-             "TF_NUM_INTRAOP_THREADS": "7", "XLA_FLAGS": "", "TF_XLA_FLAGS": ""}  # fmt: skip
-    settings = ("model=mlp", "width=0.05", "xla=true", "drop_remainder=true", "validation_split=0", "steps_per_epoch=3")
-    losses, files = [], []
-    for _ in range(2):
-        run, program = trainer_of(presets.resolve("quickstart", [*settings, "epochs=1", "seed=1"]))
-        forks.run(dataclasses.replace(program, environment=program.environment | given))
-        told = happened(run, "started", "warning", "epoch")
-        started = next(event for event in told if event["type"] == "started")
-        actual = started["actual"]
-        assert (actual["inter_op_threads"], actual["intra_op_threads"], started["cpus"]) == (1, 1, 1)
-        assert actual["environment"]["NCCL_DEBUG"] == "INFO"
-        assert "TF_NUM_INTRAOP_THREADS" not in actual["environment"]
-        warned = [event["message"] for event in told if event["type"] == "warning"]
-        assert warned == ["TF_NUM_INTRAOP_THREADS=7 does nothing here: device.intra_op_threads is auto"]
-        losses.append(next(event for event in told if event["type"] == "epoch")["metrics"]["loss"])
-        kept_here = Path(actual["xla_cache"])
-        assert marks(kept_here) == []
-        files.append({path: path.stat().st_mtime_ns for path in (kept_here / "executables").iterdir()})
-        assert (kept_here.parent / "executables-load").exists() == (len(files) == 2)
-    assert losses[0] == losses[1]
-    assert files[0]
-    assert files[0] == files[1]
 
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)

@@ -24,7 +24,6 @@ from tests.doors.trainer import (
     training_state,
     versions,
 )
-from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training
 
@@ -183,9 +182,6 @@ class Counts(keras.callbacks.Callback):
         self.count("batches")
     def on_epoch_begin(self, epoch, logs=None):
         self.count("epochs")
-    def on_test_batch_begin(self, batch, logs=None):
-        if Counts.STOP[:2] == ["test", self.seen["tests"] + 1]:
-            Counts.STOP[2]()
     def on_test_end(self, logs=None):
         self.count("tests")
     def on_epoch_end(self, epoch, logs=None):
@@ -245,30 +241,6 @@ def test_callbacks_of_keras_and_those_with_a_state_go_on(own: Write) -> None:
         assert Path("log.csv").read_text() == rows
         assert again.events("warning") == []
     assert [event["phase"] for event in again.events("phase")].count("training") == 0
-
-
-# In on_epoch_begin, in on_train_batch_begin, and in the middle of an evaluation.
-PLACES = (("epochs", 4), ("begun", 18), ("test", 3))
-
-
-@pytest.mark.nightly
-def test_a_stop_at_any_call_is_resumed_to_the_same_end(own: Write) -> None:
-    settings = (*SETTINGS, "epochs=5")
-    whole = own(PROGRAM, *settings).train()
-    rows = Path("log.csv").read_text()
-    with all_hold() as cases:
-        for place in PLACES:
-            with cases.case(place[0]):
-                stopped = own(PROGRAM, *settings, "checkpoint=1000")
-                built = stopped.loop.built
-                assert built.own is not None
-                stop = [*place, lambda built=built: setattr(built.stop, "reason", "stopped")]
-                vars(type(built.own.callbacks[-1]))["STOP"][:] = stop
-                with pytest.raises(StopRequested):
-                    stopped.train()
-                stopped.loop.leave()
-                same(resumed(own, PROGRAM, stopped, stopped.loop.step, *settings), whole)
-                assert Path("log.csv").read_text() == rows
 
 
 def test_a_stop_before_an_execution_comes_before_callbacks_begin_it(own: Write) -> None:

@@ -79,9 +79,7 @@ told.close()
 # ---- steps ------------------------------------------------------------------------------------
 
 
-def test_steps_per_execution_is_how_many_steps_run_in_one_call_and_changes_nothing_that_is_learnt(
-    build: Build,
-) -> None:
+def test_steps_per_execution_is_how_many_steps_run_in_one_call_and_changes_nothing_that_is_learnt(build: Build) -> None:
     calls = {1: [1] * 7, 3: [3, 3, 1]}
     one, other = (_in_calls(build, together, expected) for together, expected in calls.items())
     assert same(one, other)

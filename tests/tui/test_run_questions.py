@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import (
-    Run,
-    Title,
-    Trash,
-    code_files,
-    entries,
-    resuming,
-    titles,
-)
+from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming, titles
 from tests.doors.engine import runs as runs_module
 from tests.doors.tui import Entry, GputuiApp, RunsScreen, runs_actions
 from tests.support import queued, recorded
