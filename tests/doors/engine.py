@@ -27,10 +27,11 @@ from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_f
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.doctor.python_packages import Output
 from gputui.engine.entry import EntryFault, examine
-from gputui.engine.export import export_folder, form, script
+from gputui.engine.export import export_folder, script
+from gputui.engine.export import own_code
 from gputui.engine.export.data import DIGITS
 from gputui.engine.export.export_folder import Exported, export
-from gputui.engine.export.form import Form, RefusedError
+from gputui.engine.export.own_code import Form, RefusedError
 from gputui.engine.export.own_code import stateful_draws
 from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.export.specialised import Partly, Specialiser

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, form, plan, presets, to_script
+from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, own_code, plan, presets, to_script
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
@@ -289,11 +289,11 @@ OF_ARRAYS = Form("arrays", "arrays", is_split=True, given=frozenset({"loss"}), i
 @pytest.fixture
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command exports without calling build."""
-    monkeypatch.setattr(form, "asked", lambda preset: OF_ARRAYS)
+    monkeypatch.setattr(own_code, "asked", lambda preset: OF_ARRAYS)
 
 
 def write(folder: Path, form: str) -> None:
-    (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[form]), "    "))
+    (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[own_code]), "    "))
 
 
 def own_script(*settings: str) -> str:
@@ -306,13 +306,13 @@ def own_script(*settings: str) -> str:
     "form", [pytest.param(name, marks=() if name in USUAL_FORMS else pytest.mark.nightly) for name in FORMS]
 )
 def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, forks: Forks) -> None:
-    write(folder, form)
+    write(folder, own_code)
     # Their file by its path, or as a module.
-    entry = "entry=train:build" if form == "pages" else "entry=train.py:build"
-    epochs = 3 if form == "weighted" else 2
+    entry = "entry=train:build" if own_code == "pages" else "entry=train.py:build"
+    epochs = 3 if own_code == "weighted" else 2
     settings = ["deterministic=true", "shuffle=off", f"epochs={epochs}", "seed=5", "batch_size=20", entry]
-    preset, code = presets.defaults([*settings, *SETTINGS.get(form, [])]), ""
-    if form == "arrays":  # from a folder that was exported and moved
+    preset, code = presets.defaults([*settings, *SETTINGS.get(own_code, [])]), ""
+    if own_code == "arrays":  # from a folder that was exported and moved
         preset, folder = exported_and_moved(preset, folder, form_of(preset, forks, folder.parent))
         code = (folder / "plain.py").read_text()
     _, ours, theirs = trained_by_both(forks, preset, folder, code)
@@ -344,7 +344,7 @@ def test_the_script_ends_early_and_keeps_the_best_model_as_gputui_does(folder: P
 
 def exported_and_moved(preset: Preset, folder: Path, form: Form | None) -> tuple[Preset, Path]:
     """The preset of the exported folder, somewhere else, and that place; the code is no longer where it was."""
-    export_folder.export(preset, folder.parent / "exported", form)
+    export_folder.export(preset, folder.parent / "exported", own_code)
     moved = folder.parent / "an other's [machine]" / "moved"
     moved.parent.mkdir()
     (folder.parent / "exported").rename(moved)

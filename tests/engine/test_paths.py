@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.doors.engine import GROUPS, Options, form, places, presets, run_numbers, saving, validated
+from tests.doors.engine import GROUPS, Options, own_code, places, presets, run_numbers, saving, validated
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import FormState
 from tests.doors.tui import tui_cli as cli
@@ -60,7 +60,7 @@ def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current
 def test_every_command_finds_them_from_elsewhere(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(form, "asked", lambda preset: form.Form("arrays"))  # it calls build
+    monkeypatch.setattr(own_code, "asked", lambda preset: own_code.Form("arrays"))  # it calls build
     for name in ("data.yaml", "code.yaml"):
         assert cli.run(["presets", "check", str(project / name)]) == 0
     workload = launched(capsys, "--preset", "../project/code.yaml").workload
@@ -94,13 +94,13 @@ def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
     assert resolved(data) == changed.options
 
     monkeypatch.chdir(project)
-    form = FormState.open(presets.SHIPPED / "quickstart.yaml")
+    own_code = FormState.open(presets.SHIPPED / "quickstart.yaml")
     for key in ("workload.data", "workload.entry"):
-        form.set(key, {"workload.data": "digits", "workload.entry": "train.py:build"}[key])
+        own_code.set(key, {"workload.data": "digits", "workload.entry": "train.py:build"}[key])
     own = presets.user_folder() / "mine.yaml"
-    saving.save_as(form.preset, own, form.path)
+    saving.save_as(own_code.preset, own, own_code.path)
     assert (resolved(own).workload.entry, resolved(own).workload.folder) == (f"{project}/train.py:build", str(project))
-    saving.save_as(form.preset, project / "mine.yaml", form.path)
+    saving.save_as(own_code.preset, project / "mine.yaml", own_code.path)
     assert "entry: train.py:build" in (project / "mine.yaml").read_text()
     assert "folder" not in (project / "mine.yaml").read_text()
 

@@ -19,15 +19,15 @@ from tests.doors.trainer import (
     Returned,
     Share,
     UserError,
+    building,
     checked,
-    fit_arguments,
+    iterated,
     model_checks,
     passes_of,
-    stream,
     streams,
-    usable_callbacks,
     user_pipeline,
 )
+from tests.doors.trainer import returned as fit_arguments
 from tests.support.training import options
 
 X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")
@@ -118,33 +118,33 @@ AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whos
     ],
 )  # fmt: skip
 def test_batches_without_a_type_in_common_are_refused(batches: list[Any], message: str, hint: str) -> None:
-    assert refused(lambda: stream.spec_of(batches, "train")) == (message, hint)
+    assert refused(lambda: iterated.spec_of(batches, "train")) == (message, hint)
 
 
 def drawn(made: Any, number: int) -> list[Any]:
     return list(itertools.islice(made.positions.batches(0), number))
 
 
-def iterated(data: Any, role: str = "train", replicas: int = 1, samples: Any = None, steps: Any = None) -> Any:
+def stream_of(data: Any, role: str = "train", replicas: int = 1, samples: Any = None, steps: Any = None) -> Any:
     passes = passes_of(data, role)
     model: Any = SimpleNamespace()
     report: Any = SimpleNamespace(phase=lambda *_: None)
     assert passes is not None
-    return stream.iterated(passes, role, options(), replicas, samples, steps, model, report)
+    return iterated.iterated(passes, role, options(), replicas, samples, steps, model, report)
 
 
 def test_a_batch_of_another_type_than_the_first_two_is_refused() -> None:
     def batches(last: Any) -> Callable[[], Iterator[Any]]:
         return lambda: iter([({"a": X}, Y), ({"a": X[:5]}, Y[:5]), last])
 
-    assert len(drawn(iterated(batches(({"a": X[:1]}, Y[:1]))), 3)) == 3
+    assert len(drawn(stream_of(batches(({"a": X[:1]}, Y[:1]))), 3)) == 3
     for last, shown in (
         (({"a": X[:, :1]}, Y), "({a: float32 (6, 1)}, int64 (6,))"),
         (({"a": X}, Y.astype("int32")), "({a: float32 (6, 2)}, int32 (6,))"),
         (X, "float32 (6, 2)"),
         (({"a": X}, None, Y), "({a: float32 (6, 2)}, None, int64 (6,))"),
     ):
-        made = iterated(batches(last))
+        made = stream_of(batches(last))
         with pytest.raises(ValueError, match="a batch of train is"):
             drawn(made, 3)
         assert made.positions.fault is not None
@@ -153,7 +153,7 @@ def test_a_batch_of_another_type_than_the_first_two_is_refused() -> None:
 
 
 def test_an_evaluation_of_a_generator_gets_the_same_batches_each_time() -> None:
-    made = iterated(iter([X, X[:2], X[:3]]), "validation", steps=2)
+    made = stream_of(iter([X, X[:2], X[:3]]), "validation", steps=2)
     assert [len(batch) for batch in drawn(made, 4)] == [6, 2, 6, 2]
 
 
@@ -234,7 +234,7 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
     theirs = [log, kept, best, board]
     told: list[Any] = []
     report: Any = SimpleNamespace(warn=lambda *words, **more: told.append((*words, *more.items())))
-    assert usable_callbacks.usable(theirs, options(), report) == theirs
+    assert building.usable(theirs, options(), report) == theirs
     assert told == []
     measures = options("run.measure_seconds=3")
     for given, writes, why in (
@@ -243,12 +243,12 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
         (options(), False, "the chief alone writes files"),
     ):
         told.clear()
-        assert usable_callbacks.usable(theirs, given, report, writes) == [kept]
+        assert building.usable(theirs, given, report, writes) == [kept]
         assert told == [
             ("callback_left_out", f"{name} does nothing here: {why}", ("option", name))
             for name in ("CSVLogger", "Best", "TensorBoard")
         ]
-    assert refused(lambda: usable_callbacks.usable([kept, Backup(tmp_path)], options(), report)) == (
+    assert refused(lambda: building.usable([kept, Backup(tmp_path)], options(), report)) == (
         "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
         "remove it, set run.checkpoint=epoch, and continue with gputui resume",
     )
@@ -272,13 +272,14 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
         return SimpleNamespace(inputs=[SimpleNamespace(shape=(None, *shape)) for shape in shapes])
 
     image, numbers = of((8, 8, 3)), of((4,))
-    for model, given in (
+    cases: tuple[tuple[Any, Any], ...] = (
         (image, batched(8, 8, 3)), (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (of((4, 1)), batched(4)),
         (of((4,), (4,)), batched(4, 5)), (SimpleNamespace(), batched(4)), (numbers, batched(9)),
         (image, samples(8, 3)), (numbers, samples(2, 4, kind="arrays")), (numbers, samples(4, 1)),
         (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
         (image, SimpleNamespace(spec=tf.TensorSpec(None))),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for model, given in cases:
         model_checks.check_batches(model, given)
     assert refused(lambda: model_checks.check_batches(image, batched(8, 3))) == (
         "train's elements have shape (None, 8, 3), the model takes batches of (8, 8, 3)",

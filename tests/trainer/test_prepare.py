@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.doors.engine import ExistsError, ManifestError, PrepareError, Preset, preparing, presets
-from tests.doors.trainer import Broken, Request, Samples, TrainerError, array_file, preset_data, work
+from tests.doors.trainer import Broken, Request, Samples, TrainerError, preset_data, sample_files, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
@@ -319,7 +319,7 @@ def test_a_disk_that_refuses_the_joined_file_is_named_and_no_draft_is_left(
     def fail(_: Path) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    monkeypatch.setattr(array_file, "sync", fail)
+    monkeypatch.setattr(sample_files, "sync", fail)
     given = {"dtype": "uint8", "shape": [2], "files": [], "test": False}
     assert work.join(given, request_) == {
         "disk": f"disk quota used up at {request_.folder} (Disk quota exceeded)", "remedy": "free some space",
