@@ -181,14 +181,14 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
     assert "and train again; with run.checkpoint set" in later.value.hint
     assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
     assert waits == [], "such a limit stays as long as the process"
-    save, refusals = built_training._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    save, refusals = built_training.save_as, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
 
-    def save_later(*words: Any) -> None:
+    def save_later(*words: Any) -> Path:
         if refusals:
             raise refusals.pop()
-        save(*words)
+        return save(*words)
 
-    monkeypatch.setattr(built_training, "_save", save_later)
+    monkeypatch.setattr(built_training, "save_as", save_later)
     built_training.save_model(loop.built, loop.step)
     assert len(waits) == 1
     assert file.stat().st_size > 4096

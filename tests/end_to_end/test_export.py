@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, form, plan, presets, to_script
+from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, own_code, plan, presets, to_script
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
@@ -289,7 +289,7 @@ OF_ARRAYS = Form("arrays", "arrays", is_split=True, given=frozenset({"loss"}), i
 @pytest.fixture
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command exports without calling build."""
-    monkeypatch.setattr(form, "asked", lambda preset: OF_ARRAYS)
+    monkeypatch.setattr(own_code, "asked", lambda preset: OF_ARRAYS)
 
 
 def write(folder: Path, form: str) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from tests.doors.engine import Measurements, Options, Run, collector, diagnose, runs
 from tests.doors.engine import reports_read as read
-from tests.doors.trainer import Source, source
+from tests.doors.trainer import Source, sources
 from tests.doors.trainer import pipeline as pipelines
 from tests.doors.tui import lines
 from tests.support.front_door import events, gputui
@@ -37,7 +37,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
 
     def into(change: Plant) -> None:
         def changed(options: Options, seed: int) -> Source:
-            return change(source.synthetic(options, seed))
+            return change(sources.synthetic(options, seed))
 
         monkeypatch.setitem(pipelines.SOURCES, "synthetic", changed)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.doors.engine import GROUPS, Options, form, places, presets, saving, validated
+from tests.doors.engine import GROUPS, Options, own_code, places, presets, saving, validated
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import FormState
 from tests.doors.tui import tui_cli as cli
@@ -60,7 +60,7 @@ def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current
 def test_every_command_finds_them_from_elsewhere(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(form, "asked", lambda preset: form.Form("arrays"))  # it calls build
+    monkeypatch.setattr(own_code, "asked", lambda preset: own_code.Form("arrays"))  # it calls build
     for name in ("data.yaml", "code.yaml"):
         assert cli.run(["presets", "check", str(project / name)]) == 0
     workload = launched(capsys, "--preset", "../project/code.yaml").workload

@@ -23,10 +23,10 @@ from tests.doors.trainer import (
     StageMeter,
     Timed,
     batching,
-    file_sources,
     finishing,
 )
 from tests.doors.trainer import pipeline as pipelines
+from tests.doors.trainer import sources as file_sources
 from tests.support.front_door import until
 from tests.support.planted import SLEEP, gated, slow_load, slow_read
 from tests.support.training import Build, options

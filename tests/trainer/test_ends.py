@@ -26,7 +26,6 @@ from tests.doors.trainer import (
     TrainerError,
     environment,
     fork_server,
-    process_exit,
     session,
     stopping,
 )
@@ -159,7 +158,7 @@ class Ending:
             "import_cost": SimpleNamespace(tracked_objects=lambda: self.open),
         }  # fmt: skip
         for name, stand_in in modules.items():
-            monkeypatch.setattr(process_exit, name, stand_in)
+            monkeypatch.setattr(stopping, name, stand_in)
         self.running: list[Any] = []
         self.stop = StopSwitch()
         self.leaving = ProcessExit(self.stop)

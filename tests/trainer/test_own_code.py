@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.trainer import TrainerError, evaluation
+from tests.doors.trainer import TrainerError, training_loop
 from tests.support.own import Write
 from tests.support.training import Training
 
@@ -253,7 +253,7 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
 ) -> None:
     import builtins
 
-    monkeypatch.setattr(evaluation, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(training_loop, "BEAT_SECONDS", 0.0)
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
     body = TELLING + f"return {{{parts}}}"
     training = own(source(body), "epochs=50", "batch_size=50")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.trainer import TrainerError, UserError, counting, exported
+from tests.doors.trainer import TrainerError, UserError, dataset_facts, exported
 from tests.support.own import Write, resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
@@ -98,7 +98,7 @@ def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     training = own(HEAD + UNKNOWN, *SHORT)
     endless = tf.data.Dataset.range(3).repeat().filter(lambda number: True)
     with pytest.raises(UserError, match=r"train has more than \d+ elements, or no end") as refused:
-        counting.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
+        dataset_facts.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
     assert refused.value.hint == "return samples next to it, or set train.steps_per_epoch"
 
 
@@ -159,13 +159,13 @@ def test_a_data_set_is_written_down_only_to_leave_out_its_shuffles(monkeypatch: 
 
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
     for data in (tf.data.Dataset.range(5), tf.data.Dataset.from_tensor_slices(np.zeros(9)).batch(2)):
-        assert counting.unshuffled(data) is data
+        assert dataset_facts.unshuffled(data) is data
     large = tf.data.Dataset.from_tensor_slices(np.zeros(9)).shuffle(9).batch(2)
     with monkeypatch.context() as patched:
-        patched.setattr(counting, "MOST_BYTES", 71)
-        assert counting.unshuffled(large) is large
+        patched.setattr(dataset_facts, "MOST_BYTES", 71)
+        assert dataset_facts.unshuffled(large) is large
     assert not calls
-    assert counting.unshuffled(large) is large
+    assert dataset_facts.unshuffled(large) is large
     assert calls == ["write"]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.trainer import Anew, Passes, Positions, UserError, positions, py_dataset
+from tests.doors.trainer import Anew, Passes, Positions, UserError, iterated, py_dataset
 from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training
@@ -260,7 +260,7 @@ def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
 
 
 def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_MOST_KEPT", 4)
+    monkeypatch.setattr(iterated, "_MOST_KEPT", 4)
     made = places(Numbers(100, exact=True))
     taken(made, 0, 8)
     newest, older = made.state(8), made.state(7)

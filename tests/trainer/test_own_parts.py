@@ -19,13 +19,13 @@ from tests.doors.trainer import (
     Returned,
     Share,
     UserError,
+    building,
     checked,
-    fit_arguments,
     model_checks,
     streams,
-    usable_callbacks,
     user_pipeline,
 )
+from tests.doors.trainer import returned as fit_arguments
 from tests.support.training import options
 
 X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")
@@ -160,7 +160,7 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
     theirs = [log, kept, best, board]
     told: list[Any] = []
     report: Any = SimpleNamespace(warn=lambda *words, **more: told.append((*words, *more.items())))
-    assert usable_callbacks.usable(theirs, options(), report) == theirs
+    assert building.usable(theirs, options(), report) == theirs
     assert told == []
     measures = options("run.measure_seconds=3")
     for given, writes, why in (
@@ -169,12 +169,12 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
         (options(), False, "the chief alone writes files"),
     ):
         told.clear()
-        assert usable_callbacks.usable(theirs, given, report, writes) == [kept]
+        assert building.usable(theirs, given, report, writes) == [kept]
         assert told == [
             ("callback_left_out", f"{name} does nothing here: {why}", ("option", name))
             for name in ("CSVLogger", "Best", "TensorBoard")
         ]
-    assert refused(lambda: usable_callbacks.usable([kept, Backup(tmp_path)], options(), report)) == (
+    assert refused(lambda: building.usable([kept, Backup(tmp_path)], options(), report)) == (
         "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
         "remove it, set run.checkpoint=epoch, and continue with gputui resume",
     )
@@ -198,10 +198,11 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
         return SimpleNamespace(inputs=[SimpleNamespace(shape=(None, *shape)) for shape in shapes])
 
     image, numbers = of((8, 8, 3)), of((4,))
-    for model, given in (
+    cases: list[tuple[Any, Any]] = [
         (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (image, samples(8, 3)),
         (numbers, samples(2, 4, kind="arrays")), (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for model, given in cases:
         model_checks.check_batches(model, given)
     assert refused(lambda: model_checks.check_batches(image, batched(8, 3))) == (
         "train's elements have shape (None, 8, 3), the model takes batches of (8, 8, 3)",

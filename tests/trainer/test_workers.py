@@ -24,7 +24,6 @@ from tests.doors.trainer import (
     TrainerError,
     Wishes,
     exchange,
-    failed_worker,
     tensorflow_cluster,
 )
 from tests.support.training import options
@@ -234,8 +233,8 @@ def test_a_process_was_suspended_if_it_comes_too_late_and_has_not_computed(
         cpu[0] += computed
 
     clock = SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: cpu[0], sleep=sleep)
-    monkeypatch.setattr(failed_worker, "time", clock)
-    watch = failed_worker.SuspensionWatch()
+    monkeypatch.setattr(exchange, "time", clock)
+    watch = exchange.SuspensionWatch()
     assert watch.seconds is None
     with pytest.raises(Over):
         watch.run()

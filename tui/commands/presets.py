@@ -26,7 +26,7 @@ from ..printing.plain_tables import show_table
 from .train import place
 
 if TYPE_CHECKING:
-    from ...engine.export.form import Form
+    from ...engine.export.own_code import Form
 
 BESIDE_A_PROGRAM = """
 train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:
@@ -81,7 +81,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
 
     `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists.
     """
-    from ...engine.export import form as form_part  # only this command needs it
+    from ...engine.export import own_code as form_part  # only this command needs it
     from ...engine.export import script as script_part  # only this command needs it
 
     output = None if output == STDOUT else output
