@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from tests.contract.conftest import Golden
 from tests.contract.test_outputs import PROOFS, RUNS, named
 from tests.contract.test_outputs import there as there
-from tests.doors.engine import Proof, Run, presets, this_machine
+from tests.doors.engine import Proof, Run, chips, presets, this_machine
 from tests.doors.tui import GputuiApp, LiveScreen
 from tests.support import recorded, recorded_proof
 from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
@@ -91,6 +91,7 @@ async def test_what_keys_lead_to(
     way: str, size: tuple[int, int], there: Path, tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda: True)  # which precisions a search tries
     async with GputuiApp(presets.resolve("quickstart")).run_test(size=size) as pilot:
         await settled(pilot)
         if way in RUNS:

@@ -69,6 +69,10 @@ class PlainBar(ScrollBarRender):
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
 
 
+def _first_theme(app: Any) -> str:
+    return str(app.theme_at_start())
+
+
 class BaseApp(UpstreamApp):
     """The application's interface for its screens. app.py implements the methods that raise NotImplementedError."""
 
@@ -80,7 +84,7 @@ class BaseApp(UpstreamApp):
     """
 
     # Right from the start, so that the styles are made only once.
-    theme: Reactive[str] = Reactive(Initialize(lambda app: str(app.theme_at_start())))
+    theme: Reactive[str] = Reactive(Initialize(_first_theme))
     engines: list[Any]  # processes started here, kept so that their exit status is collected
     not_deleted = ""  # why deleted runs could not be removed at the end
     warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py

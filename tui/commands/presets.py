@@ -33,7 +33,7 @@ from ..printing.plain_tables import console, show_table
 from .train import place
 
 if TYPE_CHECKING:
-    from ...engine.export.form import Form
+    from ...engine.export.own_code import Form
 
 
 BESIDE_A_PROGRAM = """
@@ -85,7 +85,7 @@ def show_schema() -> None:
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
     """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if that is None or
     `-`. `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists."""
-    from ...engine.export import form as form_part  # only this command needs it
+    from ...engine.export import own_code as form_part  # only this command needs it
     from ...engine.export import script as script_part  # only this command needs it
 
     output = None if output == STDOUT else output

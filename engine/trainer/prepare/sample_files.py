@@ -1,26 +1,83 @@
-"""Joins files of samples into one .npz file, in the order in which gputui's own data reads arrays."""
+"""Writes files of samples, completely or not at all, and joins them into one .npz file, in the order of a training."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from ...files.writing import sync
-from ...prepare.layout import ARRAY_FILE, TRAIN, VALIDATION
+from ...prepare import layout
+from ...prepare.layout import ARRAY_FILE, TRAIN, VALIDATION, Shard
 from ...prepare.manifest import hash_of
-from .shard_file import DRAFT
+from .preset_data import as_row
+from .samples import Broken, Samples
+
+DRAFT = ".{name}.{pid}.part"  # hidden, so that no pattern of a reader matches it
+
+
+def write(samples: Samples, shard: Shard, folder: Path, written: str, at: Callable[[int], None]) -> dict[str, Any]:
+    """Write the file of a shard in the format `written`, and return its entry in the manifest. `at` gets the number
+    of samples read until now. Raises OSError or tf.errors.OpError, and then leaves nothing.
+    """
+    name = shard.file(written)
+    draft = folder / DRAFT.format(name=name, pid=os.getpid())
+    broken: list[Broken] = []
+    try:
+        good = _good(samples.loaded(shard.part, shard.first, shard.samples), broken, at)
+        count = _records(samples, good, draft) if written == layout.RECORDS else _rows(good, draft)
+        sync(draft)
+        facts = {"bytes": draft.stat().st_size, "sha256": hash_of(draft)}
+        draft.rename(folder / name)
+        sync(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    entry = {"number": shard.number, "part": shard.part, "file": name, "samples": count, **facts}
+    return entry | {"broken": [asdict(each) for each in broken]}
+
+
+def _good(
+    loaded: Iterator[tuple[Any, ...] | Broken], broken: list[Broken], at: Callable[[int], None]
+) -> Iterator[tuple[Any, ...]]:
+    for number, sample in enumerate(loaded, 1):
+        if isinstance(sample, Broken):
+            broken.append(sample)
+        else:
+            yield sample
+        at(number)
+
+
+def _records(samples: Samples, good: Iterator[tuple[Any, ...]], draft: Path) -> int:
+    count = 0
+    with tf.io.TFRecordWriter(str(draft)) as writer:
+        for sample in good:
+            writer.write(samples.encode(sample))
+            count += 1
+    return count
+
+
+def _rows(good: Iterator[tuple[Any, ...]], draft: Path) -> int:
+    # the inputs one after the other, then the labels as int64
+    labels: list[int] = []
+    with draft.open("wb") as stream:
+        for sample in good:
+            row, label = as_row(sample)
+            stream.write(row)
+            labels.append(label)
+        stream.write(np.array(labels, "int64").tobytes())
+    return len(labels)
 
 
 class _Rows:
-    """The inputs and labels of one part, from its files, which stay on the disk. `files` has each name with its number
-    of samples.
-    """
+    """The inputs and labels of one part, from its files, which stay on the disk, with their numbers of samples."""
 
     def __init__(self, folder: Path, files: Sequence[tuple[str, int]], row_bytes: int) -> None:
         files = [(name, count) for name, count in files if count]
@@ -43,10 +100,9 @@ class _Rows:
 
 
 def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
-    """Write the array file from the files in `given`, and return its entry in the manifest.
-
-    A training draws the order of the arrays by its seed (data/source.py). They are written so that with `seed` this
-    gives the order of the files: the same batches as with the original data. Raises OSError.
+    """Write the array file from the files in `given`, and return its entry in the manifest. A training draws the
+    order by its seed: with `seed` it gets the order of the files, and the batches of the original data. Raises
+    OSError.
     """
     dtype, shape = np.dtype(given["dtype"]), tuple(given["shape"])
     row_bytes = dtype.itemsize * int(np.prod(shape))

@@ -1,6 +1,6 @@
-"""Data from the user's files: npz arrays, images in class folders, TFRecords.
+"""The data of a training as samples: gputui's own, arrays, images in class folders, TFRecords.
 
-Faults that can be detected before training are reported at once, with the name of the file.
+Faults are reported at once, with the name of the file. A source has small elements, and says how to load one.
 """
 
 from __future__ import annotations
@@ -13,30 +13,201 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from ...files.places import IMAGE_SUFFIXES
+from ...files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ...files.writing import without_nodes
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
-from ...plan import split_counts
+from ...plan import SAMPLES, split_counts
 from ...units import counted
 from ..common.training_errors import DataError
-from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
+
+MAX_FLOAT_BYTES = 2**30
+MAX_CLASSES = 1_000_000
+Batch = tuple[Any, Any]  # inputs and labels, as tensors
+
+
+@dataclass(frozen=True)
+class Part:
+    """Training or validation data: `elements` are cheap to shuffle, `samples` is their number."""
+
+    elements: tf.data.Dataset
+    samples: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set split in two, for training and validation."""
+
+    train: Part
+    validation: Part
+    shape: tuple[int, ...]
+    classes: int
+    load: Callable[..., Batch] | None = None  # makes (input, label) of an element if that takes time
+    vary: Callable[..., Any] | None = None  # changes a loaded training sample at random, differently in each pass
+    scale: float = 1.0  # of inputs when a batch becomes float32
+    stamp: str = ""  # changes when the files behind the data change
+    find_fault: Callable[[], None] = lambda: (
+        None
+    )  # after an error in the data, raises DataError for the sample at fault
+    bytes: bool = False  # the inputs are uint8 before they become floats
+
+
+def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indexes of the training samples and of the validation samples, in an order drawn by the seed.
+
+    `validation_split` is the share for validation, from 0 to 1.
+    """
+    order = np.random.default_rng(seed).permutation(samples)
+    kept, _ = split_counts(samples, validation_split)
+    return order[:kept], order[kept:]
+
+
+def from_arrays(
+    x: np.ndarray,
+    y: np.ndarray,
+    validation_split: float,
+    seed: int,
+    scale: float,
+    classes: int,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+    keeps_bytes: bool = False,
+) -> Source:
+    """Return the source of arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels. The
+    last samples are for validation, or `test` if it is given. `keeps_bytes`: uint8 is not converted to floats.
+    """
+    trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
+    arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
+    is_bytes = x.dtype == np.uint8
+    fit = 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES
+    if fit and x.dtype.kind in "fiu" and not (is_bytes and keeps_bytes):
+        # Done once if the memory allows it, instead of for each batch.
+        arrays, scale = [(part.astype("float32") * np.float32(scale), labels) for part, labels in arrays], 1.0
+    train, validation = (_part(*part) for part in arrays)
+    return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale, bytes=is_bytes)
+
+
+def _part(x: np.ndarray, y: np.ndarray) -> Part:
+    if x.ndim == 3:
+        x = x[..., np.newaxis]
+    with tf.device("/CPU:0"):
+        return Part(tf.data.Dataset.from_tensor_slices((x, y.reshape(-1).astype("int32"))), len(x))
+
+
+def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
+    """Return the number of classes of both parts. Raises DataError if the test part does not match the training
+    part.
+    """
+    x_test, y_test = test
+    classes_of_test = check_arrays(x_test, y_test, f"{name} (test)")
+    if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
+        raise DataError(
+            f"{name}: x_test is {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
+            "samples of both parts need the same shape and type",
+        )
+    return max(classes, classes_of_test)
+
+
+def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
+    """Return the number of classes, at least 2. Raises DataError for inputs or labels that cannot be trained on."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if x.ndim < 2 or x.size == 0:
+        raise DataError(
+            f"{name}: x has shape {x.shape}; the first axis must be the samples, the others the shape of a sample"
+        )
+    if y.ndim != 1 or len(y) != len(x):
+        has = counted(len(x), "samples")
+        raise DataError(f"{name}: x has {has}, but y has shape {y.shape}; each sample needs one label")
+    if x.dtype.kind not in "fiu":
+        raise DataError(f"{name}: x contains {x.dtype}, but must contain numbers")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{name}: y contains {y.dtype}, but must contain whole class numbers from 0")
+    for label in (int(y.min()), int(y.max())):
+        if not 0 <= label < MAX_CLASSES:
+            raise DataError(
+                f"{name}: y has the label {label}; classes are numbered from 0 to at most {MAX_CLASSES - 1}"
+            )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = int(np.argwhere(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0][0])
+        raise DataError(f"{name}: sample {bad} of x is not finite (NaN or infinity)", "repair or remove such samples")
+    return max(2, int(y.max()) + 1)
+
+
+# ---- data sets by name ----------------------------------------------------------------------------
+
+
+def digits(options: Options, seed: int) -> Source:
+    """Return the source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come
+    from.
+    """
+    with np.load(Path(__file__).with_name("digits.npz")) as file:
+        x, y = file["x"], file["y"]
+    return from_arrays(x, y, options.train.validation_split, seed, 1 / 16, 10, keeps_bytes=options.bytes_to_device)
+
+
+def keras_dataset(options: Options, seed: int) -> Source:
+    """Return the source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if that
+    fails.
+    """
+    name = options.workload.data
+    try:
+        (x, y), test = getattr(keras.datasets, name).load_data()
+    except Exception as fault:  # noqa: BLE001 - Keras raises a bare Exception when the download fails
+        raise DataError(
+            f"{name} is not on this machine and cannot be downloaded ({type(fault).__name__})",
+            f"put {KERAS_FILES[name][0]} into {keras_folder()}, or use workload.data=digits",
+        ) from None
+    y = y.reshape(-1)
+    classes = check_arrays(x, y, name)
+    held_out = test if options.train.validation == "test" else None
+    split, keeps_bytes = options.train.validation_split, options.bytes_to_device
+    return from_arrays(x, y, split, seed, 1 / 255, classes, held_out, keeps_bytes)
+
+
+def synthetic(options: Options, seed: int) -> Source:
+    """Return the source of samples that are generated from their index and `seed` when needed."""
+    workload = options.workload
+    samples = workload.samples or SAMPLES["synthetic"]
+    train, validation = split_counts(samples, options.train.validation_split)
+    shape, classes = tuple(workload.shape), workload.classes
+
+    return Source(
+        Part(tf.data.Dataset.range(train), train),
+        Part(tf.data.Dataset.range(train, samples), validation),
+        shape,
+        classes,
+        load=lambda index: synthetic_sample(index, shape, classes, seed),
+    )
+
+
+def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
+    """Return the sample with this index, an input of this shape and its class: a pattern for the class plus noise,
+    drawn by `seed`.
+
+    The inputs are float32 from 0 to 1, and the class is below `classes`.
+    """
+    label = tf.cast(index % classes, tf.int32)
+    # Two seeds of two numbers each: one stream for the patterns, one for the noise.
+    pattern = tf.random.stateless_uniform(shape, (seed, tf.cast(label, tf.int64)))
+    noise = tf.random.stateless_uniform(shape, (seed + 1, index))
+    return (pattern + noise) / 2, label
+
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
 MAX_READS = 16  # the number of files that `auto` reads in parallel
 
 
 def npz(options: Options, seed: int) -> Source:
-    """Return the data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train.
-    Raises DataError.
-
-    `seed` draws the order of the samples. x_test and y_test are the validation data if train.validation is `test`.
+    """Return the data of a .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train, of
+    which x_test and y_test are the validation if train.validation is `test`. Raises DataError.
     """
     path, test = options.workload.source[1], None
     try:
@@ -66,9 +237,7 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """Return the first of the arrays `names` that the opened .npz `file` has. Raises DataError, which names `path`, if
-    it has none of them.
-    """
+    """Return the first of these arrays that the opened .npz file has. Raises DataError."""
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -77,9 +246,8 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
 
 
 def images(options: Options, seed: int) -> Source:
-    """Return the data of a folder with one folder of images for each class. Raises DataError.
-
-    `seed` draws the order of the samples. Images are resized to the height and width in workload.shape.
+    """Return the data of a folder with one folder of images for each class, resized to workload.shape. Raises
+    DataError.
     """
     return listed_images(options, seed, _readable)
 
@@ -135,7 +303,6 @@ def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _readable(paths: Iterable[str]) -> None:
-    """Decode the images `paths`. Raises DataError for the first that cannot be decoded."""
     for path in paths:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
@@ -154,7 +321,7 @@ def _image_shape(options: Options) -> tuple[int, int, int]:
 
 
 def tfrecord(options: Options, _seed: int) -> Source:
-    """Return the data of TFRecord files with tf.train.Example records. The first records are for validation. Raises
+    """Return the data of TFRecord files with tf.train.Example records. The first are for validation. Raises
     DataError.
     """
     workload = options.workload
