@@ -202,7 +202,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from textual._wait import wait_for_idle
 
     from tests.doors.tui import Ask, BaseApp, Faults, base_app, typeahead
-    from tests.doors.tui import presets_screen as presets
+    from tests.doors.tui import screens_presets as presets
     from tests.support.bursts import at_rest
 
     async def press(app: BaseApp, keys: Iterable[str]) -> None:

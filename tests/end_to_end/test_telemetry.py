@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Host, chips, launch, presets
+from tests.doors.engine import launch, presets
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import happened
 
@@ -150,8 +148,7 @@ def test_a_partitioned_gpu_lists_its_instances(nvml: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [("init=9", "installed but not loaded"), ("init=18", "of different versions")],
+    ("words", "says"), [("init=9", "installed but not loaded"), ("init=18", "of different versions")]
 )
 def test_why_nvml_cannot_be_opened(nvml: FakeNvml, words: str, says: str) -> None:
     assert says in nvml.run(READ, words)
@@ -240,41 +237,6 @@ def test_a_call_that_hangs_is_left_behind(nvml: FakeNvml, tmp_path: Path) -> Non
     found = watched(nvml, f"hang=DeviceGetPowerUsage@0 log={log}", enough=asked, patience=0.5)
     assert found["alive"]
     assert not any(function == "Shutdown" for function, _, _ in calls(log))
-
-
-# ---- the host, and the chips ------------------------------------------------------------------
-
-
-def test_the_host_is_read_and_what_is_unknown_is_none() -> None:
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    mine, nobody = Host(os.getpid(), network=True), Host(int(gone.stdout))
-    mine.read()
-    reading = mine.read()
-    assert reading.cpu is not None
-    assert 0 <= reading.cpu <= 1
-    assert reading.io_wait is None or 0 <= reading.io_wait <= 1
-    assert reading.trainer_bytes == pytest.approx(reading.engine_bytes, rel=0.1)
-    assert reading.network_rx_bytes_per_second is not None
-    assert reading.trainer_read_bytes_per_second is not None
-    dead = nobody.read()
-    assert (dead.trainer_bytes, dead.trainer_cpu, dead.trainer_read_bytes_per_second) == (None, None, None)
-    assert dead.network_rx_bytes_per_second is None
-
-
-@pytest.mark.parametrize(
-    ("name", "number_format", "tera"),
-    [
-        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.5),
-        ("NVIDIA A100-SXM4-80GB", "tf32", 156),
-        ("Tesla V100-SXM2-16GB", "bfloat16", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "float16", None),
-        ("GRID A100-10C", "float16", None),
-        ("Something Else", "float32", None),
-        (None, "float32", None),
-    ],
-)
-def test_peaks_are_dense_and_unknown_chips_have_none(name: str | None, number_format: str, tera: float | None) -> None:
-    assert chips.peak_flops(name, number_format) == (None if tera is None else tera * 1e12)
 
 
 # ---- what the driver counts and reports ----------------------------------------------------------

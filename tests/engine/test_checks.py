@@ -380,6 +380,14 @@ FINE = [
 ]  # fmt: skip
 
 
+BUILD_INFO = installed.build_info()  # read before a test of this process can have put another TensorFlow in its place
+
+
+@pytest.fixture(autouse=True)
+def this_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "build_info", lambda: BUILD_INFO)
+
+
 def found_by(rule: str, on: Machine, settings: str) -> list[Finding]:
     function = next(function for function in checks.RULES if function.__name__ == rule)
     return list(function(options(*settings.split()), on))

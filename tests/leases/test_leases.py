@@ -152,22 +152,6 @@ def test_a_lease_ends_with_its_process_and_names_it_before(nvml: FakeNvml, tmp_p
     assert lease.holders() == {}
 
 
-def test_a_gpu_that_another_program_uses_is_not_free(nvml: FakeNvml, tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"])
-    try:
-        (tmp_path / f"use.{stranger.pid}").write_text("1 600 0\n")
-        gpus = f"gpus=2 use={tmp_path / 'use'}"
-        free, used = looks(nvml, gpus)
-        assert not free
-        assert used.startswith(f"used by {Path.home().owner()}'s sleep since ")
-        process, (index,) = holding(nvml, "free:1", gpus)
-        end(process)
-        assert index == 0
-    finally:
-        stranger.kill()
-        stranger.wait()
-
-
 def use(index: int, used: int) -> GpuUse:
     return GpuUse(index, f"GPU-{index}", "NVIDIA A100", used << 30, 24 << 30, 0.0, ())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import EpochEnd, Form, Preset, Run, form, read_events, to_script
+from tests.doors.engine import EpochEnd, Form, Preset, Run, own_code, read_events, to_script
 from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """
@@ -33,8 +33,8 @@ def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
         return SimpleNamespace(stdout=output.read_text().splitlines()[-1])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(form, "subprocess", SimpleNamespace(run=run, PIPE=0))
-        return form.asked(preset)
+        patched.setattr(own_code, "subprocess", SimpleNamespace(run=run, PIPE=0))
+        return own_code.asked(preset)
 
 
 def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:

@@ -317,18 +317,6 @@ def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.
     assert queued == [trial.run] * 3
 
 
-def test_a_run_that_is_deleted_meanwhile_has_failed(tmp_path: Path) -> None:
-    class Deleting(Simulated):
-        def look(self, trial: SweepTrial) -> Look:
-            look = super().look(trial)
-            return Look("absent") if trial.run.endswith("002") and look.state == "done" else look
-
-    sweep = swept(request_of([RATES], proof_seeds=0), Deleting(loss), tmp_path).sweep
-    assert sweep is not None
-    assert [(trial.state, trial.error, trial.cause) for trial in sweep.trials] == [
-        ("done", "", ""), ("failed", "its run was deleted", "deleted"), ("done", "", "")]  # fmt: skip
-
-
 def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp_path: Path) -> None:
     class Refusing(Simulated):
         def start(self, trial: SweepTrial) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.doors.engine import Run, code_files, presets
+from tests.doors.engine import Run, presets
 from tests.doors.trainer import StopRequested, UserError
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
@@ -118,41 +117,6 @@ def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: For
 
 def warned(training: Training) -> list[tuple[str, str]]:
     return [(event["kind"], event["message"]) for event in training.events("warning")]
-
-
-IMPORTING = """
-import keras, numpy as np
-import sizes
-class Late(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        import later
-def build(context):
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(sizes.units)])
-    made.compile("sgd", "mse")
-    return {"model": made, "train": (np.zeros((40, 4)), np.zeros(40)), "callbacks": [Late()]}
-"""
-
-
-def test_a_run_goes_on_with_edited_code_only_where_that_was_accepted_and_says_so(own: Write, tmp_path: Path) -> None:
-    settings = ("epochs=1", "batch_size=20", "validation_split=0", "checkpoint=epoch")
-    (tmp_path / "sizes.py").write_text("units = 1\n")
-    (tmp_path / "later.py").write_text("")
-    whole = own(IMPORTING, *settings).train()
-    assert {Path(path).name for path in code_files.read(whole.run).files} == {"train.py", "sizes.py", "later.py"}
-    (tmp_path / "sizes.py").write_text("units = 1  # edited\n")
-    resumed = Run(tmp_path / "run1")
-    shutil.copytree(whole.run.path, resumed.path)
-    with pytest.raises(UserError, match=r"^sizes\.py has changed since run1 was trained$") as refused:
-        own(IMPORTING, *settings)
-    assert refused.value.hint.endswith("--code=new")
-    code_files.accept(resumed)
-    again = own(IMPORTING, *settings)
-    assert again.loop.built.own is not None
-    report = again.loop.built.report
-    again.loop.built.own.warn(again.loop.built.options, report, 2)
-    assert ("code_changed", "the run goes on from step 2 with changed code: sizes.py") in warned(again)
-    report.finish("ok", 0)
-    assert (resumed.result or {})["code_changes"] == [{"step": 2, "files": ["sizes.py"]}]
 
 
 DATA_WITH_STATE = """

@@ -344,15 +344,6 @@ def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_min
     assert 0 < len(measured_anew) < 6, "the pairs of the first sitting count"
 
 
-def test_two_minutes_try_something_and_claim_nothing(tmp_path: Path) -> None:
-    searcher, _ = searching_in_time(tmp_path / "p", asked(*PIPELINE, minutes=2), slow_input, start_slowly)
-    searcher.run()
-    assert any(one.decision == "kept" for one in searcher.search.candidates if one.tried)
-    record = searcher.record
-    assert record.changes_kept or searcher.search.unproved
-    assert record.elapsed < 1.1 * 120 + 12
-
-
 @pytest.mark.usefixtures("home")
 def test_only_minutes_that_try_nothing_are_refused() -> None:
     wanted = asked(minutes=2)
@@ -404,12 +395,6 @@ train:
 compile:
   steps_per_execution: 1
 """
-BRACES = """\
-# My training.
-workload: {model: cnn, data: digits}  # small
-train: {seed: 1}
-input: {batch_size: 32, shuffle: off}
-"""
 
 
 def figures_preset(options: Options, before: int) -> Planted:
@@ -448,12 +433,6 @@ def test_each_changed_value_says_why_it_stands(tmp_path: Path) -> None:
     assert "  batch_size: 64   # fits my laptop\n" in text
     assert "  steps_per_execution: 7  # tuned: tried alone: 1.20 times as fast as 1 (spread 4.2 %)\n" in text
     assert "  learning_rate: 0.001  # as ever\n" in text
-
-    source.write_bytes(BRACES.replace("\n", "\r\n").encode())
-    text = saved(source, tmp_path / "scaled.yaml", learning_rate="linear")
-    assert "# tuned: batch_size: tried alone: 2.00 times as fast as 32 (spread 6.0 %)\r\ninput: {batch_size: 1" in text
-    assert "# tuned: learning_rate: scaled in proportion to the batch size\r\ntrain: {seed: 1, learning_r" in text
-    assert text.count("\n") == text.count("\r\n")
 
 
 def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -> None:
